@@ -1,0 +1,68 @@
+# Two commands matter: `make demo` shows it, `make test` proves it.  Both set up whatever they need.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+RIG    := integration/rig
+RIG_NAME ?= rig1
+
+.PHONY: help demo test setup check format lint types contracts unit simulation contract integration rig-up rig-down lock clean
+
+help:            ## what there is
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+setup: $(VENV)/.done  ## the Python environment, from the hashed lock files
+
+$(VENV)/.done: requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("slurm-bridge needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python has no venv module here: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup      ## the main job on two simulated clusters, in this terminal
+	$(BIN)/slurm-bridge dev
+
+check: format lint types contracts unit  ## what a change must pass before it is a commit (under a minute)
+
+format: setup
+	$(BIN)/ruff format --check .
+
+lint: setup
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/coverage run -m pytest -q tests/unit tests/properties
+	$(BIN)/coverage report
+
+simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters
+	$(BIN)/pytest -q tests/simulation
+
+contract: setup    ## recordings and simulated clusters; the real servers take part in `make integration`
+	$(BIN)/pytest -q tests/contract
+
+integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and SLURM_REST of an existing pair, else a rig of its own)
+	$(BIN)/python integration/run.py
+
+test: check simulation contract integration  ## everything that this machine can run; it names what it cannot
+
+rig-up:          ## real Slurm and real Kubernetes on this machine; prints how to use them
+	$(RIG) up --name $(RIG_NAME)
+
+rig-down:        ## ends what rig-up started
+	$(RIG) down --name $(RIG_NAME)
+
+lock:            ## resolve the dependencies anew into the lock files
+	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet pip-tools
+	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header -o requirements.txt pyproject.toml
+	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --extra dev --all-build-deps --constraint requirements.txt -o requirements-dev.txt pyproject.toml
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,0 +1,82 @@
+"""Every way in which the world can fail us, and the one question about each: did it happen?
+
+    FarSideError(operation, side, code, message)
+      Refused        it said no; nothing changed there      -> Outcome.REFUSED
+        NotFound       the object does not exist, and the far side's own words prove it
+        Conflict       somebody else changed it first, or it is already so
+        Unauthorized   our token or our rights were not accepted
+        Invalid        what we asked is not possible as asked
+        Exhausted      a limit or a lack of room: later, perhaps (.retry_after_s)
+      Unreachable    nothing was sent (Slurm: also error 1800) -> Outcome.UNREACHED: back off
+      Unanswered     it was sent and there is no answer, or one that proves nothing (Slurm 5004, a 5xx without a Slurm error
+                     number): it may have happened, or may yet  -> Outcome.UNKNOWN: hold, then look; never blindly repeat
+    ContractError  the answer makes no sense (a 404 that is not Slurm's, no JSON, a missing field): no action follows, alarm.
+                   For a write it is as Unanswered: it may have happened
+    ConfigError    at start only; exit code 2; one line that says which key and why
+
+Classified by status and by Slurm's error *number*, never by text (FACTS 4).  An AssertionError is our own mistake and is not
+caught: a restart is cheap, the state is outside.
+"""
+
+from __future__ import annotations
+
+
+class BridgeError(Exception):
+    """The root.  str() is a sentence for a person and never holds a token."""
+
+
+class ConfigError(BridgeError):
+    """What the admin wrote cannot be used; says which key or file, why, and what to do."""
+
+
+class FarSideError(BridgeError):
+    """operation: what was tried ("allocate"); side: "Slurm" or "Kubernetes"; code: HTTP status or Slurm error number."""
+
+    def __init__(self, operation: str, side: str, message: str, code: int = 0) -> None:
+        super().__init__(f"{side}: {operation}: {message}" + (f" (error {code})" if code else ""))
+        self.operation = operation
+        self.side = side
+        self.message = message
+        self.code = code
+
+
+class Refused(FarSideError):
+    """It said no; nothing changed."""
+
+
+class NotFound(Refused):
+    """The object does not exist; proven by the far side's own error number or Status."""
+
+
+class Conflict(Refused):
+    """Somebody was faster, or it is already so."""
+
+
+class Unauthorized(Refused):
+    """Token or rights not accepted (Slurm 511/1007, Kubernetes 401, 403)."""
+
+
+class Invalid(Refused):
+    """Not possible as asked."""
+
+
+class Exhausted(Refused):
+    """A limit, or no room now; `retry_after_s` where the far side said so."""
+
+    def __init__(
+        self, operation: str, side: str, message: str, code: int = 0, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(operation, side, message, code)
+        self.retry_after_s = retry_after_s
+
+
+class Unreachable(FarSideError):
+    """Nothing was sent."""
+
+
+class Unanswered(FarSideError):
+    """Sent, and nobody knows."""
+
+
+class ContractError(FarSideError):
+    """The answer makes no sense."""

@@ -1,0 +1,358 @@
+"""The nouns of both clusters, as narrow as the decisions need them.
+
+Every noun is frozen and compares by value, so "did anything change?" is `==`.  Nothing here knows JSON, HTTP or a clock;
+the codecs in `bridge/kube` and `bridge/slurm` make these from what the servers send.
+
+Amounts of Kubernetes resources are whole numbers in one unit a resource: `cpu` in millicores, everything else in its
+base unit (bytes, counts).  What is asked for is rounded up, what a node offers is rounded down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+Amounts = Mapping[str, int]
+EMPTY: Mapping[str, int] = MappingProxyType({})
+NO_TEXT: Mapping[str, str] = MappingProxyType({})
+
+# --- Kubernetes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod.  `sidecar`: an init container with restartPolicy Always, which keeps running."""
+
+    name: str
+    requests: Amounts = EMPTY
+    limits: Amounts = EMPTY
+    sidecar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    """The controller of an object (`metadata.ownerReferences[controller=true]`)."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a node selector term.  operator: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """One term of a required node affinity: all its expressions must hold; terms are alternatives."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """As in the pod spec; an empty key with operator Exists tolerates everything, an empty effect every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    port: int
+    protocol: str = "TCP"
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a pod's PodScheduled condition says."""
+
+    status: bool
+    reason: str = ""
+    message: str = ""
+
+
+class PodPhase(Enum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, ours or another scheduler's.
+
+    created         creationTimestamp, epoch seconds
+    node            spec.nodeName; "" while unbound
+    deleting_at     deletionTimestamp, epoch seconds: when its grace ends; None unless it is being deleted
+    grace_s         deletionGracePeriodSeconds while it is being deleted, else terminationGracePeriodSeconds
+    gated           it has scheduling gates
+    claims          names of the persistent volume claims it mounts
+    refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
+    exit_code       the largest exit code of its ended containers (128 + signal where there is no code); None unless some ended
+    end_reason      status.reason, else the reason of the container with that exit code ("OOMKilled", "Error", "Completed")
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    created: float = 0.0
+    labels: Mapping[str, str] = NO_TEXT
+    annotations: Mapping[str, str] = NO_TEXT
+    owner: OwnerRef | None = None
+    scheduler_name: str = ""
+    service_account: str = ""
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    deleting_at: float | None = None
+    grace_s: int = 30
+    gated: bool = False
+    restart_policy: str = "Always"
+    active_deadline_s: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Amounts = EMPTY
+    pod_requests: Amounts = EMPTY
+    pod_limits: Amounts = EMPTY
+    node_selector: Mapping[str, str] = NO_TEXT
+    node_affinity: tuple[NodeTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    claims: tuple[str, ...] = ()
+    refused_fields: tuple[str, ...] = ()
+    scheduled: Condition | None = None
+    disrupted: bool = False
+    exit_code: int | None = None
+    end_reason: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Kubernetes node.  `allocatable` includes `pods`."""
+
+    name: str
+    labels: Mapping[str, str] = NO_TEXT
+    ready: bool = True
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    allocatable: Amounts = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    name: str
+    uid: str
+    labels: Mapping[str, str] = NO_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What the bridge needs to know of a pod's controller, and of that one's (K: "else of its owners, nearest first").
+
+    active_deadline_s  of a batch Job's own spec (T7)
+    """
+
+    ref: OwnerRef
+    annotations: Mapping[str, str] = NO_TEXT
+    owner: OwnerRef | None = None
+    active_deadline_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A persistent volume claim.
+
+    bound     it has a volume; `affinity` is then that volume's required node affinity (F1), None for anywhere
+    problem   in words, where it cannot be used ("claim data does not exist", "… waits for its first consumer")
+    """
+
+    name: str
+    bound: bool
+    affinity: tuple[NodeTerm, ...] | None = None
+    problem: str = ""
+
+
+# --- Slurm --------------------------------------------------------------------------------------------------------
+
+States = frozenset[str]
+
+ENDED: States = frozenset(
+    "CANCELLED COMPLETED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY LAUNCH_FAILED "
+    "RECONFIG_FAIL REVOKED".split()
+)
+HOLDS_NODES: States = frozenset({"RUNNING", "SUSPENDED"})
+
+
+def is_ended(states: States) -> bool:
+    """Set membership, never equality: a job may be CANCELLED and COMPLETING at once (FACTS 2)."""
+    return bool(states & ENDED)
+
+
+def holds_nodes(states: States) -> bool:
+    return bool(states & HOLDS_NODES) and not states & ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as Slurm knows it.  gres: GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both."""
+
+    name: str
+    states: States = frozenset()
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    cpus: int = 0
+    memory_mib: int = 0
+    gres: Mapping[str, int] = EMPTY
+
+    @property
+    def external(self) -> bool:
+        """No slurmd runs there: kubelet is the only one that starts anything (G1)."""
+        return "EXTERNAL" in self.states
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """max_time_min: the longest time limit in minutes; None: no limit."""
+
+    name: str
+    default: bool = False
+    up: bool = True
+    max_time_min: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as `GET job/{id}` tells it.
+
+    submitted, starts, ends   epoch seconds; `starts` of a pending job is Slurm's expected start; None: not known
+    reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
+    planned_nodes             where Slurm plans to start it, a hostlist
+    sluid                     unique for ever, unlike the id (FACTS 2); "" where this Slurm has none
+    exit_code                 of the job, as sacct shows it before the colon
+    """
+
+    id: int
+    name: str
+    user: str
+    states: States
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    reason: str = ""
+    comment: str = ""
+    submitted: float | None = None
+    starts: float | None = None
+    ends: float | None = None
+    planned_nodes: str = ""
+    nodes: str = ""
+    sluid: str = ""
+    time_limit_min: int | None = None
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedNode:
+    """What a job holds on one node.  gres as in SlurmNode; indices: GRES name to the device indices, "" where not told."""
+
+    name: str
+    cpus: int
+    memory_mib: int
+    gres: Mapping[str, int] = EMPTY
+    indices: Mapping[str, str] = NO_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What Slurm gave to a job, node by node, in Slurm's own node order."""
+
+    job_id: int
+    nodes: tuple[GrantedNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A placeholder as it is asked for; the codec turns it into the words of one API version.
+
+    user            who submits (`X-SLURM-USER-NAME`); never a field of the job (I2)
+    memory_mib      per node, at least 1
+    gres            GRES name (with type) to count, per node
+    time_limit_min  None: Slurm's default; UNLIMITED: no limit
+    exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
+    excluded_nodes  a folded hostlist (F2)
+    """
+
+    name: str
+    user: str
+    cpus_per_task: int
+    memory_mib: int
+    gres: tuple[tuple[str, int], ...] = ()
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    reservation: str = ""
+    constraints: str = ""
+    wckey: str = ""
+    comment: str = ""
+    time_limit_min: int | None = None
+    nice: int | None = None
+    exclusive: str = ""
+    excluded_nodes: str = ""
+    dependency: str = "singleton"
+
+
+UNLIMITED = -1
+
+
+# --- between them -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A no in words a user understands: what, where, and what to do.  number: Slurm's error number, 0 where there is none."""
+
+    reason: str
+    message: str
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one pod needs of one node; pods of equal shape can be tasks of one job.
+
+    cpus        whole CPUs, at least 1 (T3)
+    memory_mib  MiB, at least 1; never 0, which Slurm reads as "all of it" (T4)
+    gres        GRES name to count, sorted by name (T5)
+    """
+
+    cpus: int
+    memory_mib: int
+    gres: tuple[tuple[str, int], ...] = field(default=())
