@@ -1,0 +1,120 @@
+"""What an answer of slurmrestd means: did it happen?
+
+By status and Slurm's error *number*, never by text (FACTS 4).  Slurm answers 200 to things it did not do (errors are in
+the body), 422 or 500 to the same mistake in two releases, and 404 both for a job it does not know and for a URL it does
+not know: only the number tells.  What has no number proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from bridge.errors import (
+    Conflict,
+    ContractError,
+    Exhausted,
+    FarSideError,
+    Invalid,
+    NotFound,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+)
+from bridge.slurm.codec import Envelope, ErrorEntry
+from bridge.slurm.transport import SIDE, Reply
+
+AUTHENTICATION = 1007
+NO_SUCH_JOB: Final = 2017
+ALREADY_ENDED: Final = 2021
+
+# Slurm's slurm_errno.h.  A number that is not here is a plain no: Invalid, with Slurm's own text.
+MEANING: Mapping[int, type[FarSideError]] = {
+    AUTHENTICATION: Unauthorized,  # "Protocol authentication error": bad, expired or foreign token alike
+    1800: Unreachable,  # slurmctld is down: slurmrestd sent nothing on
+    1801: Unanswered,  # sending to slurmctld broke off
+    1802: Unanswered,  # its answer broke off
+    2013: Exhausted,  # jobs of higher or equal priority wait in that partition
+    2016: Exhausted,  # no room now
+    NO_SUCH_JOB: NotFound,
+    2018: Invalid,  # a node name that Slurm does not know (any more): poll the nodes
+    2038: Conflict,  # singleton: a twin of this name lives
+    5004: Unanswered,  # slurmctld did not answer in time; it may have acted
+}
+# slurm_strerror of "no particular reason"; it proves nothing.
+_NO_NUMBER = (0, -1, 0xFFFFFFFF)
+
+# Warnings on a write that are known to change nothing: text that stands in them to why.
+HARMLESS: Mapping[str, str] = {}
+
+MAX_TEXT = 300
+
+_E = TypeVar("_E", bound=Envelope)
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+
+
+def read(operation: str, reply: Reply, decoder: msgspec.json.Decoder[_E], *, write: bool) -> _E:
+    """The decoded answer, where it means yes.
+
+    write  warnings count: Slurm says in one that it ignored a field, so what happened is not what was asked
+    Raises what MEANING says, Unauthorized, Unanswered, or ContractError (no JSON, a field missing, such a warning).
+    """
+    if reply.status != 200:
+        raise failure(operation, reply)
+    try:
+        answer = decoder.decode(reply.body)
+    except (msgspec.MsgspecError, ValueError) as error:
+        refused = _errors(reply.body)
+        if refused:
+            raise by_number(operation, refused[0]) from None
+        raise ContractError(operation, SIDE, f"an answer that makes no sense: {_plain(str(error))}") from None
+    for entry in answer.errors or ():
+        raise by_number(operation, entry)
+    if write:
+        for warning in answer.warnings or ():
+            if not any(text in warning.description for text in HARMLESS):
+                raise ContractError(operation, SIDE, f"Slurm ignored something: {_plain(warning.description)}")
+    return answer
+
+
+def failure(operation: str, reply: Reply) -> FarSideError:
+    """The error that an answer with another status than 200 stands for."""
+    status = reply.status
+    for entry in _errors(reply.body):
+        if entry.error_number not in _NO_NUMBER:
+            return by_number(operation, entry)
+    if status in (401, 403, 511):
+        return Unauthorized(operation, SIDE, "Slurm does not accept the token", status)
+    text = _plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
+    if status >= 500:
+        return Unanswered(
+            operation, SIDE, f"an answer without a reason ({text})" if text else "an empty answer", status
+        )
+    if status == 404:
+        return ContractError(operation, SIDE, f"this is not slurmrestd's answer; is the URL right? ({text})", status)
+    return ContractError(operation, SIDE, f"an answer that is not slurmrestd's ({text})", status)
+
+
+def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
+    """The error that one of Slurm's numbers stands for, with Slurm's own text."""
+    number = entry.error_number
+    text = _plain(entry.error) or _plain(entry.description)
+    if number in _NO_NUMBER:
+        return Unanswered(operation, SIDE, f"an error without a number ({text})")
+    return MEANING.get(number, Invalid)(operation, SIDE, text or "it said no, without a text", number)
+
+
+def _errors(body: bytes) -> tuple[ErrorEntry, ...]:
+    """The errors in a body, as far as it is slurmrestd's at all."""
+    try:
+        return _ENVELOPE.decode(body).errors or ()
+    except (msgspec.MsgspecError, ValueError):
+        return ()
+
+
+def _plain(text: str) -> str:
+    """One short line without control characters, whatever a server sends."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"

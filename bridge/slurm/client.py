@@ -1,0 +1,378 @@
+"""Slurm by its REST interface: one method a call.
+
+Every method asks slurmrestd one thing, checks the answer (answers.py) and returns the core's nouns (codec.py).  All may
+raise what bridge/errors.py lists: Refused and its kinds (nothing happened), Unreachable (nothing was sent), Unanswered
+and, for a write, ContractError (it may have happened: look before repeating it).  "Raises" below names what is
+particular.
+
+Jobs are made, changed and ended *as their tenant*: `X-SLURM-USER-NAME` beside our token (I2).  So Slurm itself keeps us
+from ending somebody else's job whose id was given out a second time (V6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from bridge.errors import ConfigError, ContractError, FarSideError, NotFound, Unauthorized
+from bridge.slurm import codec
+from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, by_number, read
+from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
+from bridge.slurm.token import TokenSource
+from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
+from scheduler.model import Grant, Job, JobSpec, Partition, SlurmNode, States
+
+OnCall = Callable[[str, float, str], None]
+
+# Ids in one query of jobs/state; slurmrestd refuses very long addresses.
+STATES_A_CALL = 200
+
+_E = TypeVar("_E", bound=Envelope)
+
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+_PING = msgspec.json.Decoder(codec.PingAnswer)
+_ID = msgspec.json.Decoder(codec.IdAnswer)
+_STATES = msgspec.json.Decoder(codec.StatesAnswer)
+_JOB = msgspec.json.Decoder(codec.JobAnswer)
+_RESOURCES = msgspec.json.Decoder(codec.ResourcesAnswer)
+_NODES = msgspec.json.Decoder(codec.NodesAnswer)
+_PARTITIONS = msgspec.json.Decoder(codec.PartitionsAnswer)
+_KILL = msgspec.json.Decoder(codec.KillAnswer)
+_ACCOUNTED = msgspec.json.Decoder(codec.AccountedAnswer)
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What is at the other end.
+
+    api         the API version that is used from now on
+    release     Slurm's release, "26.05.5"
+    cluster     Slurm's ClusterName
+    accounting  slurmdbd is there: jobs can be found by name, ends recorded
+    responding  slurmctld answers slurmrestd
+    """
+
+    api: str
+    release: str
+    cluster: str
+    accounting: bool
+    responding: bool
+
+
+def _no_hook(operation: str, seconds: float, outcome: str) -> None:
+    """Nobody listens."""
+
+
+class SlurmClient:
+    """One Slurm cluster.  Call `discover()` first: everything else needs the API version.
+
+    transport     for everything but the poll
+    tokens        the bridge's own token: sees all jobs, and acts for users unless `acting_tokens` does
+    polls         transport of `states()`, so that a burst does not delay the poll; None: the same
+    acting_tokens the token of the acting role, where it is another (ARCHITECTURE 4)
+    deadline_s    for each call
+    on_call       told (operation, seconds, outcome) of each call; outcome "ok" or the error's class in lower case
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        tokens: TokenSource,
+        *,
+        polls: Transport | None = None,
+        acting_tokens: TokenSource | None = None,
+        versions: tuple[ApiVersion, ...] = API_VERSIONS,
+        deadline_s: float = DEFAULT_DEADLINE_S,
+        on_call: OnCall = _no_hook,
+        clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._transport = transport
+        self._polls = polls or transport
+        self._tokens = tokens
+        self._acting_tokens = acting_tokens or tokens
+        self._versions = versions
+        self._deadline_s = deadline_s
+        self._on_call = on_call
+        self._clock = clock
+        self._stopwatch = stopwatch
+        self._discovery: Discovery | None = None
+        self._threads: Mapping[
+            str, int
+        ] = {}  # threads a core by node, of the last nodes(): resources/ tells cores only
+
+    @property
+    def discovery(self) -> Discovery | None:
+        """What `discover()` found last."""
+        return self._discovery
+
+    # --- the far side itself
+
+    async def discover(self) -> Discovery:
+        """Find the newest API version that both know (`GET ping/` of each, newest first).
+
+        Raises ContractError where slurmrestd serves none of them: this Slurm is too old, or the URL leads elsewhere.
+        """
+        refusal: ContractError | None = None
+        for version in self._versions:
+            try:
+                answer = await self._get("discover", f"/slurm/{version.name}/ping/", _PING)
+            except ContractError as error:
+                if error.code != 404:
+                    raise
+                refusal = error
+                continue
+            meta = answer.meta or codec.Meta()
+            self._discovery = Discovery(
+                api=version.name,
+                release=meta.slurm.release if meta.slurm else "",
+                cluster=meta.slurm.cluster if meta.slurm else "",
+                accounting=bool(meta.plugin and meta.plugin.accounting_storage.endswith("slurmdbd")),
+                responding=any(ping.responding for ping in answer.pings),
+            )
+            return self._discovery
+        oldest = self._versions[-1]
+        raise ContractError(
+            "discover",
+            SIDE,
+            f"it serves none of the API versions {', '.join(v.name for v in self._versions)}; either the URL does not "
+            f"lead to slurmrestd or this Slurm is older than {oldest.since}",
+            refusal.code if refusal else 0,
+        )
+
+    async def ping(self) -> bool:
+        """Whether slurmctld answers slurmrestd (`responding`; the status is 200 either way, FACTS 4)."""
+        answer = await self._get("ping", self._path("ping/"), _PING)
+        return any(ping.responding for ping in answer.pings)
+
+    # --- placeholders
+
+    async def allocate_now(self, spec: JobSpec) -> int:
+        """Ask for nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
+
+        Returns the job id: granted.  What, says `grant(id)`.
+        Raises Exhausted (no room: 2013, 2016, a limit), Conflict (2038: a twin of this name lives; look for it),
+        Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED record in
+        accounting: callers ration it (ARCHITECTURE 5).
+        """
+        body = codec.job_body(spec, immediate=True)
+        return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
+
+    async def submit(self, spec: JobSpec) -> int:
+        """Stand in Slurm's queue as `spec.user` (`POST job/submit`).
+
+        Returns the job id.  A second one of a name waits (singleton), so this may be repeated after Unanswered.
+        Raises Exhausted (a limit on jobs), Invalid.
+        """
+        body = codec.job_body(spec, immediate=False)
+        return (await self._write("submit", "POST", self._path("job/submit"), body, _ID, user=spec.user)).job_id
+
+    async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
+        """Give the named fields of `spec` (all but `user`) to a job of that user (`POST job/{id}`).
+
+        Raises Invalid where Slurm does not change such a field in the job's present state (2073, 2036), NotFound.
+        """
+        body = codec.update_body(spec, changes)
+        await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
+
+    async def kick(self, job_id: int, user: str, comment: str) -> None:
+        """Make slurmctld look at its queue now: an update of a waiting job that changes nothing (ARCHITECTURE 5).
+
+        comment  what its comment is already
+        Raises NotFound where the job is gone.
+        """
+        body = codec.comment_body(comment)
+        await self._write("kick", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
+
+    async def cancel(self, job_id: int, user: str) -> bool:
+        """End a job of that user (`DELETE job/{id}`, no signal: others break external nodes, FACTS 2).
+
+        Returns False where it had ended already or Slurm does not know it (2021, 2017): it is not there any more.
+        Raises Invalid where the job is not that user's (2010).
+        """
+        answer = await self._write("cancel", "DELETE", self._path(f"job/{job_id}"), b"", _KILL, user=user)
+        for status in answer.status or ():
+            code = status.error.code
+            if code in (NO_SUCH_JOB, ALREADY_ENDED):
+                return False
+            if code:
+                raise by_number("cancel", ErrorEntry(code, status.error.message or status.error.string))
+        return True
+
+    # --- what Slurm knows
+
+    async def states(self) -> dict[int, States]:
+        """The states of every job that Slurm knows, by id, on the poller's own lane (`GET jobs/state/`)."""
+        answer = await self._get("states", self._path("jobs/state/"), _STATES, transport=self._polls)
+        return _sensible("states", codec.job_states, answer)
+
+    async def states_of(self, ids: Iterable[int]) -> dict[int, States]:
+        """The states of these jobs; one that Slurm does not know is absent (`GET jobs/state/?job_id=…`)."""
+        wanted = list(ids)
+        found: dict[int, States] = {}
+        for start in range(0, len(wanted), STATES_A_CALL):
+            query = urlencode([("job_id", job_id) for job_id in wanted[start : start + STATES_A_CALL]])
+            answer = await self._get("states_of", self._path(f"jobs/state/?{query}"), _STATES)
+            found |= _sensible("states_of", codec.job_states, answer)
+        return found
+
+    async def job(self, job_id: int) -> Job | None:
+        """One job (`GET job/{id}`, 2 ms).  None only where Slurm itself says that it knows no such job (2017)."""
+        try:
+            answer = await self._get("job", self._path(f"job/{job_id}"), _JOB)
+        except NotFound:
+            return None
+        return _sensible("job", lambda a: codec.job(a, job_id), answer)
+
+    async def grant(self, job_id: int) -> Grant:
+        """What a running job holds, node by node (`GET resources/{id}`, 0.3 kB a node).
+
+        Raises NotFound where the job is gone, Invalid where it holds nothing.
+        """
+        answer = await self._get("grant", self._path(f"resources/{job_id}"), _RESOURCES)
+        return _sensible("grant", lambda a: codec.grant(a, job_id, self._threads), answer)
+
+    async def nodes(self) -> tuple[SlurmNode, ...]:
+        """Every node of Slurm (`GET nodes/`: 2.6 kB a node, 0.8 s for 5,000)."""
+        answer = await self._get("nodes", self._path("nodes/"), _NODES)
+        found = _sensible("nodes", codec.nodes, answer)
+        self._threads = codec.threads_per_core(answer)
+        return found
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        """Every partition (`GET partitions/`)."""
+        answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)
+        return _sensible("partitions", codec.partitions, answer)
+
+    # --- accounting
+
+    async def find(self, name: str) -> tuple[int, ...]:
+        """Ids of jobs of exactly this name that accounting believes to live; () where there is no slurmdbd.
+
+        Accounting may lag behind slurmctld and still believe in a job that slurmctld lost: read what is found.
+        """
+        if not self._accounting:
+            return ()
+        path = f"/slurmdb/{self._api}/jobs/?{urlencode({'job_name': name})}"
+        answer = await self._get("find", path, _ACCOUNTED)
+        return _sensible("find", lambda a: codec.live_ids(a, name), answer)
+
+    async def record_end(self, job_id: int, exit_code: int, comment: str) -> bool:
+        """Write how the pods ended into an ended job's accounting record (derived exit code and comment, S2).
+
+        comment  the whole new comment
+        Returns False where there is no slurmdbd: nothing was sent.
+        """
+        if not self._accounting:
+            return False
+        path = f"/slurmdb/{self._api}/job/{job_id}"
+        await self._write("record_end", "POST", path, codec.end_body(exit_code, comment), _ENVELOPE)
+        return True
+
+    # --- one call
+
+    @property
+    def _api(self) -> str:
+        assert self._discovery is not None, "discover() comes first"
+        return self._discovery.api
+
+    @property
+    def _accounting(self) -> bool:
+        assert self._discovery is not None, "discover() comes first"
+        return self._discovery.accounting
+
+    def _path(self, rest: str) -> str:
+        return f"/slurm/{self._api}/{rest}"
+
+    async def _get(
+        self, operation: str, target: str, decoder: msgspec.json.Decoder[_E], *, transport: Transport | None = None
+    ) -> _E:
+        return await self._call(operation, "GET", target, b"", decoder, transport=transport or self._transport)
+
+    async def _write(
+        self,
+        operation: str,
+        method: str,
+        target: str,
+        body: bytes,
+        decoder: msgspec.json.Decoder[_E],
+        *,
+        user: str = "",
+    ) -> _E:
+        return await self._call(operation, method, target, body, decoder, user=user, transport=self._transport)
+
+    async def _call(
+        self,
+        operation: str,
+        method: str,
+        target: str,
+        body: bytes,
+        decoder: msgspec.json.Decoder[_E],
+        *,
+        transport: Transport,
+        user: str = "",
+    ) -> _E:
+        began = self._stopwatch()
+        outcome = "ok"
+        tokens = self._acting_tokens if user else self._tokens
+        try:
+            headers = self._headers(operation, tokens, user)
+            reply = await self._exchange(operation, transport, method, target, headers, body)
+            return read(operation, reply, decoder, write=method != "GET")
+        except Unauthorized as error:
+            outcome = "unauthorized"
+            raise self._explained(error, tokens) from None
+        except FarSideError as error:
+            outcome = type(error).__name__.lower()
+            raise
+        except BaseException:
+            outcome = "abandoned"  # the caller was cancelled
+            raise
+        finally:
+            self._on_call(operation, self._stopwatch() - began, outcome)
+
+    async def _exchange(
+        self,
+        operation: str,
+        transport: Transport,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Reply:
+        try:
+            return await transport.exchange(method, target, headers, body, deadline_s=self._deadline_s)
+        except FarSideError as error:  # in our own words: "allocate" says more than a path
+            raise type(error)(operation, SIDE, error.message, error.code) from None
+
+    def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
+        try:
+            headers = {"X-SLURM-USER-TOKEN": tokens.token(), "Accept": "application/json"}
+        except ConfigError as error:  # at run time the file may vanish: nothing is sent without it
+            raise Unauthorized(operation, SIDE, str(error)) from None
+        if user:
+            headers["X-SLURM-USER-NAME"] = user
+        return headers
+
+    def _explained(self, error: Unauthorized, tokens: TokenSource) -> Unauthorized:
+        """With what to do, where the token itself shows what is wrong."""
+        problem = tokens.problem(self._clock())
+        advice = problem or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
+        return Unauthorized(error.operation, SIDE, advice, error.code)
+
+
+_A = TypeVar("_A")
+_N = TypeVar("_N")
+
+
+def _sensible(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
+    """What the codec makes of an answer.  Raises ContractError where it makes no sense."""
+    try:
+        return decode(answer)
+    except ValueError as error:
+        raise ContractError(operation, SIDE, f"an answer that makes no sense: {error}") from None

@@ -1,0 +1,182 @@
+"""Who we are to Slurm: a JWT, from a file that somebody renews, or from the environment.
+
+The token is read again whenever its file changes (another inode, size or time), so a renewed one is used from the next
+call on (I3).  How long it lives is read from its own `exp`, without verification: only Slurm can verify it, and we only
+want to warn in time.  An expired token is sent all the same, because whose clock is right is for Slurm to say.
+
+A token never leaves this module but as the return value of `token()`: no repr, no error text, no log holds it (I4).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from bridge.errors import ConfigError
+
+# A JWT with every claim Slurm knows is below 1 kB; anything much larger is another file.
+MAX_TOKEN_BYTES = 64 * 1024
+RENEW = "Renew it (scontrol token username=slurm lifespan=900)"
+
+# Three base64url parts.  It also keeps line ends out of a header.
+_JWT = re.compile(r"[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+")
+
+
+class TokenSource(Protocol):
+    """Where the token comes from."""
+
+    def token(self) -> str:
+        """The token as it is now.  Raises ConfigError, in words, where there is none."""
+        ...
+
+    def problem(self, now: float) -> str | None:
+        """What is wrong with it, in a sentence that says what to do; None: nothing that can be seen from here."""
+        ...
+
+    def expires_at(self) -> float | None:
+        """Epoch seconds; None: it names no end, or there is no token."""
+        ...
+
+
+class _Claims(msgspec.Struct):
+    """The part of a JWT that Slurm's tokens carry.  exp: epoch seconds; sun: the Slurm user."""
+
+    exp: float | None = None
+    sun: str = ""
+
+
+@dataclass(slots=True, repr=False)
+class _Known:
+    stamp: tuple[int, int, int]
+    token: str
+    claims: _Claims
+
+
+class FileToken:
+    """A token in a file: the bare JWT, or the line `SLURM_JWT=…` that `scontrol token` prints."""
+
+    def __init__(self, path: str | Path, *, option: str = "--slurm-token-file") -> None:
+        self._path = Path(path)
+        self._option = option
+        self._known: _Known | None = None
+
+    def __repr__(self) -> str:
+        return f"FileToken({str(self._path)!r})"
+
+    def token(self) -> str:
+        """See TokenSource.  One stat a call; the file is read only when it changed."""
+        return self._current().token
+
+    def expires_at(self) -> float | None:
+        """See TokenSource."""
+        try:
+            return self._current().claims.exp
+        except ConfigError:
+            return None
+
+    @property
+    def user(self) -> str:
+        """The Slurm user that the token names; "" where it names none."""
+        return self._current().claims.sun
+
+    def problem(self, now: float) -> str | None:
+        """See TokenSource."""
+        try:
+            expires = self._current().claims.exp
+        except ConfigError as error:
+            return str(error)
+        if expires is None or expires > now:
+            return None
+        return f"{self._name}: expired {age(now - expires)} ago. {RENEW} or point {self._option} elsewhere."
+
+    @property
+    def _name(self) -> str:
+        return f"token file {self._path}"
+
+    def _current(self) -> _Known:
+        try:
+            stat = os.stat(self._path)
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            if self._known is None or self._known.stamp != stamp:
+                with open(self._path, "rb") as file:
+                    token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
+                self._known = _Known(stamp, token, _claims(token))
+        except OSError as error:
+            raise ConfigError(f"{self._name}: {_why(error)}. Point {self._option} to a file with a token.") from None
+        return self._known
+
+
+class LiteralToken:
+    """A token given as it is, from the environment variable `name`."""
+
+    def __init__(self, token: str, *, name: str = "SLURM_JWT") -> None:
+        self._name = f"token in {name}"
+        self._option = name
+        self._token = _read(token.encode(), self._name, name)
+        self._claims = _claims(self._token)
+
+    def __repr__(self) -> str:
+        return f"LiteralToken(from {self._option})"
+
+    def token(self) -> str:
+        """See TokenSource."""
+        return self._token
+
+    def expires_at(self) -> float | None:
+        """See TokenSource."""
+        return self._claims.exp
+
+    @property
+    def user(self) -> str:
+        """The Slurm user that the token names; "" where it names none."""
+        return self._claims.sun
+
+    def problem(self, now: float) -> str | None:
+        """See TokenSource."""
+        expires = self._claims.exp
+        if expires is None or expires > now:
+            return None
+        return f"{self._name}: expired {age(now - expires)} ago. {RENEW}; a token file needs no restart for that."
+
+
+def age(seconds: float) -> str:
+    """A span of time as a person says it: "40 s", "12 min", "3 h", "5 days"."""
+    for unit, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit or (unit < 86_400 and seconds >= unit):
+            return f"{int(seconds // unit)} {name}"
+    return f"{int(seconds)} s"
+
+
+def _read(content: bytes, name: str, option: str) -> str:
+    if not content.strip():
+        raise ConfigError(f"{name}: empty. Put a token there (scontrol token username=slurm) or change {option}.")
+    text = content[:MAX_TOKEN_BYTES].decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
+    if len(content) > MAX_TOKEN_BYTES or not _JWT.fullmatch(text):
+        raise ConfigError(
+            f"{name}: this is no token (a JWT has three parts, a.b.c). Make one: scontrol token username=slurm."
+        )
+    return text
+
+
+def _claims(token: str) -> _Claims:
+    """What the token says of itself; an unreadable one says nothing, and Slurm will refuse it."""
+    part = token.split(".")[1].rstrip("=")
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=_Claims)
+    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
+        return _Claims()
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, PermissionError):
+        return "this user may not read it"
+    return error.strerror or str(error)
