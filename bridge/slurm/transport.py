@@ -239,10 +239,10 @@ class _Lane(asyncio.Protocol):
         """Send the request; its whole answer.  Raises _ClosedError, ContractError, Invalid."""
         assert self._transport is not None, "a lane is asked only once it is connected"
         assert self._answer is None, "one exchange at a time"
+        data = b"".join(self._encoded(request, server))
         self._answer = asyncio.get_running_loop().create_future()
         self._asked, self._head, self._heard = request, None, False
         self._body = bytearray()
-        data = b"".join(self._encoded(request, server))
         request.sent = True
         self._transport.write(data)
         try:

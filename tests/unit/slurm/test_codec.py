@@ -1,0 +1,195 @@
+"""The codec: Slurm's words into the core's nouns, and a spec into a request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bridge.slurm import codec
+from scheduler.model import UNLIMITED, JobSpec
+
+SPEC = JobSpec("ns/a~c.k", "alice", 2, 1024)
+
+
+def states(*jobs: tuple[object, list[str]]) -> codec.StatesAnswer:
+    return msgspec.convert({"jobs": [{"job_id": i, "state": s} for i, s in jobs]}, codec.StatesAnswer)
+
+
+def number(value: int) -> dict[str, object]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+def job(**fields: Any) -> dict[str, Any]:
+    return {"job_id": 7, "name": "n", "user_name": "alice", "job_state": ["PENDING"], **fields}
+
+
+def one(**fields: Any) -> Any:
+    return codec.job(msgspec.convert({"jobs": [job(**fields)]}, codec.JobAnswer), 7)
+
+
+def test_equal_states_of_many_jobs_are_one_object() -> None:
+    found = codec.job_states(states(("1", ["CANCELLED", "COMPLETING"]), ("2", ["CANCELLED", "COMPLETING"])))
+    assert found[1] is found[2]
+    assert found[1] == {"CANCELLED", "COMPLETING"}
+
+
+def test_states_are_interned_only_up_to_a_bound() -> None:
+    for n in range(2 * codec.MAX_INTERNED):
+        assert codec.states((f"S{n}",)) == {f"S{n}"}
+    assert len(codec._interned) <= codec.MAX_INTERNED
+
+
+def test_components_of_a_heterogeneous_job_have_ids_of_their_own() -> None:
+    assert codec.job_states(states(("53+0", ["RUNNING"]), ("54+1", ["PENDING"]))) == {53: {"RUNNING"}, 54: {"PENDING"}}
+
+
+def test_of_an_arrays_tasks_one_that_lives_is_shown() -> None:
+    found = codec.job_states(states(("12_1", ["COMPLETED"]), ("12_[2-9]", ["PENDING"]), ("12_0", ["FAILED"])))
+    assert found == {12: {"PENDING"}}
+
+
+def test_a_job_id_that_is_none_is_nonsense() -> None:
+    with pytest.raises(ValueError, match="not a job id"):
+        codec.job_states(states(("soon", ["PENDING"])))
+
+
+def test_zero_and_absent_times_are_not_known() -> None:
+    assert one(start_time=number(0), end_time={"set": False, "infinite": False, "number": 9}).starts is None
+    assert one(end_time={"set": True, "infinite": True, "number": 0}).ends is None
+    assert one(submit_time=number(5)).submitted == 5.0
+
+
+@pytest.mark.parametrize(
+    ("sent", "minutes"),
+    [(number(60), 60), ({"set": True, "infinite": True, "number": 0}, UNLIMITED), ({"set": False, "number": 0}, None)],
+)
+def test_a_time_limit_is_minutes_unlimited_or_not_set(sent: object, minutes: int | None) -> None:
+    assert one(time_limit=sent).time_limit_min == minutes
+
+
+def test_the_part_that_was_asked_for_is_taken_from_a_heterogeneous_job() -> None:
+    answer = msgspec.convert({"jobs": [job(job_id=53), job(job_id=54, name="b")]}, codec.JobAnswer)
+    assert codec.job(answer, 54).name == "b"
+    with pytest.raises(ValueError, match="does not hold it"):
+        codec.job(answer, 55)
+
+
+def test_a_job_without_the_field_that_says_whose_it_is_makes_no_sense() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"jobs": [{"job_id": 7, "name": "n", "job_state": []}]}, codec.JobAnswer)
+
+
+def test_a_grant_counts_cores_threads_and_devices_under_both_names() -> None:
+    answer = msgspec.convert(
+        {
+            "nodes": [
+                {
+                    "node": "x1",
+                    "mem_alloc": 100,
+                    "core_bitmap": "0x00000003000000C0",
+                    "gres": [
+                        {"name": "gpu", "type": "h100", "count": 2, "index": "0-1"},
+                        {"name": "gpu", "type": "a100", "count": 1, "index": "4"},
+                        {"name": "shard", "type": "", "count": 3, "index": None},
+                    ],
+                }
+            ]
+        },
+        codec.ResourcesAnswer,
+    )
+    [node] = codec.grant(answer, 1, {"x1": 2}).nodes
+    assert (node.cpus, node.memory_mib) == (8, 100)
+    assert node.gres == {"gpu": 3, "gpu:h100": 2, "gpu:a100": 1, "shard": 3}
+    assert node.indices == {"gpu": "0-1,4", "gpu:h100": "0-1", "gpu:a100": "4", "shard": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("", {}),
+        ("gpu:8", {"gpu": 8}),
+        ("gpu:h100:8(S:0-1),gpu:a100:4(S:0,2-3),shard:32", {"gpu": 12, "gpu:h100": 8, "gpu:a100": 4, "shard": 32}),
+        ("gpu:1g.10gb:7,gpu:3g.40gb:2", {"gpu": 9, "gpu:1g.10gb": 7, "gpu:3g.40gb": 2}),
+        ("gpu:h100", {"gpu": 1, "gpu:h100": 1}),
+        ("lustre:no_consume:4G", {"lustre": 4 << 30}),
+        ("bw:2K", {"bw": 2048}),
+    ],
+)
+def test_devices_of_a_node_are_counted_under_both_names(text: str, counts: dict[str, int]) -> None:
+    assert codec.gres_counts(text) == counts
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["gpu", "shard", "mps"]), st.sampled_from(["", "h100", "1g.10gb"])),
+        st.integers(1, 99),
+        max_size=6,
+    )
+)
+def test_any_list_of_devices_is_counted_fully(devices: dict[tuple[str, str], int]) -> None:
+    text = ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in devices.items())
+    counts = codec.gres_counts(text)
+    assert sum(n for name, n in counts.items() if ":" not in name) == sum(devices.values())
+    assert all(counts[f"{name}:{kind}"] == n for (name, kind), n in devices.items() if kind)
+
+
+def test_a_node_offers_what_slurm_does_not_keep_for_itself() -> None:
+    sent = {
+        "name": "x",
+        "state": ["IDLE"],
+        "cpus": 64,
+        "effective_cpus": 62,
+        "real_memory": 1000,
+        "specialized_memory": 24,
+    }
+    [node] = codec.nodes(msgspec.convert({"nodes": [sent]}, codec.NodesAnswer))
+    assert (node.cpus, node.memory_mib) == (62, 976)
+
+
+def test_the_smallest_placeholder_is_one_task_on_one_node_with_its_memory_named() -> None:
+    assert json.loads(codec.job_body(SPEC, immediate=False)) == {
+        "job": {
+            "flags": ["EXTERNAL_JOB"],
+            "tasks": 1,
+            "nodes": "1",
+            "name": "ns/a~c.k",
+            "cpus_per_task": 2,
+            "memory_per_node": {"set": True, "number": 1024},
+            "dependency": "singleton",
+        }
+    }
+
+
+def test_every_wish_reaches_slurm_in_its_own_words() -> None:
+    spec = JobSpec(
+        "n", "alice", 2, 1024, gres=(("gpu:h100", 2), ("shard", 1)), account="a", partition="p", qos="q", reservation="r",
+        constraints="c&d", wckey="w", comment="why", time_limit_min=30, nice=5, exclusive="exclusive",
+        excluded_nodes="x[1-3,07],gpu-a", dependency="singleton,afterany:8",
+    )  # fmt: skip
+    assert json.loads(codec.job_body(spec, immediate=True))["job"] == {
+        "flags": ["EXTERNAL_JOB"], "tasks": 1, "nodes": "1", "immediate": True, "name": "n", "cpus_per_task": 2,
+        "memory_per_node": {"set": True, "number": 1024}, "tres_per_node": "gres/gpu:h100:2,gres/shard:1", "account": "a",
+        "partition": "p", "qos": "q", "reservation": "r", "constraints": "c&d", "wckey": "w", "comment": "why",
+        "time_limit": {"set": True, "number": 30}, "nice": 5, "shared": ["none"],
+        "excluded_nodes": ["x[1-3,07],gpu-a"], "dependency": "singleton,afterany:8",
+    }  # fmt: skip
+
+
+def test_every_field_of_a_spec_but_the_user_can_be_sent() -> None:
+    assert set(codec._FIELDS) == set(JobSpec.__dataclass_fields__) - {"user"}
+
+
+def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
+    assert json.loads(codec.update_body(SPEC, frozenset({"comment", "excluded_nodes"}))) == {
+        "comment": "",
+        "excluded_nodes": [],
+    }
+
+
+def test_an_exit_code_is_written_as_the_wait_status_slurm_wants() -> None:
+    assert json.loads(codec.end_body(3, "ns/a: Error"))["derived_exit_code"]["return_code"]["number"] == 768

@@ -1,0 +1,129 @@
+"""Tokens: read again when renewed, never shown, and every fault in a sentence that says what to do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import ConfigError
+from bridge.slurm.token import FileToken, LiteralToken, age
+
+NOW = 1_800_000_000.0
+
+
+def jwt(**claims: object) -> str:
+    def part(value: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+    return f"{part({'alg': 'HS256'})}.{part(claims)}.c2lnbmF0dXJl"
+
+
+def test_a_renewed_token_is_used_from_the_next_call_on(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(sun="slurm", exp=NOW))
+    source = FileToken(file)
+    assert (source.token(), source.expires_at(), source.user) == (jwt(sun="slurm", exp=NOW), NOW, "slurm")
+
+    renewed = tmp_path / "renewed"
+    renewed.write_text(jwt(sun="slurm", exp=NOW + 900))
+    os.replace(renewed, file)
+    assert (source.token(), source.expires_at()) == (jwt(sun="slurm", exp=NOW + 900), NOW + 900)
+
+
+def test_a_token_of_equal_length_written_in_place_is_noticed_by_its_time(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW))
+    source = FileToken(file)
+    source.token()
+    file.write_text(jwt(exp=NOW + 1))
+    os.utime(file, ns=(1, 1))
+    assert source.expires_at() == NOW + 1
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt())
+    source = FileToken(file)
+    source.token()
+    monkeypatch.setattr("builtins.open", None)
+    assert source.token() == jwt()
+
+
+def test_the_line_that_scontrol_prints_is_a_token_too(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"SLURM_JWT={jwt()}\n")
+    assert FileToken(file).token() == jwt()
+
+
+def test_an_expired_token_is_told_with_its_age_and_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW - 3 * 3600))
+    source = FileToken(file)
+    assert source.problem(NOW) == (
+        f"token file {file}: expired 3 h ago. Renew it (scontrol token username=slurm lifespan=900) "
+        "or point --slurm-token-file elsewhere."
+    )
+    assert source.token() == jwt(exp=NOW - 3 * 3600)  # whose clock is right is for Slurm to say
+
+
+def test_a_living_token_and_one_without_an_end_have_no_problem(tmp_path: Path) -> None:
+    assert LiteralToken(jwt(exp=NOW + 1)).problem(NOW) is None
+    assert LiteralToken(jwt()).problem(NOW) is None
+    assert LiteralToken(jwt()).expires_at() is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"hello", "this is no token"),
+        (b"a.b.c\nX-Evil: 1", "this is no token"),
+        (b"\xff\xfe.b.c", "this is no token"),
+        (b"a.b." + b"c" * 100_000, "this is no token"),
+    ],
+)
+def test_a_file_that_holds_no_token_is_refused_without_showing_it(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        FileToken(file).token()
+    assert str(file) in str(caught.value)
+    assert not content.strip() or content.decode("latin-1")[:20] not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    source = FileToken(tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"there is no such file\. Point --slurm-token-file"):
+        source.token()
+    assert source.expires_at() is None
+    assert (
+        source.problem(NOW)
+        == f"token file {tmp_path / 'none'}: there is no such file. Point --slurm-token-file to a file with a token."
+    )
+
+
+def test_a_token_whose_claims_cannot_be_read_is_left_to_slurm() -> None:
+    source = LiteralToken("a.b.c")
+    assert (source.token(), source.expires_at(), source.user) == ("a.b.c", None, "")
+
+
+def test_no_representation_shows_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt())
+    source = FileToken(file)
+    source.token()
+    shown = repr(source) + repr(source._known) + repr(LiteralToken(jwt()))
+    assert jwt() not in shown
+    assert "c2lnbmF0dXJl" not in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "5 s"), (90, "1 min"), (3 * 3600, "3 h"), (30 * 3600, "30 h"), (5 * 86400, "5 days")]
+)
+def test_ages_are_said_as_people_say_them(seconds: float, words: str) -> None:
+    assert age(seconds) == words

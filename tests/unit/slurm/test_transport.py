@@ -1,0 +1,330 @@
+"""The pool against a server that misbehaves on purpose: what became of a request is always told truly."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+import pytest
+
+from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unreachable
+from bridge.slurm.transport import HttpPool, Reply
+
+Script = Callable[["Visit"], Awaitable[None]]
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
+REFUSAL = b"HTTP/1.1 422 UNPROCESSABLE\r\nConnection: Close\r\nContent-Length: 2\r\n\r\n[]"
+
+
+class Visit:
+    """One connection as the server sees it."""
+
+    def __init__(self, server: Server, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.server, self.number, self._reader, self._writer = server, number, reader, writer
+
+    async def request(self) -> str:
+        """The head of the next request, its body read and remembered."""
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        length = next((int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:")), 0)
+        self.server.bodies.append(await self._reader.readexactly(length))
+        self.server.requests.append(head)
+        self.server.asked.set()
+        return head
+
+    async def say(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def gone(self) -> None:
+        """Until the client has closed the connection."""
+        while await self._reader.read(65536):
+            pass
+
+
+class Server:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.visits = 0
+        self.requests: list[str] = []
+        self.bodies: list[bytes] = []
+        self.asked = asyncio.Event()
+        self.url = ""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.visits += 1
+        try:
+            await self.script(Visit(self, self.visits, reader, writer))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client went away, as some of these tests want it to
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(script: Script) -> AsyncIterator[Server]:
+    server = Server(script)
+    listener = await asyncio.start_server(server, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    try:
+        yield server
+    finally:
+        listener.close()
+        await listener.wait_closed()
+
+
+async def ask(pool: HttpPool, method: str = "GET", *, body: bytes = b"", deadline_s: float = 5.0) -> Reply:
+    return await pool.exchange(method, "/ping/", {"X-SLURM-USER-TOKEN": "a.secret.token"}, body, deadline_s=deadline_s)
+
+
+async def always_ok(visit: Visit) -> None:
+    while True:
+        await visit.request()
+        await visit.say(OK)
+
+
+async def test_answers_come_over_one_connection_that_is_kept() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url) as pool:
+        for _ in range(3):
+            assert await ask(pool) == Reply(200, {"content-length": "2", "content-type": "application/json"}, b"{}")
+        assert server.visits == 1
+
+
+async def test_a_body_and_the_path_prefix_of_the_url_are_sent() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url + "/slurm-api/") as pool:
+        await ask(pool, "POST", body=b'{"job":1}')
+        assert server.requests[0].startswith("POST /slurm-api/ping/ HTTP/1.1\r\n")
+        assert server.bodies == [b'{"job":1}']
+
+
+async def test_an_error_that_is_sent_twice_is_read_once() -> None:
+    async def twice(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(REFUSAL + REFUSAL if visit.number == 1 else OK)
+        await visit.gone()
+
+    async with serving(twice) as server, HttpPool(server.url) as pool:
+        assert (await ask(pool)).status == 422
+        assert (await ask(pool)).status == 200
+        assert server.visits == 2
+
+
+async def test_a_connection_that_speaks_unasked_is_never_used_again() -> None:
+    async def late_double(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(OK)
+        if visit.number == 1:
+            await visit.say(REFUSAL)
+            await visit.gone()  # the client dropped it by itself
+            seen_gone.set()
+        await visit.gone()
+
+    seen_gone = asyncio.Event()
+    async with serving(late_double) as server, HttpPool(server.url) as pool:
+        assert (await ask(pool)).status == 200
+        await asyncio.wait_for(seen_gone.wait(), 5)
+        assert (await ask(pool)).status == 200
+        assert server.visits == 2
+
+
+async def test_a_connection_is_not_used_again_after_connection_close() -> None:
+    async def closing(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(OK.replace(b"Content-Type", b"Connection: Close\r\nContent-Type"))
+        await visit.gone()
+
+    async with serving(closing) as server, HttpPool(server.url) as pool:
+        await ask(pool)
+        await ask(pool)
+        assert server.visits == 2
+
+
+async def test_nobody_listening_means_that_nothing_was_sent() -> None:
+    async with serving(always_ok) as server:
+        url = server.url
+    async with HttpPool(url) as pool:
+        with pytest.raises(Unreachable, match="nothing listens at 127"):
+            await ask(pool, "POST")
+
+
+async def test_an_unknown_host_means_that_nothing_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)  # no question about it leaves this machine
+    async with HttpPool("http://nowhere:6820") as pool:
+        with pytest.raises(Unreachable, match="the name nowhere is not known"):
+            await ask(pool, "POST")
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_a_request_without_an_answer_within_its_deadline_may_have_happened(method: str) -> None:
+    async def silent(visit: Visit) -> None:
+        await visit.request()
+        await visit.gone()
+
+    async with serving(silent) as server, HttpPool(server.url) as pool:
+        with pytest.raises(Unanswered, match=r"within 0.2 s"):
+            await ask(pool, method, deadline_s=0.2)
+        assert len(server.requests) == 1
+
+
+async def test_an_answer_that_trickles_past_the_deadline_is_unanswered_and_its_connection_dropped() -> None:
+    async def trickling(visit: Visit) -> None:
+        await visit.request()
+        if visit.number == 1:
+            await visit.say(OK[:-1])
+            await visit.gone()
+        await visit.say(OK)
+        await visit.gone()
+
+    async with serving(trickling) as server, HttpPool(server.url) as pool:
+        with pytest.raises(Unanswered):
+            await ask(pool, "POST", deadline_s=0.2)
+        assert (await ask(pool)).body == b"{}"
+
+
+async def test_a_truncated_answer_may_have_happened() -> None:
+    async def cut(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(OK[:-1])
+
+    async with serving(cut) as server, HttpPool(server.url) as pool:
+        with pytest.raises(Unanswered, match="closed the connection"):
+            await ask(pool)
+
+
+async def closes_after_the_first_answer(visit: Visit) -> None:
+    """A keep-alive connection that the server closes at the very moment the next request arrives."""
+    await visit.request()
+    await visit.say(OK)
+    if visit.number == 1:
+        await visit.request()
+        return
+    await visit.gone()
+
+
+async def test_a_read_on_a_connection_that_went_stale_is_sent_once_more() -> None:
+    async with serving(closes_after_the_first_answer) as server, HttpPool(server.url) as pool:
+        await ask(pool)
+        assert (await ask(pool)).status == 200
+        assert (server.visits, len(server.requests)) == (2, 3)
+
+
+async def test_a_write_on_a_connection_that_went_stale_is_never_sent_twice() -> None:
+    async with serving(closes_after_the_first_answer) as server, HttpPool(server.url) as pool:
+        await ask(pool)
+        with pytest.raises(Unanswered):
+            await ask(pool, "POST")
+        assert (server.visits, len(server.requests)) == (1, 2)
+
+
+async def test_a_connection_that_was_closed_while_idle_costs_a_write_nothing() -> None:
+    async def once(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(OK)
+        closed.set()
+
+    closed = asyncio.Event()
+    async with serving(once) as server, HttpPool(server.url) as pool:
+        await ask(pool)
+        await asyncio.wait_for(closed.wait(), 5)
+        while pool._idle[0].reusable:  # noqa: ASYNC110  (the end of the connection is on its way over loopback)
+            await asyncio.sleep(0)
+        assert (await ask(pool, "POST")).status == 200
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_huge_answer_is_refused_without_being_kept(announced: bool) -> None:
+    async def huge(visit: Visit) -> None:
+        await visit.request()
+        if announced:
+            await visit.say(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n{")
+        else:
+            await visit.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                await visit.say(b"1000\r\n" + bytes(0x1000) + b"\r\n")
+        await visit.gone()
+
+    async with serving(huge) as server, HttpPool(server.url, answer_limit=1 << 20) as pool:
+        with pytest.raises(ContractError, match="more than 1 MiB"):
+            await ask(pool)
+
+
+async def test_what_does_not_speak_http_makes_no_sense() -> None:
+    async def mumbling(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+        await visit.gone()
+
+    async with serving(mumbling) as server, HttpPool(server.url) as pool:
+        with pytest.raises(ContractError, match="does not speak HTTP"):
+            await ask(pool)
+
+
+async def test_whoever_finds_no_free_connection_within_the_deadline_sent_nothing() -> None:
+    async def silent(visit: Visit) -> None:
+        await visit.request()
+        await visit.gone()
+
+    async with serving(silent) as server, HttpPool(server.url, connections=1) as pool:
+        first = asyncio.create_task(ask(pool, "POST"))
+        await asyncio.wait_for(server.asked.wait(), 5)
+        with pytest.raises(Unreachable, match="could not be asked"):
+            await ask(pool, "POST", deadline_s=0.1)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert len(server.requests) == 1
+
+
+async def test_no_more_connections_than_allowed_are_opened() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url, connections=3) as pool:
+        answers = await asyncio.gather(*(ask(pool, "POST", body=b"x") for _ in range(50)))
+        assert {answer.status for answer in answers} == {200}
+        assert server.visits <= 3
+
+
+async def test_an_abandoned_exchange_leaves_no_answer_for_the_next() -> None:
+    async def slow_first(visit: Visit) -> None:
+        await visit.request()
+        if visit.number == 1:
+            await visit.gone()
+            return
+        await visit.say(OK)
+        await visit.gone()
+
+    async with serving(slow_first) as server, HttpPool(server.url, connections=1) as pool:
+        first = asyncio.create_task(ask(pool))
+        await asyncio.wait_for(server.asked.wait(), 5)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert (await ask(pool)).status == 200
+
+
+async def test_no_error_holds_a_header() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url) as pool:
+        with pytest.raises(Invalid) as caught:
+            await pool.exchange("GET", "/", {"X-SLURM-USER-TOKEN": "a.secret\n.token"}, b"", deadline_s=5)
+        assert "secret" not in repr(caught.value)
+        assert caught.value.__suppress_context__
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("slurm:6820", "is none"),
+        ("http://", "is none"),
+        ("http://h:99999", "Port out of range"),
+        ("http://h/?a=b", "is none"),
+        ("http://alice:secret@h:1", "must not hold a user"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_in_words(url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        HttpPool(url)
+    assert "secret" not in str(caught.value)
