@@ -1,0 +1,65 @@
+"""What an HTTP answer of the API server means: done, or one of the errors of `bridge/errors.py`.
+
+Judged by the status and by the `reason` of the Status in the body, never by its text.  A 404 that is no Status is the
+word of something else (an ingress, a wrong URL), and proves nothing about any object.
+"""
+
+from __future__ import annotations
+
+from bridge.errors import Conflict, ContractError, Exhausted, FarSideError, Invalid, NotFound, Unanswered, Unauthorized
+from bridge.kube.codec import Status, status_of
+from bridge.kube.transport import SIDE, Reply
+
+MESSAGE_MOST = 500
+
+
+def judged(operation: str, reply: Reply) -> Reply:
+    """The reply, where it is a 2xx; else raises what `refusal` says."""
+    if 200 <= reply.status < 300:
+        return reply
+    raise refusal(operation, reply)
+
+
+def refusal(operation: str, reply: Reply) -> FarSideError:
+    """The error that an answer other than 2xx is.
+
+    401, 403 Unauthorized; 404 NotFound; 409 Conflict; 429 Exhausted with the seconds it asks for; 400, 413, 422 Invalid;
+    5xx Unanswered: the server may have done it and failed to say so.  Anything else, and a 404 or 409 that is not
+    Kubernetes' own, is a ContractError.
+    """
+    status, code = status_of(reply.body), reply.status
+    message = _words(status, code)
+    if code in (401, 403):
+        return Unauthorized(operation, SIDE, message, code)
+    if code == 429:
+        return Exhausted(operation, SIDE, message, code, _retry_after(reply, status))
+    if code >= 500:
+        return Unanswered(operation, SIDE, message, code)
+    if status is None:
+        return ContractError(operation, SIDE, f"an answer that is not from a Kubernetes API server (HTTP {code})", code)
+    return _REFUSALS.get(code, ContractError)(operation, SIDE, message, code)
+
+
+_REFUSALS: dict[int, type[FarSideError]] = {
+    400: Invalid,
+    404: NotFound,
+    409: Conflict,
+    413: Invalid,
+    422: Invalid,
+}
+
+
+def _words(status: Status | None, code: int) -> str:
+    """The server's own sentence.  An error page of something else is not quoted."""
+    if status is None or not status.message:
+        return f"HTTP {code}"
+    return "".join(c if c.isprintable() else " " for c in status.message[:MESSAGE_MOST])
+
+
+def _retry_after(reply: Reply, status: Status | None) -> float | None:
+    header = reply.headers.get("retry-after", "")
+    if header.isascii() and header.isdigit() and len(header) < 6:
+        return float(header)
+    if status and status.details and status.details.retry_after_seconds:
+        return float(status.details.retry_after_seconds)
+    return None

@@ -1,0 +1,377 @@
+"""The verbs of the Kubernetes end: one method, one question or one change, and an honest answer to "did it happen?".
+
+Every write names the pod's uid, so that it can only hit the pod it was decided for, never a re-created namesake: a
+binding carries it, a patch carries it in its metadata, a deletion has it as a precondition.  The server answers 409 where
+it is another one.
+
+    returns             it happened (or was so already), and the server said so
+    Refused and below   it did not happen
+    Unreachable         nothing was sent
+    Unanswered          it may have happened, or may yet; also a 5xx, and a ContractError of a write
+
+What the server answered is judged in `answers`; nothing is repeated here, since when to repeat is a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from bridge.errors import BridgeError, Conflict, ContractError, FarSideError, NotFound, Unanswered, Unauthorized
+from bridge.kube import codec
+from bridge.kube.answers import judged
+from bridge.kube.codec import encode, node_terms
+from bridge.kube.transport import NO_PARAMS, SIDE, Reply, Transport
+from scheduler import names
+from scheduler.actions import BindPod, EndByDeadline, EvictPod
+from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
+
+DEADLINE_S = 10.0  # shorter than the settle time after an unknown outcome (12 s), which must outlast it
+STRATEGIC = "application/strategic-merge-patch+json"
+MERGE = "application/merge-patch+json"
+EVENTS_REMEMBERED = 4096
+EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
+
+# Where a controller is read: kind -> (API group of its apiVersion, plural).  Others are not asked for (W2).
+OWNERS = {
+    "ReplicaSet": ("apps", "replicasets"),
+    "Deployment": ("apps", "deployments"),
+    "StatefulSet": ("apps", "statefulsets"),
+    "DaemonSet": ("apps", "daemonsets"),
+    "Job": ("batch", "jobs"),
+    "CronJob": ("batch", "cronjobs"),
+    "ReplicationController": ("", "replicationcontrollers"),
+}
+
+
+@dataclass(slots=True)
+class KubeClient:
+    """What the bridge asks of one API server.
+
+    component  who the bridge is in events and as field manager
+    clock      epoch seconds
+    on_call    told each call: operation, seconds, outcome ("done" or the name of the error's class)
+    """
+
+    transport: Transport
+    component: str
+    clock: Callable[[], float]
+    on_call: Callable[[str, float, str], None] = lambda _operation, _seconds, _outcome: None
+    _events: OrderedDict[str, int] = field(default_factory=OrderedDict)
+
+    # --- pods ---
+
+    async def bind(self, action: BindPod) -> None:
+        """Bind the pod to the node and write the annotations, in one write.
+
+        Returns when the pod stands on that node, by this call or an earlier one.
+        Raises Conflict: it stands elsewhere, is another incarnation, gated or being deleted; NotFound: it is gone.
+        The server does not look whether the node exists or fits: the caller has.
+        Source: FACTS 1 of the Kubernetes side.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": action.name, "uid": action.uid, "annotations": dict(action.annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
+        }
+        path = f"{_pod_path(action.namespace, action.name)}/binding"
+        try:
+            await self._write("bind", "POST", path, body)
+        except Conflict as conflict:
+            if not await self._stands_on(action):
+                raise conflict from None
+
+    async def _stands_on(self, action: BindPod) -> bool:
+        """After a conflict: is it the one that an earlier, unanswered bind of ours makes?"""
+        try:
+            pod = await self.read_pod(action.namespace, action.name)
+        except FarSideError as error:
+            raise Unanswered("bind", SIDE, f"a conflict that could not be looked into: {error.message}") from None
+        return pod is not None and pod.uid == action.uid and pod.node == action.node
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod as it is now; None: the server says that there is none."""
+        try:
+            reply = await self._read("read pod", _pod_path(namespace, name))
+        except NotFound:
+            return None
+        return codec.PODS.one(reply.body)
+
+    async def evict_by_delete(self, action: EvictPod) -> None:
+        """Say why (condition DisruptionTarget), then delete with the pod's grace, or `grace_s` where it is given.
+
+        Returns when this incarnation is being deleted or is gone, whoever did it.
+        """
+        if not await self._say_disruption(action):
+            return
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": action.uid},
+        }
+        if action.grace_s is not None:
+            options["gracePeriodSeconds"] = action.grace_s
+        try:
+            await self._write("delete pod", "DELETE", _pod_path(action.namespace, action.name), options)
+        except (NotFound, Conflict) as no:
+            await self._must_be_gone(no, action)
+
+    async def end_by_deadline(self, action: EndByDeadline) -> None:
+        """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
+
+        Returns when it is written, or this incarnation is gone.  The field can be lowered on a bound pod, never raised.
+        """
+        if not await self._say_disruption(action):
+            return
+        body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": 1}}
+        try:
+            await self._patch("end pod", _pod_path(action.namespace, action.name), body, MERGE)
+        except (NotFound, Conflict) as no:
+            await self._must_be_gone(no, action)
+
+    async def set_condition(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
+        """Write PodScheduled=False with this reason and message.
+
+        Raises NotFound, Conflict where the pod is gone or another one.
+        """
+        await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
+
+    async def _say_disruption(self, action: EvictPod | EndByDeadline) -> bool:
+        """False: this incarnation is gone."""
+        try:
+            condition = ("DisruptionTarget", "True", names.ENDED, action.reason)
+            await self._set_condition("say disruption", action.namespace, action.name, action.uid, condition)
+        except (NotFound, Conflict) as no:
+            await self._must_be_gone(no, action)
+            return False
+        return True
+
+    async def _must_be_gone(self, no: NotFound | Conflict, action: EvictPod | EndByDeadline) -> None:
+        """A conflict is mostly a namesake in its place; but a write can also lose against too many others."""
+        if isinstance(no, NotFound):
+            return
+        pod = await self.read_pod(action.namespace, action.name)
+        if pod is not None and pod.uid == action.uid:
+            raise no
+
+    async def _set_condition(
+        self, operation: str, namespace: str, name: str, uid: str, condition: tuple[str, str, str, str]
+    ) -> None:
+        """A strategic patch merges conditions by type, so those of others stay."""
+        kind, status, reason, message = condition
+        said = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": _rfc3339(self.clock()),
+        }
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [said]}}
+        await self._patch(operation, f"{_pod_path(namespace, name)}/status", body, STRATEGIC)
+
+    # --- events ---
+
+    async def post_event(
+        self, namespace: str, name: str, uid: str, reason: str, message: str, *, warning: bool = False
+    ) -> None:
+        """An event on the pod; the same one again raises the count of the first, also across our restarts.
+
+        core/v1, because `kubectl describe` shows counts and spans of these.  Raises what any write raises; an event is
+        worth no repetition.
+        """
+        message = message[:EVENT_MESSAGE_MOST]
+        # The name follows from what is said, so that a later life finds the event of an earlier one.
+        said = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
+        event = f"{name[:200]}.{said}"
+        path = f"/api/v1/namespaces/{_q(namespace)}/events"
+        if event in self._events and await self._count_event(path, event):
+            return
+        now = _rfc3339(self.clock())
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": event, "namespace": namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
+            "reason": reason,
+            "message": message,
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self._write("post event", "POST", path, body)
+        except Conflict:  # an earlier life of ours said the same
+            self._remember(event, await self._count_of(path, event))
+            await self._count_event(path, event)
+            return
+        self._remember(event, 1)
+
+    async def _count_event(self, path: str, event: str) -> bool:
+        """Raise its count; False: the server has forgotten the event (they live an hour)."""
+        count = self._events[event] + 1
+        body = {"count": count, "lastTimestamp": _rfc3339(self.clock())}
+        try:
+            await self._patch("renew event", f"{path}/{_q(event)}", body, MERGE)
+        except NotFound:
+            del self._events[event]
+            return False
+        self._remember(event, count)
+        return True
+
+    async def _count_of(self, path: str, event: str) -> int:
+        try:
+            return codec.event_count((await self._read("read event", f"{path}/{_q(event)}")).body)
+        except (NotFound, Unauthorized):
+            return 1  # gone again, or ours to write and not to read: start counting anew
+
+    def _remember(self, event: str, count: int) -> None:
+        self._events[event] = count
+        self._events.move_to_end(event)
+        while len(self._events) > EVENTS_REMEMBERED:
+            self._events.popitem(last=False)
+
+    # --- what pods refer to ---
+
+    async def read_owner(self, ref: OwnerRef, namespace: str) -> Owner | None:
+        """A controller; None: of a kind not known here, gone, another incarnation, or not ours to read (W2)."""
+        group, plural = OWNERS.get(ref.kind, ("", ""))
+        if not plural or ref.api_version.rpartition("/")[0] != group:
+            return None
+        base = f"/apis/{group}/v1" if group else "/api/v1"
+        path = f"{base}/namespaces/{_q(namespace)}/{plural}/{_q(ref.name)}"
+        try:
+            reply = await self._read("read owner", path)
+        except (NotFound, Unauthorized):
+            return None
+        owner = codec.owner_codec(ref).one(reply.body)
+        return owner if not ref.uid or owner.ref.uid == ref.uid else None
+
+    async def read_claims(self, namespace: str, names: Sequence[str]) -> tuple[Claim, ...]:
+        """Persistent volume claims, in the order asked; what cannot be used says why in words."""
+        return tuple(await asyncio.gather(*(self._read_claim(namespace, name) for name in names)))
+
+    async def _read_claim(self, namespace: str, name: str) -> Claim:
+        path = f"/api/v1/namespaces/{_q(namespace)}/persistentvolumeclaims/{_q(name)}"
+        try:
+            claim = codec.CLAIMS.one((await self._read("read claim", path)).body)
+        except NotFound:
+            return Claim(name, False, problem=f"claim {name} does not exist")
+        if claim.metadata.deletion_timestamp is not None:
+            return Claim(name, False, problem=f"claim {name} is being deleted")
+        if claim.status.phase == "Lost":
+            return Claim(name, False, problem=f"claim {name} has lost its volume {claim.spec.volume_name}")
+        if claim.status.phase != "Bound" or not claim.spec.volume_name:
+            return Claim(name, False, problem=await self._why_unbound(name, claim.spec.storage_class_name))
+        volume = claim.spec.volume_name
+        try:
+            reply = await self._read("read volume", f"/api/v1/persistentvolumes/{_q(volume)}")
+        except NotFound:
+            return Claim(name, False, problem=f"volume {volume} of claim {name} does not exist")
+        affinity = codec.VOLUMES.one(reply.body).spec.node_affinity
+        return Claim(name, True, node_terms(affinity.required) if affinity else None)
+
+    async def _why_unbound(self, name: str, storage_class: str | None) -> str:
+        if not storage_class:
+            return f"claim {name} is not bound to a volume yet"
+        path = f"/apis/storage.k8s.io/v1/storageclasses/{_q(storage_class)}"
+        try:
+            found = codec.STORAGE_CLASSES.one((await self._read("read storage class", path)).body)
+        except NotFound:
+            return f"claim {name} names the storage class {storage_class}, which does not exist"
+        if found.volume_binding_mode == "WaitForFirstConsumer":
+            return f"claim {name} waits for its first consumer (storage class {storage_class})"
+        return f"claim {name} is not bound to a volume yet (storage class {storage_class})"
+
+    # --- the cluster ---
+
+    async def namespace(self, name: str) -> Namespace | None:
+        """One namespace; of `kube-system` the uid names the cluster (ARCHITECTURE 4)."""
+        try:
+            reply = await self._read("read namespace", f"/api/v1/namespaces/{_q(name)}")
+        except NotFound:
+            return None
+        return codec.NAMESPACES.one(reply.body)
+
+    async def can_i(
+        self, verb: str, resource: str, *, group: str = "", subresource: str = "", namespace: str = ""
+    ) -> bool:
+        """May we do this?  `namespace` "": everywhere."""
+        asked = {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return codec.is_allowed((await self._write("check rights", "POST", path, body)).body)
+
+    async def server_version(self) -> str:
+        """As the server calls itself: "v1.36.3"."""
+        return codec.git_version((await self._read("read version", "/version")).body)
+
+    # --- calls ---
+
+    async def _read(self, operation: str, path: str) -> Reply:
+        return await self._call(operation, "GET", path, NO_PARAMS, None, "application/json")
+
+    async def _write(self, operation: str, method: str, path: str, body: Mapping[str, Any]) -> Reply:
+        return await self._call(operation, method, path, NO_PARAMS, encode(body), "application/json")
+
+    async def _patch(self, operation: str, path: str, body: Mapping[str, Any], content_type: str) -> Reply:
+        manager = {"fieldManager": self.component}  # told apart from what users wrote (T7)
+        return await self._call(operation, "PATCH", path, manager, encode(body), content_type)
+
+    async def _call(
+        self, operation: str, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str
+    ) -> Reply:
+        """One exchange, judged and told to `on_call`."""
+        loop = asyncio.get_running_loop()
+        began, outcome = loop.time(), "cancelled"
+        try:
+            reply = await self.transport.exchange(
+                method, path, params=params, body=body, content_type=content_type, deadline_s=DEADLINE_S
+            )
+            if 200 <= reply.status < 300 and not reply.body.lstrip().startswith(b"{"):
+                raise ContractError(operation, SIDE, "the answer is no JSON object", reply.status)
+            judged(operation, reply)
+        except FarSideError as error:
+            outcome = type(error).__name__
+            if error.operation == operation:
+                raise
+            raise _as(operation, error) from None
+        except BridgeError as error:
+            outcome = type(error).__name__
+            raise
+        else:
+            outcome = "done"
+            return reply
+        finally:
+            self.on_call(operation, loop.time() - began, outcome)
+
+
+def _as(operation: str, error: FarSideError) -> FarSideError:
+    """The transport knows only the method; say what was tried."""
+    return type(error)(operation, error.side, error.message, error.code)
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{_q(namespace)}/pods/{_q(name)}"
+
+
+def _q(segment: str) -> str:
+    """One segment of a path, whatever is in it."""
+    return quote(segment, safe="")
+
+
+def _rfc3339(epoch: float) -> str:
+    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,747 @@
+"""What the API server says, as the scheduler's nouns: JSON in, `scheduler.model` out.
+
+The types here are narrow: they name the fields that decisions need and skip the rest unread, which is what makes a pod
+cost some microseconds.  They hold to the API's own rules: a missing field and `null` mean the same, unknown fields are
+not ours to judge, a list item carries no kind.
+
+One odd object must never take a whole list with it.  So a quantity that cannot be read is not an error here: it becomes
+one of the pod's `refused_fields`, in words, and the pod alone is refused for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from bridge.errors import ContractError
+from bridge.kube.transport import SIDE
+from scheduler import model
+from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
+from scheduler.quantity import QuantityError, amount
+
+# kubectl keeps a copy of the whole manifest there; nobody decides by it.
+BALLAST = "kubectl.kubernetes.io/last-applied-configuration"
+
+Texts = dict[str, str]
+
+
+class Wire(msgspec.Struct, rename="camel", gc=False):
+    """A narrow view of an object of the API."""
+
+
+class OwnerReference(Wire):
+    """`metadata.ownerReferences[]`."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class Meta(Wire):
+    """`metadata`."""
+
+    name: str
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Texts | None = None
+    annotations: Texts | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Resources(Wire):
+    """`resources` of a container or of a pod."""
+
+    requests: Texts | None = None
+    limits: Texts | None = None
+
+
+class ContainerPort(Wire):
+    """`ports[]`."""
+
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
+class Container(Wire):
+    """A container of a pod's spec."""
+
+    name: str
+    resources: Resources | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+
+
+class Expression(Wire):
+    """One `matchExpressions[]` or `matchFields[]` of a node selector term."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class SelectorTerm(Wire):
+    """One `nodeSelectorTerms[]`."""
+
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelector(Wire):
+    """A required node affinity, of a pod or of a volume."""
+
+    node_selector_terms: list[SelectorTerm] | None = None
+
+
+class NodeAffinity(Wire):
+    """`affinity.nodeAffinity`."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodTerms(Wire):
+    """`affinity.podAffinity` and `podAntiAffinity`: only whether anything is required."""
+
+    required: list[msgspec.Raw] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire):
+    """`spec.affinity`."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodTerms | None = None
+    pod_anti_affinity: PodTerms | None = None
+
+
+class SpreadConstraint(Wire):
+    """`spec.topologySpreadConstraints[]`."""
+
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class WireToleration(Wire):
+    """`spec.tolerations[]`."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class ClaimSource(Wire):
+    """`volumes[].persistentVolumeClaim`."""
+
+    claim_name: str
+
+
+class Volume(Wire):
+    """`spec.volumes[]`."""
+
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: msgspec.Raw | None = None
+
+
+class PodSpec(Wire):
+    """`spec` of a pod."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    resources: Resources | None = None
+    overhead: Texts | None = None
+    scheduler_name: str = ""
+    service_account_name: str = ""
+    node_name: str = ""
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
+    node_selector: Texts | None = None
+    affinity: Affinity | None = None
+    tolerations: list[WireToleration] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    resource_claims: list[msgspec.Raw] | None = None
+    volumes: list[Volume] | None = None
+
+
+class WireCondition(Wire):
+    """`status.conditions[]`."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+
+
+class Terminated(Wire):
+    """`state.terminated`."""
+
+    exit_code: int = 0
+    signal: int | None = None
+    reason: str | None = None
+
+
+class ContainerState(Wire):
+    """`containerStatuses[].state`."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire):
+    """`status.containerStatuses[]`."""
+
+    name: str
+    state: ContainerState | None = None
+
+
+class PodStatus(Wire):
+    """`status` of a pod."""
+
+    phase: str = "Pending"
+    reason: str | None = None
+    conditions: list[WireCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class WirePod(Wire):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class WireTaint(Wire):
+    """`spec.taints[]`."""
+
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class NodeSpec(Wire):
+    """`spec` of a node."""
+
+    unschedulable: bool | None = None
+    taints: list[WireTaint] | None = None
+
+
+class NodeStatus(Wire):
+    """`status` of a node."""
+
+    allocatable: Texts | None = None
+    conditions: list[WireCondition] | None = None
+
+
+class WireNode(Wire):
+    """A node."""
+
+    metadata: Meta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class WireNamespace(Wire):
+    """A namespace."""
+
+    metadata: Meta
+
+
+class OwnerSpec(Wire):
+    """`spec` of a controller: what of it decides about its pods."""
+
+    active_deadline_seconds: int | None = None
+
+
+class WireOwner(Wire):
+    """A controller of pods, or of such a one."""
+
+    metadata: Meta
+    spec: OwnerSpec | None = None
+
+
+class ClaimSpec(Wire):
+    """`spec` of a persistent volume claim."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+
+
+class ClaimStatus(Wire):
+    """`status` of a persistent volume claim."""
+
+    phase: str = ""
+
+
+class WireClaim(Wire):
+    """A persistent volume claim."""
+
+    metadata: Meta
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class VolumeAffinity(Wire):
+    """`spec.nodeAffinity` of a persistent volume: `required`, without the long name pods give it."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Wire):
+    """`spec` of a persistent volume."""
+
+    node_affinity: VolumeAffinity | None = None
+
+
+class WireVolume(Wire):
+    """A persistent volume."""
+
+    metadata: Meta
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+
+
+class WireStorageClass(Wire):
+    """A storage class."""
+
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+
+
+class WireEvent(Wire):
+    """An event: how often it was said."""
+
+    count: int | None = None
+
+
+class Review(Wire):
+    """`status` of a SelfSubjectAccessReview."""
+
+    allowed: bool
+
+
+class WireReview(Wire):
+    """A SelfSubjectAccessReview, answered."""
+
+    status: Review
+
+
+class Version(Wire):
+    """What `/version` says."""
+
+    git_version: str
+
+
+class StatusDetails(Wire):
+    """`details` of a Status."""
+
+    retry_after_seconds: int | None = None
+
+
+class Status(Wire):
+    """The API's way to answer with anything else than the object."""
+
+    kind: str
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+class ListMeta(Wire):
+    """`metadata` of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+W = TypeVar("W", bound=Wire)
+M = TypeVar("M")
+
+
+class Page(Wire, Generic[W]):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[W] | None = None
+
+
+class Envelope(Wire):
+    """One line of a watch; the object is read once its type is known."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Marked(Wire):
+    """Of a BOOKMARK only its resourceVersion matters."""
+
+    metadata: ListMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[M]):
+    """ADDED or MODIFIED (gone False), or DELETED (gone True); `version` is where a watch may resume."""
+
+    object: M
+    version: str
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing happened up to `version`."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The server ends the watch with a Status; 410 means that the version is too old."""
+
+    code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[M]):
+    """How one kind is read: a page of a list, and a line of a watch."""
+
+    page: Callable[[bytes], tuple[tuple[M, ...], str, str]]
+    line: Callable[[bytes], Changed[M] | Bookmark | Failed]
+    one: Callable[[bytes], M]
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def codec(wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
+    """The three readers of one kind.  Each raises ContractError where the text is not what the API promises."""
+    pages: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
+    objects = msgspec.json.Decoder(wire)
+
+    def page(body: bytes) -> tuple[tuple[M, ...], str, str]:
+        """(objects, resourceVersion, continue token or "")."""
+        read = _decode(pages, body, "list")
+        return tuple(map(to_model, read.items or ())), read.metadata.resource_version, read.metadata.continue_
+
+    def line(text: bytes) -> Changed[M] | Bookmark | Failed:
+        envelope = _decode(_envelopes, text, "watch")
+        if envelope.type in ("ADDED", "MODIFIED", "DELETED"):
+            read: Any = _decode(objects, envelope.object, "watch")
+            return Changed(to_model(read), read.metadata.resource_version, envelope.type == "DELETED")
+        if envelope.type == "BOOKMARK":
+            return Bookmark(_decode(_marked, envelope.object, "watch").metadata.resource_version)
+        if envelope.type == "ERROR":
+            status = _decode(_statuses, envelope.object, "watch")
+            return Failed(status.code, status.message)
+        raise ContractError("watch", SIDE, f'an event of the unknown type "{envelope.type[:32]}"')
+
+    def one(body: bytes) -> M:
+        return to_model(_decode(objects, body, "read"))
+
+    return Codec(page, line, one)
+
+
+def status_of(body: bytes) -> Status | None:
+    """The Status that a body is; None when it is anything else (another server's error page, say)."""
+    try:
+        status = _statuses.decode(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return status if status.kind == "Status" else None
+
+
+def event_count(body: bytes) -> int:
+    """How often an event has been said."""
+    return _decode(_events, body, "read event").count or 1
+
+
+def is_allowed(body: bytes) -> bool:
+    """What a SelfSubjectAccessReview answers."""
+    return _decode(_reviews, body, "check rights").status.allowed
+
+
+def git_version(body: bytes) -> str:
+    """The server's version."""
+    return _decode(_versions, body, "read version").git_version
+
+
+D = TypeVar("D")
+
+
+def _decode(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw, operation: str) -> D:
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ContractError(operation, SIDE, f"the answer is not what the API promises: {error}") from None
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+def to_pod(wire: WirePod) -> model.Pod:
+    """A pod; see model.Pod for what each field says."""
+    meta, spec, status = wire.metadata, wire.spec, wire.status
+    refused = list(_refused_fields(spec))
+    containers = tuple(_container(c, refused) for c in spec.containers or ())
+    init_containers = tuple(_container(c, refused) for c in spec.init_containers or ())
+    asked = spec.resources
+    exit_code, end_reason = _end(spec, status)
+    scheduled, disrupted = _conditions(status.conditions)
+    grace = spec.termination_grace_period_seconds
+    if meta.deletion_timestamp is not None:
+        grace = meta.deletion_grace_period_seconds or 0
+    return model.Pod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        created=_epoch(meta.creation_timestamp) or 0.0,
+        labels=meta.labels or NO_TEXT,
+        annotations=_annotations(meta),
+        owner=_controller(meta),
+        scheduler_name=spec.scheduler_name,
+        service_account=spec.service_account_name,
+        node=spec.node_name,
+        phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
+        deleting_at=_epoch(meta.deletion_timestamp),
+        grace_s=30 if grace is None else grace,
+        gated=bool(spec.scheduling_gates),
+        restart_policy=spec.restart_policy,
+        active_deadline_s=spec.active_deadline_seconds,
+        containers=containers,
+        init_containers=init_containers,
+        overhead=_asked(spec.overhead, "overhead", refused),
+        pod_requests=_asked(asked.requests, "requests", refused) if asked else EMPTY,
+        pod_limits=_asked(asked.limits, "limits", refused) if asked else EMPTY,
+        node_selector=spec.node_selector or NO_TEXT,
+        node_affinity=_required_nodes(spec.affinity),
+        tolerations=tuple(map(_toleration, spec.tolerations or ())),
+        host_ports=_host_ports(spec),
+        claims=_claims(meta.name, spec.volumes),
+        refused_fields=tuple(refused),
+        scheduled=scheduled,
+        disrupted=disrupted,
+        exit_code=exit_code,
+        end_reason=end_reason,
+    )
+
+
+_PHASES = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
+
+
+def _refused_fields(spec: PodSpec) -> Iterable[str]:
+    """Demands that would be broken silently if they were not refused (T11, F5)."""
+    if spec.resource_claims:
+        yield "resourceClaims (dynamic resource allocation)"
+    if spec.affinity:
+        if spec.affinity.pod_affinity and spec.affinity.pod_affinity.required:
+            yield "required pod affinity"
+        if spec.affinity.pod_anti_affinity and spec.affinity.pod_anti_affinity.required:
+            yield "required pod anti-affinity"
+    if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
+        yield "topologySpreadConstraints with DoNotSchedule"
+
+
+def _container(wire: Container, refused: list[str]) -> model.Container:
+    asked = wire.resources
+    return model.Container(
+        name=wire.name,
+        requests=_asked(asked.requests, f"requests of container {wire.name}", refused) if asked else EMPTY,
+        limits=_asked(asked.limits, f"limits of container {wire.name}", refused) if asked else EMPTY,
+        sidecar=wire.restart_policy == "Always",
+    )
+
+
+def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:
+    """What is asked for, rounded up."""
+    if not texts:
+        return EMPTY
+    try:
+        return {resource: amount(resource, text, True) for resource, text in texts.items()}
+    except QuantityError as error:
+        refused.append(f"{where}: {error}")
+        return EMPTY
+
+
+def _host_ports(spec: PodSpec) -> tuple[model.HostPort, ...]:
+    return tuple(
+        model.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "")
+        for container in (*(spec.containers or ()), *(spec.init_containers or ()))
+        if container.ports
+        for port in container.ports
+        if port.host_port
+    )
+
+
+def _claims(pod_name: str, volumes: list[Volume] | None) -> tuple[str, ...]:
+    """Claims by name; the claim of a generic ephemeral volume is named after the pod and the volume."""
+    found = []
+    for volume in volumes or ():
+        if volume.persistent_volume_claim:
+            found.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral:
+            found.append(f"{pod_name}-{volume.name}")
+    return tuple(found)
+
+
+def _required_nodes(affinity: Affinity | None) -> tuple[model.NodeTerm, ...] | None:
+    if affinity is None or affinity.node_affinity is None:
+        return None
+    return node_terms(affinity.node_affinity.required)
+
+
+def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | None:
+    """The alternatives of a required node affinity; None: there is none."""
+    if selector is None:
+        return None
+    return tuple(
+        model.NodeTerm(_requirements(term.match_expressions), _requirements(term.match_fields))
+        for term in selector.node_selector_terms or ()
+    )
+
+
+def _requirements(expressions: list[Expression] | None) -> tuple[model.Requirement, ...]:
+    return tuple(model.Requirement(e.key, e.operator, tuple(e.values or ())) for e in expressions or ())
+
+
+def _toleration(wire: WireToleration) -> model.Toleration:
+    made = _TOLERATIONS.get(key := (wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or ""))
+    return made or model.Toleration(*key)
+
+
+# The two that every pod gets from the server.
+_TOLERATIONS = {
+    (key, "Exists", "", "NoExecute"): model.Toleration(key, "Exists", "", "NoExecute")
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+}
+
+
+def _conditions(conditions: list[WireCondition] | None) -> tuple[model.Condition | None, bool]:
+    """(PodScheduled, DisruptionTarget)."""
+    scheduled, disrupted = None, False
+    for condition in conditions or ():
+        if condition.type == "PodScheduled":
+            scheduled = model.Condition(condition.status == "True", condition.reason or "", condition.message or "")
+        elif condition.type == "DisruptionTarget":
+            disrupted = condition.status == "True"
+    return scheduled, disrupted
+
+
+def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
+    """(exit code, reason) of the containers that ended.  Sidecars are ended by the kubelet and say nothing."""
+    sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
+    worst: tuple[int, str] | None = None
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        ended = container.state.terminated if container.state else None
+        if ended is None or container.name in sidecars:
+            continue
+        code = ended.exit_code or (128 + ended.signal if ended.signal else 0)
+        if worst is None or code >= worst[0]:
+            worst = (code, ended.reason or "")
+    if worst is None:
+        return None, status.reason or ""
+    return worst[0], status.reason or worst[1]
+
+
+# --- the others -----------------------------------------------------------------------------------------------------
+
+
+def to_node(wire: WireNode) -> model.Node:
+    """A node; one whose Ready condition is missing or Unknown is not ready."""
+    ready = any(c.type == "Ready" and c.status == "True" for c in wire.status.conditions or ())
+    return model.Node(
+        name=wire.metadata.name,
+        labels=wire.metadata.labels or NO_TEXT,
+        ready=ready,
+        unschedulable=bool(wire.spec.unschedulable),
+        taints=tuple(model.Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
+        allocatable=_offered(wire.status.allocatable),
+    )
+
+
+def _offered(texts: Mapping[str, str] | None) -> Amounts:
+    """What a node has, rounded down; what cannot be read it does not have."""
+    offered = {}
+    for resource, text in (texts or {}).items():
+        try:
+            offered[resource] = amount(resource, text, False)
+        except QuantityError:
+            offered[resource] = 0
+    return offered
+
+
+def to_namespace(wire: WireNamespace) -> model.Namespace:
+    """A namespace."""
+    return model.Namespace(wire.metadata.name, wire.metadata.uid, wire.metadata.labels or NO_TEXT)
+
+
+def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
+    """A controller: the reference it was read by, but with the uid that it has now."""
+
+    def read(wire: WireOwner) -> model.Owner:
+        meta = wire.metadata
+        return model.Owner(
+            ref=model.OwnerRef(ref.api_version, ref.kind, meta.name, meta.uid),
+            annotations=_annotations(meta),
+            owner=_controller(meta),
+            active_deadline_s=wire.spec.active_deadline_seconds if wire.spec and ref.kind == "Job" else None,
+        )
+
+    return read
+
+
+def _annotations(meta: Meta) -> Mapping[str, str]:
+    if not meta.annotations:
+        return NO_TEXT
+    meta.annotations.pop(BALLAST, None)
+    return meta.annotations
+
+
+def _controller(meta: Meta) -> model.OwnerRef | None:
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return model.OwnerRef(owner.api_version, owner.kind, owner.name, owner.uid)
+    return None
+
+
+def _epoch(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+_envelopes = msgspec.json.Decoder(Envelope)
+_marked = msgspec.json.Decoder(Marked)
+_statuses = msgspec.json.Decoder(Status)
+_events = msgspec.json.Decoder(WireEvent)
+_reviews = msgspec.json.Decoder(WireReview)
+_versions = msgspec.json.Decoder(Version)
+
+PODS: Codec[model.Pod] = codec(WirePod, to_pod)
+NODES: Codec[model.Node] = codec(WireNode, to_node)
+NAMESPACES: Codec[model.Namespace] = codec(WireNamespace, to_namespace)
+CLAIMS: Codec[WireClaim] = codec(WireClaim, lambda wire: wire)
+VOLUMES: Codec[WireVolume] = codec(WireVolume, lambda wire: wire)
+STORAGE_CLASSES: Codec[WireStorageClass] = codec(WireStorageClass, lambda wire: wire)
+
+
+def owner_codec(ref: model.OwnerRef) -> Codec[model.Owner]:
+    """The reader of one controller."""
+    return codec(WireOwner, to_owner(ref))
+
+
+def encode(body: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    """A request body."""
+    return msgspec.json.encode(body)

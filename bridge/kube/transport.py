@@ -1,0 +1,296 @@
+"""One exchange with the API server, or one stream of lines from it; and, of every failure, whether anything was sent.
+
+A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTransport` here, and the simulated cluster's
+in-process one.  What a status means is the client's to say; what a broken connection means is said here, because only
+here it is known how far the request got:
+
+    Unreachable   no byte of the request left us (no route, no connection, TLS refused, pool exhausted)
+    Unanswered    it left, and no whole answer came back
+
+Calls and watches have connections apart, so that a burst of calls cannot starve a watch, and TCP keepalive finds a dead
+path within half a minute, long before a silent watch could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import aiohttp
+from multidict import CIMultiDict
+
+from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable
+from bridge.kube.auth import Access
+
+SIDE = "Kubernetes"
+MAX_CALLS = 64
+CONNECT_DEADLINE_S = 5.0
+OPEN_DEADLINE_S = 15.0  # until a watch is accepted
+MAX_BODY = 256 * 2**20  # a page of 500 objects; etcd takes objects of 1.5 MiB at the most
+MAX_LINE = 16 * 2**20
+NO_PARAMS: Mapping[str, str] = {}
+KEEPALIVE = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 25_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, whole.  Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class StreamRefused(Exception):
+    """The server answered the opening of a stream with something else than 200."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP {reply.status}")
+        self.reply = reply
+
+
+class Transport(Protocol):
+    """The wire to one API server."""
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] = NO_PARAMS,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        deadline_s: float,
+    ) -> Reply:
+        """Send one request and read its whole answer, whatever its status.
+
+        Raises Unreachable, Unanswered; Unauthorized where our own credentials cannot be renewed after a 401.
+        """
+        ...
+
+    def stream(
+        self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a stream; inside the `async with` it has been accepted, and the iterator gives its lines.
+
+        The iterator ends when the server ends the stream.  Entering raises StreamRefused, Unreachable, Unanswered;
+        iterating raises Unanswered when the stream breaks or no byte came for `stall_s` seconds.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+@dataclass(slots=True)
+class HttpTransport:
+    """A Transport over aiohttp."""
+
+    access: Access
+    _calls: aiohttp.ClientSession | None = None
+    _watches: aiohttp.ClientSession | None = None
+    _target: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._target = {
+            "ssl": self.access.tls or True,
+            "server_hostname": self.access.server_hostname,
+            "proxy": self.access.proxy,
+        }
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] = NO_PARAMS,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        deadline_s: float,
+    ) -> Reply:
+        """See Transport."""
+        if self._calls is None:
+            self._calls = _session(MAX_CALLS)
+        reply = await self._exchange_once(self._calls, method, path, params, body, content_type, deadline_s)
+        if reply.status == 401 and await self._renewed():
+            # A 401 did nothing, so a second try with other credentials is no repetition.
+            reply = await self._exchange_once(self._calls, method, path, params, body, content_type, deadline_s)
+        return reply
+
+    async def _exchange_once(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None,
+        content_type: str,
+        deadline_s: float,
+    ) -> Reply:
+        headers = await self._headers(content_type if body is not None else None)
+        progress = SimpleNamespace(sent=False)
+        try:
+            async with session.request(
+                method,
+                self.access.server + path,
+                params=params,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=deadline_s, sock_connect=CONNECT_DEADLINE_S),
+                allow_redirects=False,
+                trace_request_ctx=progress,
+                **self._target,
+            ) as response:
+                return await _whole(response, method)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _broken(method, self.access.server, error, progress.sent, deadline_s) from None
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See Transport."""
+        if self._watches is None:
+            self._watches = _session(0)
+        response = await self._open(self._watches, path, params, stall_s)
+        if response.status == 401 and await self._renewed():
+            response.release()
+            response = await self._open(self._watches, path, params, stall_s)
+        try:
+            if response.status != 200:
+                raise StreamRefused(await _whole(response, "GET"))
+            yield _lines(response, self.access.server, stall_s)
+        finally:
+            response.close()
+
+    async def _open(
+        self, session: aiohttp.ClientSession, path: str, params: Mapping[str, str], stall_s: float
+    ) -> aiohttp.ClientResponse:
+        headers = await self._headers(None)
+        progress = SimpleNamespace(sent=False)
+        try:
+            async with asyncio.timeout(OPEN_DEADLINE_S):
+                return await session.get(
+                    self.access.server + path,
+                    params=params,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S, sock_read=stall_s),
+                    allow_redirects=False,
+                    trace_request_ctx=progress,
+                    **self._target,
+                )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _broken("watch", self.access.server, error, progress.sent, OPEN_DEADLINE_S) from None
+
+    async def close(self) -> None:
+        """See Transport."""
+        for session in (self._calls, self._watches):
+            if session is not None:
+                await session.close()
+        self._calls = self._watches = None
+
+    async def _headers(self, content_type: str | None) -> CIMultiDict[str]:
+        headers = CIMultiDict(await self.access.headers())
+        # Not gzip: it costs the server more time than a cluster's network costs us.
+        headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT})
+        if content_type:
+            headers["Content-Type"] = content_type
+        return headers
+
+    async def _renewed(self) -> bool:
+        try:
+            return await self.access.renew()
+        except ConfigError as error:
+            raise Unauthorized("authenticate", SIDE, str(error), 401) from None
+
+
+USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
+
+
+def _session(limit: int) -> aiohttp.ClientSession:
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(_mark_sent)
+    # TLS is per request (Access.tls), the environment's proxy is in Access: trust_env would also read ~/.netrc.
+    connector = aiohttp.TCPConnector(limit=limit, socket_factory=_socket)
+    return aiohttp.ClientSession(connector=connector, trace_configs=[trace], read_bufsize=2**20, auto_decompress=False)
+
+
+async def _mark_sent(_session: object, context: Any, _params: object) -> None:
+    """Called as the first byte goes out; before that a failure is known to have had no effect."""
+    context.trace_request_ctx.sent = True
+
+
+def _socket(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    if family in (socket.AF_INET, socket.AF_INET6):
+        for level, option, value in KEEPALIVE:
+            if hasattr(socket, option):  # some are Linux's own
+                made.setsockopt(level, getattr(socket, option), value)
+    return made
+
+
+async def _whole(response: aiohttp.ClientResponse, method: str) -> Reply:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise ContractError(
+                method.lower(), SIDE, f"the answer is longer than {MAX_BODY >> 20} MiB", response.status
+            )
+    return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, bytes(body))
+
+
+async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) -> AsyncIterator[bytes]:
+    rest = bytearray()
+    try:
+        async for chunk in response.content.iter_any():
+            rest += chunk
+            if b"\n" in chunk:
+                *lines, last = bytes(rest).split(b"\n")
+                rest = bytearray(last)
+                for line in lines:
+                    if line:
+                        yield line
+            elif len(rest) > MAX_LINE:
+                raise ContractError("watch", SIDE, f"one event is longer than {MAX_LINE >> 20} MiB")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise _broken("watch", server, error, True, stall_s) from None
+
+
+def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_s: float) -> Unreachable | Unanswered:
+    """What a failed exchange was, in words of ours: the library's may quote headers."""
+    if isinstance(
+        error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError
+    ):
+        why = f"TLS with {server} failed: {_tls_reason(error)}"
+    elif isinstance(error, aiohttp.ClientConnectorDNSError):
+        why = f"the name in {server} cannot be resolved"
+    elif isinstance(error, TimeoutError):
+        why = f"{server} did not answer within {deadline_s:.0f} s" if sent else f"no connection to {server} in time"
+    elif isinstance(error, OSError) and error.strerror:
+        why = f"{server}: {error.strerror}"
+    else:
+        why = f"{server} closed the connection" if sent else f"no connection to {server}"
+    return (Unanswered if sent else Unreachable)(operation.lower(), SIDE, why)
+
+
+def _tls_reason(error: BaseException) -> str:
+    for inner in (error, getattr(error, "os_error", None), getattr(error, "certificate_error", None), error.__cause__):
+        if message := getattr(inner, "verify_message", "") or getattr(inner, "reason", ""):
+            return str(message)
+    return "the certificate is not trusted" if "ertificate" in type(error).__name__ else "no common ground"

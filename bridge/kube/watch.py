@@ -1,0 +1,332 @@
+"""List-watch: first all there is, then every change, for as long as we live.
+
+A list says what exists at one resourceVersion; a watch from there says everything that happens after it.  Together they
+are the whole truth, as long as no gap is left between the two, and the machine below exists for the gaps:
+
+                    ┌──────────── version too old (410), or an answer that makes no sense ───────────┐
+                    ▼                                                                                │
+    Listing ── the last page came: one XListed event ──► Watching(version) ── stream ended, broken, ─┤
+       ▲                                                    ▲                 or silent              │
+       └── a page failed, or its token expired ──┐          └────────── again from that version ─────┘
+
+Each state's `step` returns the next state; what went wrong on the way is a wait before it, longer each time and never the
+same for two copies.  A list is an atomic swap: pages are gathered and emitted as one event, so that nobody ever sees half
+a cluster and takes the other half for deleted.
+
+A watch that says nothing looks like one that works.  So the server is asked to end it after some minutes
+(`timeoutSeconds`), and a stream that stays silent longer than that is given up; TCP keepalive finds dead paths sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from bridge.errors import ContractError, Exhausted, FarSideError
+from bridge.kube import codec
+from bridge.kube.answers import judged, refusal
+from bridge.kube.codec import Bookmark, Changed, Codec, Failed
+from bridge.kube.transport import StreamRefused, Transport
+from scheduler import events, model
+from scheduler.events import Event, Scope, Side, SideBack, SideLost
+
+PAGE_SIZE = 500
+LIST_DEADLINE_S = 30.0
+WATCH_S = (240, 300)  # how long the server is asked to keep a watch; spread, so that they do not all end together
+STALL_MARGIN_S = 15.0
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MOST_S = 4.0  # what happened while the server was away is seen within 5 s of its return (X2)
+RETRY_AFTER_MOST_S = 30.0
+STEADY_S = 5.0  # a watch that lived this long, or said anything, was a working one
+
+M = TypeVar("M")
+Emit = Callable[[Event], None]
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[M]):
+    """One thing to watch: where, which of it, and the events that tell it."""
+
+    name: str
+    path: str
+    selector: str
+    codec: Codec[M]
+    listed: Callable[[tuple[M, ...], float], Event]
+    seen: Callable[[M], Event]
+    gone: Callable[[M, float], Event]
+
+
+def our_pods(scheduler_name: str) -> Resource[model.Pod]:
+    """Every pod that names this scheduler, ended ones too: their end is what Slurm waits for."""
+    return _pods("our pods", Scope.OURS, f"spec.schedulerName={scheduler_name}")
+
+
+def other_pods(scheduler_name: str) -> Resource[model.Pod]:
+    """What else takes room on the nodes (V3, F6).  A pod that ends leaves the selector, and is told as gone."""
+    standing = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+    return _pods("other pods", Scope.OTHERS, f"spec.schedulerName!={scheduler_name},{standing}")
+
+
+def _pods(name: str, scope: Scope, selector: str) -> Resource[model.Pod]:
+    return Resource(
+        name,
+        "/api/v1/pods",
+        selector,
+        codec.PODS,
+        listed=lambda pods, at: events.PodsListed(scope, pods, at),
+        seen=lambda pod: events.PodSeen(scope, pod),
+        gone=lambda pod, at: events.PodGone(scope, pod, at),
+    )
+
+
+def nodes() -> Resource[model.Node]:
+    """Every node."""
+    return Resource(
+        "nodes",
+        "/api/v1/nodes",
+        "",
+        codec.NODES,
+        listed=lambda found, _at: events.NodesListed(found),
+        seen=events.NodeSeen,
+        gone=lambda node, _at: events.NodeGone(node.name),
+    )
+
+
+def namespaces() -> Resource[model.Namespace]:
+    """Every namespace."""
+    return Resource(
+        "namespaces",
+        "/api/v1/namespaces",
+        "",
+        codec.NAMESPACES,
+        listed=lambda found, _at: events.NamespacesListed(found),
+        seen=events.NamespaceSeen,
+        gone=lambda namespace, _at: events.NamespaceGone(namespace.name),
+    )
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Nothing is known, or what is known has a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Everything up to `version` has been told."""
+
+    version: str
+
+
+State = Listing | Watching
+
+
+@dataclass(slots=True)
+class ListWatch(Generic[M]):
+    """One resource, told to `emit` for ever.
+
+    clock       the bridge's one clock, epoch seconds; waiting goes through asyncio, so a virtual loop moves both
+    on_trouble  called with a sentence at each failure; the facts are getting old
+    on_fine     called when a list came whole, and when a watch was accepted: the facts are fresh
+    chance      where jitter comes from; a seeded one makes a run repeatable
+    """
+
+    transport: Transport
+    resource: Resource[M]
+    emit: Emit
+    clock: Clock
+    on_trouble: Callable[[str], None] = lambda _why: None
+    on_fine: Callable[[], None] = lambda: None
+    chance: random.Random = field(default_factory=random.Random)
+    page_size: int = PAGE_SIZE
+    failures: int = 0
+
+    async def run(self) -> None:
+        """Never returns; cancel it.  What it raises is a mistake of ours."""
+        state: State = Listing()
+        while True:
+            state = await self.step(state)
+
+    async def step(self, state: State) -> State:
+        """From one state to the next, however long that takes; waits out a failure first."""
+        try:
+            return await (self._list() if isinstance(state, Listing) else self._watch(state))
+        except ContractError as error:  # what it said cannot be trusted, nor what followed from it
+            await self._wait(error)
+            return Listing()
+        except _TooOld:  # ordinary once: list again; twice with nothing told between them is a failure
+            if self.failures:
+                await self._wait(FarSideError("watch", "Kubernetes", "the server forgets faster than it tells", 410))
+            self.failures += 1
+            return Listing()
+        except _Interrupted as error:  # ordinary once too: a load balancer, a server that restarts
+            if self.failures:
+                self.on_trouble(str(error.cause))
+            await self._pause(error.cause)
+            return Watching(error.version)
+        except FarSideError as error:
+            await self._wait(error)
+            return state
+
+    async def _list(self) -> State:
+        """Every page of one consistent list, told as one event."""
+        found: list[M] = []
+        params = {"limit": str(self.page_size)} | (
+            {"fieldSelector": self.resource.selector} if self.resource.selector else {}
+        )
+        while True:
+            reply = await self.transport.exchange("GET", self.resource.path, params=params, deadline_s=LIST_DEADLINE_S)
+            if reply.status == 410:  # the snapshot that the token names is gone: the pages so far belong to no list
+                raise _TooOld
+            body = judged(f"list {self.resource.name}", reply).body
+            objects, version, token = self.resource.codec.page(body)
+            found += objects
+            if not token:
+                break
+            params["continue"] = token
+        if not version:
+            raise ContractError(f"list {self.resource.name}", "Kubernetes", "the list has no resourceVersion")
+        self.emit(self.resource.listed(tuple(found), self.clock()))
+        self.on_fine()
+        return Watching(version)
+
+    async def _watch(self, state: Watching) -> State:
+        """Tell changes until the server ends the stream; then again from the last version it told."""
+        version = state.version
+        lasts = self.chance.randint(*WATCH_S)
+        params = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(lasts),
+        } | ({"fieldSelector": self.resource.selector} if self.resource.selector else {})
+        began = self.clock()
+        try:
+            async with self.transport.stream(
+                self.resource.path, params=params, stall_s=lasts + STALL_MARGIN_S
+            ) as lines:
+                self.on_fine()
+                async for line in lines:
+                    version = self._told(self.resource.codec.line(line), version)
+                    self.failures = 0
+        except StreamRefused as refused:
+            if refused.reply.status == 410:
+                raise _TooOld from None
+            raise refusal(f"watch {self.resource.name}", refused.reply) from None
+        except ContractError:
+            raise
+        except FarSideError as error:
+            if self.clock() - began >= STEADY_S:
+                self.failures = 0
+            raise _Interrupted(version, error) from None
+        if version == state.version and self.clock() - began < STEADY_S:
+            raise FarSideError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
+        self.failures = 0
+        return Watching(version)
+
+    def _told(self, change: Changed[M] | Bookmark | Failed, version: str) -> str:
+        """Emit one change; the version up to which everything has been told now."""
+        match change:
+            case Changed(thing, newer, gone=True):
+                self.emit(self.resource.gone(thing, self.clock()))
+                return newer
+            case Changed(thing, newer):
+                self.emit(self.resource.seen(thing))
+                return newer
+            case Bookmark(newer):
+                return newer
+            case Failed(410, _):
+                raise _TooOld
+            case Failed(code, message):
+                # The server could not tell a change: there may be a gap, so list again.
+                raise ContractError(f"watch {self.resource.name}", "Kubernetes", message, code)
+
+    async def _wait(self, error: FarSideError) -> None:
+        self.on_trouble(str(error))
+        await self._pause(error)
+
+    async def _pause(self, error: FarSideError) -> None:
+        """Longer each time, half of it by chance; or as long as the server asked."""
+        longest = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self.failures, 16))
+        self.failures += 1
+        delay = longest * self.chance.uniform(0.5, 1.0)
+        if isinstance(error, Exhausted) and error.retry_after_s:
+            delay = max(delay, min(error.retry_after_s, RETRY_AFTER_MOST_S))
+        await asyncio.sleep(delay)
+
+
+class _TooOld(Exception):
+    """410 Gone: the version, or the snapshot of a list, is out of the server's memory."""
+
+
+class _Interrupted(Exception):
+    """The stream broke after it had told everything up to `version`."""
+
+    def __init__(self, version: str, cause: FarSideError) -> None:
+        super().__init__(version)
+        self.version = version
+        self.cause = cause
+
+
+# --- all that the bridge watches ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class KubeWatches:
+    """The four list-watches of the bridge, and one word on the health of them all.
+
+    Emits SideLost when the first of them fails and SideBack when the last has recovered.  `synced` is set once every
+    resource has been listed: before that nothing may be concluded from what is missing.
+    """
+
+    transport: Transport
+    scheduler_name: str
+    emit: Emit
+    clock: Clock
+    chance: random.Random = field(default_factory=random.Random)
+    page_size: int = PAGE_SIZE
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _troubled: dict[str, str] = field(default_factory=dict)
+    _listed: set[str] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self._watches():
+                group.create_task(watch.run(), name=f"watch {watch.resource.name}")
+
+    def _watches(self) -> Iterator[ListWatch[model.Namespace] | ListWatch[model.Node] | ListWatch[model.Pod]]:
+        yield self._watch(namespaces())
+        yield self._watch(nodes())
+        yield self._watch(our_pods(self.scheduler_name))
+        yield self._watch(other_pods(self.scheduler_name))
+
+    def _watch(self, resource: Resource[M]) -> ListWatch[M]:
+        return ListWatch(
+            self.transport,
+            resource,
+            self.emit,
+            self.clock,
+            on_trouble=lambda why: self._trouble(resource.name, why),
+            on_fine=lambda: self._fine(resource.name),
+            chance=self.chance,
+            page_size=self.page_size,
+        )
+
+    def _trouble(self, name: str, why: str) -> None:
+        if not self._troubled:
+            self.emit(SideLost(Side.KUBERNETES, self.clock(), why))
+        self._troubled[name] = why
+
+    def _fine(self, name: str) -> None:
+        self._listed.add(name)
+        if len(self._listed) == 4:
+            self.synced.set()
+        if self._troubled.pop(name, None) is not None and not self._troubled:
+            self.emit(SideBack(Side.KUBERNETES, self.clock()))
