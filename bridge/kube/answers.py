@@ -1,7 +1,8 @@
 """What an HTTP answer of the API server means: done, or one of the errors of `bridge/errors.py`.
 
 Judged by the status and by the `reason` of the Status in the body, never by its text.  A 404 that is no Status is the
-word of something else (an ingress, a wrong URL), and proves nothing about any object.
+word of something else (an ingress, a wrong URL), and proves nothing about any object; nor does one that names no object
+(the server does not serve that kind).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def refusal(operation: str, reply: Reply) -> FarSideError:
 
     401, 403 Unauthorized; 404 NotFound; 409 Conflict; 429 Exhausted with the seconds it asks for; 400, 413, 422 Invalid;
     5xx Unanswered: the server may have done it and failed to say so.  Anything else, and a 404 or 409 that is not
-    Kubernetes' own, is a ContractError.
+    Kubernetes' own, is a ContractError.  A patch that names the uid of another incarnation is answered 422 for the
+    field metadata.uid (1.36; a binding or deletion with a wrong uid: 409); that is a Conflict too.
     """
     status, code = status_of(reply.body), reply.status
     message = _words(status, code)
@@ -37,6 +39,10 @@ def refusal(operation: str, reply: Reply) -> FarSideError:
         return Unanswered(operation, SIDE, message, code)
     if status is None:
         return ContractError(operation, SIDE, f"an answer that is not from a Kubernetes API server (HTTP {code})", code)
+    if code == 404 and not (status.details and status.details.name):
+        return ContractError(operation, SIDE, message, code)
+    if code == 422 and status.details and any(cause.field == "metadata.uid" for cause in status.details.causes or ()):
+        return Conflict(operation, SIDE, message, code)
     return _REFUSALS.get(code, ContractError)(operation, SIDE, message, code)
 
 

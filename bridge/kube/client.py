@@ -1,8 +1,8 @@
 """The verbs of the Kubernetes end: one method, one question or one change, and an honest answer to "did it happen?".
 
 Every write names the pod's uid, so that it can only hit the pod it was decided for, never a re-created namesake: a
-binding carries it, a patch carries it in its metadata, a deletion has it as a precondition.  The server answers 409 where
-it is another one.
+binding carries it, a patch carries it in its metadata, a deletion has it as a precondition.  Where it is another one the
+answer is a Conflict.
 
     returns             it happened (or was so already), and the server said so
     Refused and below   it did not happen

@@ -344,10 +344,18 @@ class Version(Wire):
     git_version: str
 
 
-class StatusDetails(Wire):
-    """`details` of a Status."""
+class StatusCause(Wire):
+    """One of `details.causes[]`: the field that was refused."""
 
+    field: str = ""
+
+
+class StatusDetails(Wire):
+    """`details` of a Status.  A 404 that is about an object names it."""
+
+    name: str = ""
     retry_after_seconds: int | None = None
+    causes: list[StatusCause] | None = None
 
 
 class Status(Wire):

@@ -206,7 +206,7 @@ class ListWatch(Generic[M]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(lasts),
         } | ({"fieldSelector": self.resource.selector} if self.resource.selector else {})
-        began = self.clock()
+        began, silent = self.clock(), True
         try:
             async with self.transport.stream(
                 self.resource.path, params=params, stall_s=lasts + STALL_MARGIN_S
@@ -214,7 +214,7 @@ class ListWatch(Generic[M]):
                 self.on_fine()
                 async for line in lines:
                     version = self._told(self.resource.codec.line(line), version)
-                    self.failures = 0
+                    self.failures, silent = 0, False
         except StreamRefused as refused:
             if refused.reply.status == 410:
                 raise _TooOld from None
@@ -225,10 +225,12 @@ class ListWatch(Generic[M]):
             if self.clock() - began >= STEADY_S:
                 self.failures = 0
             raise _Interrupted(version, error) from None
-        if version == state.version and self.clock() - began < STEADY_S:
+        if silent and self.clock() - began < STEADY_S:
             raise FarSideError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
         self.failures = 0
-        return Watching(version)
+        # Not even a bookmark in minutes: a server that was restored from a backup lets us wait for a version that it will
+        # not reach for days.  One list tells.
+        return Listing() if silent else Watching(version)
 
     def _told(self, change: Changed[M] | Bookmark | Failed, version: str) -> str:
         """Emit one change; the version up to which everything has been told now."""

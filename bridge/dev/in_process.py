@@ -1,0 +1,109 @@
+"""The simulated Kubernetes behind a Transport, in this process: no socket between the bridge and it.
+
+A request takes effect at the moment it is awaited.  Watches wake when the cluster changes.  `live` lets the cluster's
+kubelets and controllers act when they are due; on a virtual loop that is what moves the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from bridge.dev.kube_cluster import KubeCluster
+from bridge.dev.kube_store import Selection
+from bridge.errors import Unanswered
+from bridge.kube.transport import NO_PARAMS, SIDE, Reply, StreamRefused
+
+BOOKMARK_EVERY_S = 60.0
+
+
+class InProcessKube:
+    """A Transport over one KubeCluster; `clock` gives epoch seconds."""
+
+    def __init__(self, cluster: KubeCluster, clock: Callable[[], float]) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self._changed = asyncio.Event()
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] = NO_PARAMS,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        deadline_s: float,
+    ) -> Reply:
+        """See bridge.kube.transport.Transport.  `deadline_s` is never reached: the cluster answers at once."""
+        del deadline_s
+        await asyncio.sleep(0)
+        reply = Reply(*self.cluster.handle(self.clock(), method, path, params, body, content_type))
+        self.wake()
+        return reply
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See bridge.kube.transport.Transport."""
+        await asyncio.sleep(0)
+        opened = self.cluster.open_watch(path, params)
+        if len(opened) == 3:
+            raise StreamRefused(Reply(*opened))
+        chosen, version = opened
+        ends = self.clock() + float(params.get("timeoutSeconds") or 1800)
+        yield self._lines(chosen, version, ends, stall_s, bookmarks=params.get("allowWatchBookmarks") == "true")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def wake(self) -> None:
+        """The cluster changed by another way than this transport: let watches and `live` look."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def live(self) -> None:
+        """Let kubelets and controllers act whenever they are due.  Never returns; cancel it."""
+        while True:
+            changed = self._changed
+            before = self.cluster.store.version
+            self.cluster.tick(self.clock())
+            if self.cluster.store.version != before:
+                self.wake()
+                continue
+            due = self.cluster.next_due()
+            await self._wait(changed, None if due is None else due - self.clock())
+
+    async def _lines(
+        self, chosen: Selection, version: int, ends: float, stall_s: float, *, bookmarks: bool
+    ) -> AsyncIterator[bytes]:
+        quiet_until = self.clock() + BOOKMARK_EVERY_S
+        stalls = self.clock() + stall_s
+        while True:
+            changed = self._changed
+            told, version, ended = self.cluster.told_since(version, chosen)
+            for line in told:
+                stalls = self.clock() + stall_s
+                yield line
+            if ended:
+                return
+            now = self.clock()
+            if bookmarks and now >= min(quiet_until, ends):
+                quiet_until, stalls = now + BOOKMARK_EVERY_S, now + stall_s
+                yield self.cluster.bookmark(chosen, version)
+            if now >= ends:
+                return
+            if now >= stalls:
+                raise Unanswered("watch", SIDE, f"no line for {stall_s:.0f} s")
+            if self._changed is changed:
+                await self._wait(changed, min(ends, stalls, quiet_until if bookmarks else ends) - now)
+
+    async def _wait(self, changed: asyncio.Event, seconds: float | None) -> None:
+        """Until the cluster changes, or so many seconds have passed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+        except TimeoutError:
+            return
