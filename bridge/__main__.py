@@ -1,0 +1,73 @@
+"""The command line: `slurm-bridge run`, and `slurm-bridge dev` for a look without any cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+
+from bridge.errors import ConfigError
+
+EXIT_CONFIG = 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0, or 2 with one line that says what is wrong and what to do."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except ConfigError as error:
+        print(f"slurm-bridge: {error}", file=sys.stderr)  # noqa: T201 - the one line
+        return EXIT_CONFIG
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="slurm-bridge", description="A Kubernetes scheduler that asks Slurm for the nodes."
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="schedule pods of a Kubernetes cluster through Slurm")
+    run.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
+    run.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")
+    run.add_argument("--slurm-url", metavar="URL", help="slurmrestd, http://HOST:PORT (SLURM_BRIDGE_SLURM_URL)")
+    run.add_argument("--slurm-token-file", metavar="FILE", help="JWT of a Slurm user who may act for others")
+    run.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
+    run.set_defaults(command=_run)
+    dev = commands.add_parser("dev", help="the main job on two simulated clusters, in this terminal")
+    dev.add_argument("--seed", type=int, default=1, help="what happens follows from it")
+    dev.add_argument("--pods", type=int, default=8, help="how many")
+    dev.set_defaults(command=_dev)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"slurm-bridge {version('slurm-bridge')}"
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bridge import app, settings
+
+    chosen = settings.load(vars(options), os.environ)
+    logging.basicConfig(
+        level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    asyncio.run(app.run(chosen))
+    return 0
+
+
+def _dev(options: argparse.Namespace) -> int:
+    from bridge.dev import demo
+
+    return demo.main(seed=options.seed, pods=options.pods)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scheduler.model import NO_TEXT, JobSpec, OwnerRef
+from scheduler.model import JobSpec, OwnerRef
 
 
 class Outcome(Enum):
@@ -30,7 +30,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AllocateNow:
-    """`POST job/allocate` with `immediate`: nodes now or not at all; then what was granted is read (`resources/{id}`)."""
+    """`POST job/allocate` with `immediate`: nodes now or not at all; then the grant is read (`resources/{id}`)."""
 
     key: str
     spec: JobSpec
@@ -48,11 +48,15 @@ class SubmitJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
-    """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`."""
+    """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`.
+
+    lane   the ration it comes out of: "check" (none: something waits for it), "detail" (Q2), "unknown" (ARCHITECTURE 4)
+    """
 
     job_id: int
     reason: str
     key: str = ""
+    lane: str = "check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,16 @@ class Kick:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """`DELETE job/{id}` as the tenant, so that an id given out again never ends somebody else's job (V6)."""
+    """`DELETE job/{id}` as the tenant, so that an id given out again never ends somebody else's job (V6).
+
+    record   how its pods ended, for accounting (S2); "": nothing to record
+    """
 
     key: str
     job_id: int
     user: str
     reason: str
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class RecordEnd:
 class BindPod:
     """One write: the binding carries the pod's uid and the annotations of K.
 
-    created, granted   epoch seconds, for the metrics create→bind and grant→bind; granted None: not known
+    created, asked, granted   epoch seconds, for metrics and the trace; None: not known in this life
     """
 
     key: str
@@ -124,13 +132,17 @@ class BindPod:
     annotations: Mapping[str, str]
     reason: str
     created: float = 0.0
+    asked: float | None = None
     granted: float | None = None
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Condition DisruptionTarget with the reason, then delete with the pod's own grace and its uid as precondition (S4)."""
+    """Condition DisruptionTarget with the reason, then delete with grace and the uid as precondition (S4).
+
+    grace_s   None: the pod's own
+    """
 
     key: str
     uid: str
@@ -142,7 +154,7 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class EndByDeadline:
-    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod and keeps its object and logs (S4)."""
+    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4)."""
 
     key: str
     uid: str
@@ -153,10 +165,12 @@ class EndByDeadline:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Say it on the pod: its PodScheduled=False condition and, where `event` is not empty, an event with the same sentence (O1, Q2).
+    """Say it on the pod: its PodScheduled=False condition, and an event with the same sentence (O1, Q2).
 
-    condition   "" : the event alone
+    condition   the condition's reason; "": the event alone
     event       the event's reason; "": the condition alone
+    essence     what of the sentence matters when the next one is compared with it
+    starts      the expected start it names, epoch seconds
     """
 
     key: str
@@ -167,9 +181,12 @@ class Report:
     message: str
     event: str = ""
     warning: bool = False
+    essence: tuple[str, ...] = ()
+    starts: float | None = None
 
     @property
     def reason(self) -> str:
+        """Its reason is what it says."""
         return self.message
 
 
@@ -194,22 +211,28 @@ class ReadClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPod:
-    """Read the one pod after a bind or an eviction whose answer was lost."""
-
-    key: str
-    uid: str
-    namespace: str
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PollNodes:
     """Ask Slurm for its nodes and partitions now (a node was unknown: Slurm error 2018)."""
 
     reason: str
 
+
+# Which actions share a limit of how many are under way (Tuning); the others are rationed or rare.
+LANES: Mapping[type, str] = {
+    AllocateNow: "submits",
+    SubmitJob: "submits",
+    ReadJob: "reads",
+    FindJobs: "reads",
+    CancelJob: "cancels",
+    UpdateJob: "cancels",
+    RecordEnd: "cancels",
+    BindPod: "binds",
+    EvictPod: "binds",
+    EndByDeadline: "binds",
+    Report: "reports",
+    ReadOwner: "reads",
+    ReadClaims: "reads",
+}
 
 Action = (
     AllocateNow
@@ -226,7 +249,6 @@ Action = (
     | Report
     | ReadOwner
     | ReadClaims
-    | ReadPod
     | PollNodes
 )
 
@@ -238,12 +260,18 @@ class Plan:
     actions    in the order they are to be started
     looked_at  keys of the workloads that were visited: their marks are cleared
     wake       workload key to the time at which it wants to be looked at again though nothing happened
-    parked     keys that wanted to submit while no slot was free; they come first when one is
+    parked     lane to the keys that wanted to act in it while it was full; they come first when it is not
+    forgotten  keys of workloads of which nothing is left
+    awaited    workload key to the UID of the owner whose annotations it waits for
+    excluded   workload key to the Slurm node on which its grant could not be used (F6)
+    wake_at    when the loop has to look again though nothing happened; None: never
     """
 
     actions: tuple[Action, ...] = ()
     looked_at: tuple[str, ...] = ()
     wake: Mapping[str, float] = field(default_factory=dict)
-    parked: tuple[str, ...] = ()
+    parked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forgotten: tuple[str, ...] = ()
+    awaited: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, str] = field(default_factory=dict)
     wake_at: float | None = None
-    notes: Mapping[str, str] = NO_TEXT

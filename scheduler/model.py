@@ -1,7 +1,7 @@
 """The nouns of both clusters, as narrow as the decisions need them.
 
-Every noun is frozen and compares by value, so "did anything change?" is `==`.  Nothing here knows JSON, HTTP or a clock;
-the codecs in `bridge/kube` and `bridge/slurm` make these from what the servers send.
+Every noun is frozen and compares by value, so "did anything change?" is `==`.  Nothing here knows JSON, HTTP or a
+clock; the codecs in `bridge/kube` and `bridge/slurm` make these from what the servers send.
 
 Amounts of Kubernetes resources are whole numbers in one unit a resource: `cpu` in millicores, everything else in its
 base unit (bytes, counts).  What is asked for is rounded up, what a node offers is rounded down.
@@ -9,14 +9,37 @@ base unit (bytes, counts).  What is asked for is rounded up, what a node offers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
+from typing import Never
 
 Amounts = Mapping[str, int]
-EMPTY: Mapping[str, int] = MappingProxyType({})
-NO_TEXT: Mapping[str, str] = MappingProxyType({})
+
+
+class _Empty(Mapping[str, Never]):
+    """No entries, and immutable: the default of a frozen noun (a dataclass of Python 3.11 takes no mapping proxy)."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Never:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+EMPTY: Mapping[str, int] = _Empty()
+NO_TEXT: Mapping[str, str] = _Empty()
 
 # --- Kubernetes ---------------------------------------------------------------------------------------------------
 
@@ -110,8 +133,8 @@ class Pod:
     gated           it has scheduling gates
     claims          names of the persistent volume claims it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
-    exit_code       the largest exit code of its ended containers (128 + signal where there is no code); None unless some ended
-    end_reason      status.reason, else the reason of the container with that exit code ("OOMKilled", "Error", "Completed")
+    exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
+    end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")
     """
 
     uid: str
@@ -206,8 +229,20 @@ class Claim:
 States = frozenset[str]
 
 ENDED: States = frozenset(
-    "CANCELLED COMPLETED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY LAUNCH_FAILED "
-    "RECONFIG_FAIL REVOKED".split()
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+        "TIMEOUT",
+    }
 )
 HOLDS_NODES: States = frozenset({"RUNNING", "SUSPENDED"})
 
@@ -276,12 +311,13 @@ class Job:
     nodes: str = ""
     sluid: str = ""
     time_limit_min: int | None = None
+    excluded_nodes: str = ""
     exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GrantedNode:
-    """What a job holds on one node.  gres as in SlurmNode; indices: GRES name to the device indices, "" where not told."""
+    """What a job holds on one node.  gres as in SlurmNode; indices: GRES name to device indices, "" where not told."""
 
     name: str
     cpus: int
@@ -337,11 +373,16 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A no in words a user understands: what, where, and what to do.  number: Slurm's error number, 0 where there is none."""
+    """A no in words a user understands: what, where, and what to do.
+
+    reason   CamelCase, for the condition; number: Slurm's error number, 0 where there is none
+    later    not for good: a limit, a lack of room or of rights that may pass by itself (Q4)
+    """
 
     reason: str
     message: str
     number: int = 0
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)

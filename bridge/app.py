@@ -1,0 +1,229 @@
+"""Start, wire, stop: one asyncio.TaskGroup, from settings to a running bridge and back.
+
+`Bridge` is the bridge between any two transports; the simulated clusters use it as it is.  `run` finds the two real ones
+and checks at start what an admin would want to know at once: a mistake is one sentence and exit code 2, not a log to be
+searched.  What breaks later is said on the pods and in /readyz, and the bridge goes on when it is mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from bridge.errors import ConfigError, FarSideError
+from bridge.executor import Executor
+from bridge.health import Health
+from bridge.kube import auth
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import Transport as KubeTransport
+from bridge.kube.watch import KubeWatches
+from bridge.loop import Loop, Observer
+from bridge.settings import Settings
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.poll import Poller
+from bridge.slurm.token import FileToken, LiteralToken, TokenSource
+from bridge.slurm.transport import HttpPool
+from bridge.telemetry import Telemetry
+from scheduler.events import Event
+from scheduler.phase import Phase
+from scheduler.policy import ANY
+from scheduler.world import World
+
+log = logging.getLogger("slurm-bridge")
+
+# What the bridge does in Kubernetes: verb, resource, API group, subresource.
+RIGHTS = (
+    ("list", "pods", "", ""),
+    ("watch", "pods", "", ""),
+    ("delete", "pods", "", ""),
+    ("patch", "pods", "", ""),
+    ("patch", "pods", "", "status"),
+    ("create", "pods", "", "binding"),
+    ("list", "nodes", "", ""),
+    ("watch", "nodes", "", ""),
+    ("list", "namespaces", "", ""),
+    ("watch", "namespaces", "", ""),
+    ("create", "events", "", ""),
+    ("patch", "events", "", ""),
+)
+
+
+class Bridge:
+    """Everything between the two transports.
+
+    clock    epoch seconds; one clock for all of it
+    chance   where jitter comes from
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        kube: KubeClient,
+        kube_transport: KubeTransport,
+        slurm: SlurmClient,
+        clock: Callable[[], float],
+        observer: Observer,
+        chance: random.Random | None = None,
+    ) -> None:
+        accounting = slurm.discovery is not None and slurm.discovery.accounting
+        self.world = World(settings.config(accounting=accounting), started=clock())
+        self.poller = Poller(
+            slurm,
+            self._emit,
+            clock,
+            waiting=lambda: bool(self.world.by_phase[Phase.QUEUED]),
+            interval_s=settings.poll_interval_s,
+            nodes_interval_s=settings.nodes_interval_s,
+        )
+        self.executor = Executor(kube, slurm, self._emit, clock, self.poller.poll_nodes)
+        self.loop = Loop(self.world, self.executor, clock, observer)
+        self.watches = KubeWatches(
+            kube_transport,
+            settings.scheduler_name,
+            self._emit,
+            clock,
+            chance or random.Random(),  # noqa: S311 - jitter
+        )
+
+    def _emit(self, event: Event) -> None:
+        self.loop.emit(event)
+
+    async def run(self) -> None:
+        """For ever; cancel it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watches.run(), name="watches")
+            group.create_task(self.poller.run(), name="poller")
+            group.create_task(self.loop.run(), name="loop")
+            group.create_task(self.executor.post_events(), name="events")
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Epoch seconds that never jump: the machine's clock at start, and what has passed since."""
+
+    offset: float
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.offset
+
+
+async def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT.  Raises ConfigError where it cannot start."""
+    clock = _Clock(time.time() - time.monotonic())
+    async with AsyncExitStack() as stack:
+        telemetry = Telemetry()
+        stack.callback(telemetry.close)
+        tokens = _tokens(settings, clock())
+        slurm = _slurm_client(settings, tokens, telemetry, clock, stack)
+        access = await auth.load(settings.kubeconfig or None)
+        transport = HttpTransport(access)
+        stack.push_async_callback(transport.close)
+        kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
+        await check_kubernetes(kube, access.server)
+        await check_slurm(slurm, settings)
+        bridge = Bridge(settings, kube, transport, slurm, clock, telemetry)
+        health = Health(bridge.loop, tokens, telemetry, clock)
+        if (address := settings.http_address) is not None:
+            runner = await health.serve(*address)
+            stack.push_async_callback(runner.cleanup)
+        _tune_gc()
+        await _until_signalled(bridge)
+
+
+def _tokens(settings: Settings, now: float) -> TokenSource:
+    tokens: TokenSource
+    if settings.slurm_token_file:
+        tokens = FileToken(settings.slurm_token_file)
+    elif literal := os.environ.get("SLURM_JWT"):
+        tokens = LiteralToken(literal)
+    else:
+        raise ConfigError(
+            "no Slurm token: name a file with --slurm-token-file, made by "
+            "`scontrol token username=slurm lifespan=900` or better by something that renews it."
+        )
+    if problem := tokens.problem(now):
+        raise ConfigError(problem)
+    return tokens
+
+
+def _slurm_client(
+    settings: Settings, tokens: TokenSource, telemetry: Telemetry, clock: _Clock, stack: AsyncExitStack
+) -> SlurmClient:
+    if not settings.slurm_url:
+        raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
+    pool = HttpPool(settings.slurm_url, connections=settings.slurm_connections)
+    polls = HttpPool(settings.slurm_url, connections=1)
+    stack.callback(pool.close)
+    stack.callback(polls.close)
+    return SlurmClient(pool, tokens, polls=polls, on_call=telemetry.on_call("slurm"), clock=clock)
+
+
+async def check_kubernetes(kube: KubeClient, server: str) -> None:
+    """Reachable, and with the rights that the bridge needs.  Raises ConfigError."""
+    try:
+        version = await kube.server_version()
+        lacking = [
+            f"{verb} {resource}{'/' + sub if sub else ''}"
+            for verb, resource, group, sub in RIGHTS
+            if not await kube.can_i(verb, resource, group=group, subresource=sub)
+        ]
+    except FarSideError as error:
+        raise ConfigError(f"{error}. Is the kubeconfig's server {server} right, and its user allowed in?") from None
+    if lacking:
+        raise ConfigError(
+            f"Kubernetes: this user may not {', '.join(lacking)} in all namespaces. "
+            "Give it the ClusterRole of manifests/rbac.yaml."
+        )
+    log.info("Kubernetes %s at %s", version, server)
+
+
+async def check_slurm(slurm: SlurmClient, settings: Settings) -> None:
+    """Reachable, of a known version, and with the partitions that the policy names.  Raises ConfigError.
+
+    slurmctld may be down while slurmrestd answers: that is waited for, not refused.
+    """
+    try:
+        found = await slurm.discover()
+        log.info("Slurm %s (%s), cluster %s, at %s", found.release, found.api, found.cluster, settings.slurm_url)
+        if not found.responding:
+            return
+        await slurm.states()
+        known = {partition.name for partition in await slurm.partitions()}
+    except FarSideError as error:
+        raise ConfigError(f"{error}. Is {settings.slurm_url} a slurmrestd, and the token one of its users?") from None
+    for name in sorted(_named_partitions(settings) - known):
+        raise ConfigError(f'policy: Slurm has no partition "{name}". It has: {", ".join(sorted(known))}.')
+
+
+def _named_partitions(settings: Settings) -> set[str]:
+    policy = settings.policy
+    tenants = [*policy.rules, *([policy.default] if policy.default else [])]
+    named = {name for tenant in tenants for name in (tenant.partition.default, *tenant.partition.allowed)}
+    return named - {"", ANY}
+
+
+def _tune_gc() -> None:
+    """Ten thousand pods are a million objects that live long: look at them rarely, and never at what is there now."""
+    gc.set_threshold(50_000, 20, 50)
+    gc.collect()
+    gc.freeze()
+
+
+async def _until_signalled(bridge: Bridge) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(bridge.run(), name="bridge")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped; pods and jobs live on")

@@ -1,0 +1,184 @@
+"""Performs actions; the only place that catches the errors of the far sides.
+
+Every action ends in exactly one ActionEnded whose outcome answers "did it happen?" (errors.py).  What was read comes as
+an event of its own before it.  Nothing is decided here and nothing is repeated: when to try again is a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bridge.errors import (
+    Conflict,
+    Exhausted,
+    FarSideError,
+    Invalid,
+    NotFound,
+    Refused,
+    Unauthorized,
+    Unreachable,
+)
+from bridge.kube.client import KubeClient
+from bridge.slurm.client import SlurmClient
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Action, Outcome
+from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
+from scheduler.model import Grant, Refusal, holds_nodes
+
+MAX_EVENTS_WAITING = 1000  # Kubernetes events are news, not truth: dropped rather than in the way (O1)
+
+Said = tuple[str, str, str, str, str, bool]
+
+
+class Executor:
+    """perform(action): to the far side and back.
+
+    emit         where facts that were read go
+    poll_nodes   asks Slurm for its nodes now
+    dropped      how many Kubernetes events were not posted
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        slurm: SlurmClient,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        poll_nodes: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._kube = kube
+        self._slurm = slurm
+        self._emit = emit
+        self._clock = clock
+        self._poll_nodes = poll_nodes
+        self._said: asyncio.Queue[Said] = asyncio.Queue(MAX_EVENTS_WAITING)
+        self.dropped = 0
+        self._performers: Mapping[type, Callable[[Any, float], Awaitable[ActionEnded | None]]] = {
+            act.AllocateNow: self._allocate_now,
+            act.SubmitJob: self._submit,
+            act.ReadJob: self._read_job,
+            act.FindJobs: self._find_jobs,
+            act.UpdateJob: self._update_job,
+            act.Kick: self._kick,
+            act.CancelJob: self._cancel_job,
+            act.RecordEnd: self._record_end,
+            act.BindPod: self._bind,
+            act.EvictPod: self._evict,
+            act.EndByDeadline: self._end_by_deadline,
+            act.Report: self._report,
+            act.ReadOwner: self._read_owner,
+            act.ReadClaims: self._read_claims,
+            act.PollNodes: self._nodes,
+        }
+
+    async def perform(self, action: Action) -> ActionEnded:
+        """Do it, and say what became of it.  Raises nothing that the world can cause."""
+        began = self._clock()
+        try:
+            ended = await self._performers[type(action)](action, began)
+        except FarSideError as error:
+            return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
+        return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
+
+    async def post_events(self) -> None:
+        """Post the Kubernetes events that were said, one after the other, for ever."""
+        while True:
+            namespace, name, uid, reason, message, warning = await self._said.get()
+            try:
+                await self._kube.post_event(namespace, name, uid, reason, message, warning=warning)
+            except FarSideError:
+                self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
+
+    def _say(
+        self, pod: act.BindPod | act.EvictPod | act.EndByDeadline | act.Report, reason: str, warning: bool
+    ) -> None:
+        message = pod.message if isinstance(pod, act.BindPod | act.Report) else pod.reason
+        try:
+            self._said.put_nowait((pod.namespace, pod.name, pod.uid, reason, message, warning))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    # --- Slurm ----------------------------------------------------------------------------------------------------
+
+    async def _allocate_now(self, action: act.AllocateNow, began: float) -> ActionEnded:
+        job_id = await self._slurm.allocate_now(action.spec)
+        grant: Grant | None = None
+        with contextlib.suppress(FarSideError):  # the job is ours all the same; the core asks for its grant again
+            grant = await self._slurm.grant(job_id)
+        return ActionEnded(action, Outcome.DONE, began, self._clock(), job_id=job_id, grant=grant)
+
+    async def _submit(self, action: act.SubmitJob, began: float) -> ActionEnded:
+        job_id = await self._slurm.submit(action.spec)
+        return ActionEnded(action, Outcome.DONE, began, self._clock(), job_id=job_id)
+
+    async def _read_job(self, action: act.ReadJob, began: float) -> None:
+        job = await self._slurm.job(action.job_id)
+        grant: Grant | None = None
+        if job is not None and holds_nodes(job.states) and names.whose(job.name) is not None:
+            with contextlib.suppress(NotFound, Invalid):  # it ended between the two calls: the next look says so
+                grant = await self._slurm.grant(action.job_id)
+        self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
+
+    async def _find_jobs(self, action: act.FindJobs, began: float) -> ActionEnded:
+        found = await self._slurm.find(action.name)
+        return ActionEnded(action, Outcome.DONE, began, self._clock(), found=found)
+
+    async def _update_job(self, action: act.UpdateJob, began: float) -> None:
+        await self._slurm.update(action.job_id, action.user, action.spec, action.changes)
+
+    async def _kick(self, action: act.Kick, began: float) -> None:
+        await self._slurm.kick(action.job_id, action.user, action.comment)
+
+    async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
+        await self._slurm.cancel(action.job_id, action.user)
+
+    async def _record_end(self, action: act.RecordEnd, began: float) -> None:
+        await self._slurm.record_end(action.job_id, action.exit_code, action.comment)
+
+    async def _nodes(self, action: act.PollNodes, began: float) -> None:
+        await self._poll_nodes()
+
+    # --- Kubernetes -----------------------------------------------------------------------------------------------
+
+    async def _bind(self, action: act.BindPod, began: float) -> None:
+        await self._kube.bind(action)
+        self._say(action, names.SCHEDULED, warning=False)
+
+    async def _evict(self, action: act.EvictPod, began: float) -> None:
+        self._say(action, names.ENDED, warning=True)
+        await self._kube.evict_by_delete(action)
+
+    async def _end_by_deadline(self, action: act.EndByDeadline, began: float) -> None:
+        self._say(action, names.ENDED, warning=True)
+        await self._kube.end_by_deadline(action)
+
+    async def _report(self, action: act.Report, began: float) -> None:
+        if action.event:
+            self._say(action, action.event, action.warning)
+        if action.condition:
+            await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
+
+    async def _read_owner(self, action: act.ReadOwner, began: float) -> None:
+        owner = await self._kube.read_owner(action.ref, action.namespace)
+        self._emit(OwnerRead(action.ref, owner, self._clock()))
+
+    async def _read_claims(self, action: act.ReadClaims, began: float) -> None:
+        claims = await self._kube.read_claims(action.namespace, action.claims)
+        self._emit(ClaimsRead(action.uid, claims, self._clock()))
+
+
+def _outcome(error: FarSideError) -> Outcome:
+    """Did it happen?  A ContractError of a write proves nothing either way."""
+    if isinstance(error, Refused):
+        return Outcome.REFUSED
+    return Outcome.UNREACHED if isinstance(error, Unreachable) else Outcome.UNKNOWN
+
+
+def _refusal(error: FarSideError) -> Refusal:
+    later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
+    number = f" (error {error.code})" if error.code else ""
+    return Refusal(names.REFUSED, f"{error.side} refused it: {error.message}{number}.", error.code, later=later)

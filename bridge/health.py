@@ -1,0 +1,95 @@
+"""What monitoring asks over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics.
+
+None of it says a secret, so it needs no authentication; by default it listens on loopback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from bridge.errors import ConfigError
+from bridge.loop import HEARTBEAT_S, Loop
+from bridge.slurm.token import TokenSource
+from bridge.telemetry import Telemetry
+from scheduler.events import Side
+from scheduler.phase import Phase
+
+STANDSTILL_S = 3 * HEARTBEAT_S
+SOON_S = 3600.0  # a token that ends within this is a warning in /readyz
+
+
+class Health:
+    """Three questions about one bridge."""
+
+    def __init__(self, loop: Loop, tokens: TokenSource, telemetry: Telemetry, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._tokens = tokens
+        self._telemetry = telemetry
+        self._clock = clock
+        telemetry.gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
+        telemetry.gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
+        telemetry.gauge("slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends", self._expiry)
+        telemetry.gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
+
+    def _by_phase(self) -> list[tuple[float, dict[str, str]]]:
+        return [(len(self._loop.world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
+
+    def _poll_age(self) -> list[tuple[float, dict[str, str]]]:
+        polled = self._loop.world.polled
+        return [] if polled is None else [(self._clock() - polled.ended, {})]
+
+    def _expiry(self) -> list[tuple[float, dict[str, str]]]:
+        at = self._tokens.expires_at()
+        return [] if at is None else [(at, {})]
+
+    def _lost(self) -> list[tuple[float, dict[str, str]]]:
+        lost = self._loop.world.lost
+        return [(1.0 if side in lost else 0.0, {"side": side.value}) for side in Side]
+
+    def not_turning(self) -> str:
+        """Why it is not healthy; "" where it is."""
+        age = self._clock() - self._loop.passed
+        return f"the loop has stood still for {age:.0f} s" if age > STANDSTILL_S else ""
+
+    def not_ready(self) -> list[str]:
+        """Every reason why it cannot do its work now."""
+        world = self._loop.world
+        reasons = [f"{side.value}: {lost.why}" for side, lost in world.lost.items()]
+        reasons += [f"waiting for {what}" for what in world.missing]
+        problem = self._tokens.problem(self._clock())
+        return reasons + ([problem] if problem else [])
+
+    # --- HTTP -----------------------------------------------------------------------------------------------------
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """200 ok, or 500 and why."""
+        why = self.not_turning()
+        return web.Response(text=f"{why or 'ok'}\n", status=500 if why else 200)
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """200 ok, or 503 and every reason, a line each."""
+        reasons = self.not_ready()
+        return web.Response(text="\n".join(reasons or ["ok"]) + "\n", status=503 if reasons else 200)
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """OpenMetrics."""
+        body, content_type = self._telemetry.scrape()
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def serve(self, host: str, port: int) -> web.AppRunner:
+        """Start listening; the caller cleans the runner up.  Raises ConfigError where the address cannot be had."""
+        app = web.Application()
+        app.router.add_get("/healthz", self.healthz)
+        app.router.add_get("/readyz", self.readyz)
+        app.router.add_get("/metrics", self.metrics)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            why = error.strerror or str(error)
+            raise ConfigError(f"http {host}:{port}: {why}. Choose another address with --http HOST:PORT.") from None
+        return runner

@@ -1,0 +1,94 @@
+"""The one loop: observe, decide, act; always in this order, at its own pace (ARCHITECTURE 1).
+
+Nobody acts straight from an event.  Events wait in a queue; when the loop is ready it applies all of them, decides once,
+and starts what was decided.  However many events came between, the decision is about the facts as they are now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from bridge.executor import Executor
+from scheduler.actions import Action
+from scheduler.decide import decide
+from scheduler.events import ActionEnded, Event, Planned
+from scheduler.world import World
+
+HEARTBEAT_S = 5.0
+
+
+class Observer(Protocol):
+    """Who listens: metrics, traces and logs.  It must not raise and must not take long."""
+
+    def planned(self, action: Action, at: float) -> None:
+        """It was decided and is about to be performed."""
+        ...
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        """It ended; the world has not heard of it yet."""
+        ...
+
+    def seen(self, event: Event) -> None:
+        """Something was observed."""
+        ...
+
+
+class Loop:
+    """Owns the world: nothing else changes it.
+
+    passed   when the last pass ended, by the loop's clock: a loop that stands still is not healthy
+    """
+
+    def __init__(self, world: World, executor: Executor, clock: Callable[[], float], observer: Observer) -> None:
+        self.world = world
+        self._executor = executor
+        self._clock = clock
+        self._observer = observer
+        self._events: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self.passed = clock()
+
+    def emit(self, event: Event) -> None:
+        """Queue an event; may be called from any task of the same asyncio loop."""
+        self._events.append(event)
+        self._news.set()
+
+    async def run(self) -> None:
+        """For ever.  Cancelling it cancels the actions under way: their outcome is then found by looking, as ever."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                wake_at = self._pass(tasks)
+                await self._rest(wake_at)
+
+    def _pass(self, tasks: asyncio.TaskGroup) -> float | None:
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, ActionEnded):
+                self._observer.ended(event, self.world)
+            else:
+                self._observer.seen(event)
+            self.world.apply(event)
+        self._news.clear()
+        now = self._clock()
+        plan = decide(self.world, now)
+        self.world.apply(Planned(plan, now))
+        for action in plan.actions:
+            self._observer.planned(action, now)
+            tasks.create_task(self._perform(action))
+        self.passed = now
+        return plan.wake_at
+
+    async def _perform(self, action: Action) -> None:
+        self.emit(await self._executor.perform(action))
+
+    async def _rest(self, wake_at: float | None) -> None:
+        """Until there is news, or a time has come; at least every few seconds, so that standing still shows."""
+        rest_s = HEARTBEAT_S if wake_at is None else min(HEARTBEAT_S, max(0.0, wake_at - self._clock()))
+        try:
+            async with asyncio.timeout(rest_s):
+                await self._news.wait()
+        except TimeoutError:
+            pass  # the time has come: that is what was waited for

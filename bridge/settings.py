@@ -1,0 +1,241 @@
+"""What an admin writes: one YAML file, a few command-line options, the same by environment.
+
+Every field is documented here and nowhere else; unknown keys are refused, and a mistake is one sentence that names the
+key.  An option wins over `SLURM_BRIDGE_…`, which wins over the file, which wins over the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from bridge.errors import ConfigError
+from scheduler import policy as core
+from scheduler.jobspec import Translation
+from scheduler.names import SCHEDULER_NAME
+from scheduler.tuning import Config
+from scheduler.tuning import Tuning as CoreTuning
+
+ENVIRONMENT = "SLURM_BRIDGE_"
+# Options that are also read from the environment, by field of Settings.
+OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "http")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+DEFAULT_GRES = {
+    "nvidia.com/gpu": "gpu",
+    "amd.com/gpu": "gpu",
+    "gpu.intel.com/i915": "gpu",
+    "nvidia.com/mig-1g.5gb": "gpu:1g.5gb",
+    "nvidia.com/mig-1g.10gb": "gpu:1g.10gb",
+    "nvidia.com/mig-2g.10gb": "gpu:2g.10gb",
+    "nvidia.com/mig-2g.20gb": "gpu:2g.20gb",
+    "nvidia.com/mig-3g.20gb": "gpu:3g.20gb",
+    "nvidia.com/mig-3g.40gb": "gpu:3g.40gb",
+    "nvidia.com/mig-4g.40gb": "gpu:4g.40gb",
+    "nvidia.com/mig-7g.80gb": "gpu:7g.80gb",
+}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Choice(_Strict):
+    """What pods may choose of one thing."""
+
+    default: str = Field(default="", description="used where a pod says nothing; empty: Slurm's own default")
+    allowed: tuple[str, ...] = Field(default=(), description='what a pod may name besides; ["*"]: anything')
+
+
+class Tenant(_Strict):
+    """Who a workload is in Slurm."""
+
+    user: str = Field(min_length=1, description="Slurm user whose jobs these are")
+    account: Choice = Field(default=Choice(), description="accounts")
+    partition: Choice = Field(default=Choice(), description="partitions")
+    qos: Choice = Field(default=Choice(), description="QOS")
+    reservation: Choice = Field(default=Choice(), description="reservations")
+
+    def tenant(self) -> core.Tenant:
+        """As the core wants it."""
+        account, partition, qos, reservation = (
+            core.Choice(choice.default, choice.allowed)
+            for choice in (self.account, self.partition, self.qos, self.reservation)
+        )
+        return core.Tenant(self.user, account, partition, qos, reservation)
+
+    @field_validator("user")
+    @classmethod
+    def _no_root(cls, user: str) -> str:
+        if user == "root" or not user.isprintable() or any(char.isspace() for char in user):
+            raise ValueError("must be an ordinary Slurm user's name")
+        return user
+
+
+class Rule(Tenant):
+    """One line of the policy; the first that matches decides."""
+
+    namespaces: tuple[str, ...] = Field(min_length=1, description='namespaces, as shell patterns ("team-*")')
+    service_accounts: tuple[str, ...] = Field(default=(), description="only pods of these service accounts; empty: all")
+
+
+class Policy(_Strict):
+    """Who a namespace is in Slurm (BEHAVIOUR I1)."""
+
+    rules: tuple[Rule, ...] = Field(default=(), description="first match decides")
+    default: Tenant | None = Field(
+        default=None, description="for namespaces that no rule matches; none: they are refused"
+    )
+
+    def policy(self) -> core.Policy:
+        """As the core wants it."""
+        rules = tuple(core.Rule(rule.namespaces, rule.tenant(), rule.service_accounts) for rule in self.rules)
+        return core.Policy(rules, self.default.tenant() if self.default else None)
+
+
+class Tuning(_Strict):
+    """Times (seconds), rates (a second) and sizes of the decisions; what each means: scheduler/tuning.py."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    @model_validator(mode="after")
+    def _known(self) -> Tuning:
+        known = asdict(CoreTuning())
+        for key, value in (self.model_extra or {}).items():
+            if key not in known:
+                raise ValueError(f"unknown key {key}{_near(key, known)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+                raise ValueError(f"{key} must be a number of 0 or more")
+        return self
+
+    def tuning(self) -> CoreTuning:
+        """As the core wants it."""
+        defaults = asdict(CoreTuning())
+        return CoreTuning(**{key: type(defaults[key])(value) for key, value in (self.model_extra or {}).items()})
+
+
+class Settings(_Strict):
+    """All of it."""
+
+    kubeconfig: str = Field(default="", description="path; empty: KUBECONFIG, else the pod's own service account")
+    slurm_url: str = Field(default="", description="slurmrestd, http://HOST:PORT or https://HOST/PATH")
+    slurm_token_file: str = Field(default="", description="file with the JWT of a Slurm user who may act for others")
+    http: str = Field(default="127.0.0.1:8080", description="HOST:PORT of /healthz, /readyz and /metrics; empty: none")
+    allow_plain_http: bool = Field(default=False, description="let the token travel unencrypted to another host (I5)")
+    scheduler_name: str = Field(default=SCHEDULER_NAME, min_length=1, description="the schedulerName of our pods")
+    managed_namespaces: tuple[str, ...] = Field(default=(), description="managed besides those with the label")
+    policy: Policy = Field(default=Policy(), description="who a namespace is in Slurm")
+    gres: Mapping[str, str] = Field(default=DEFAULT_GRES, description="extended resource to GRES name (T5)")
+    default_memory_mib: int = Field(default=1024, ge=1, description="asked for pods that ask for no memory (T4)")
+    pending_reason: str = Field(
+        default="",
+        pattern="^([A-Z][A-Za-z]*)?$",
+        description="reason of the condition of waiting pods; Unschedulable lets autoscalers add nodes (Q3)",
+    )
+    poll_interval_s: float = Field(
+        default=1.0, ge=0.1, le=60, description="of Slurm's job states while nothing waits there"
+    )
+    nodes_interval_s: float = Field(default=30.0, ge=1, le=3600, description="of Slurm's nodes and partitions")
+    slurm_connections: int = Field(default=8, ge=1, le=64, description="to slurmrestd, one for the poll not counted")
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$", description="of standard error")
+    tuning: Tuning = Field(default=Tuning(), description="times, rates, sizes")
+
+    @field_validator("slurm_url")
+    @classmethod
+    def _a_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError(f'"{url}" is not a URL like http://HOST:PORT')
+        return url
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> Settings:
+        parts = urlsplit(self.slurm_url)
+        if parts.scheme == "http" and parts.hostname not in LOOPBACK and not self.allow_plain_http:
+            raise ValueError(
+                f"slurm_url: {self.slurm_url} would send the token unencrypted to another host; "
+                "use https, or say allow_plain_http: true"
+            )
+        return self
+
+    def config(self, *, accounting: bool) -> Config:
+        """As the core wants it."""
+        return Config(
+            policy=self.policy.policy(),
+            translation=Translation(gres=dict(self.gres), default_memory_mib=self.default_memory_mib),
+            tuning=self.tuning.tuning(),
+            managed_namespaces=frozenset(self.managed_namespaces),
+            scheduler_name=self.scheduler_name,
+            pending_reason=self.pending_reason,
+            accounting=accounting,
+        )
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Host and port.  Raises ConfigError."""
+        if not self.http:
+            return None
+        host, _, port = self.http.rpartition(":")
+        if not port.isdecimal() or not 0 <= int(port) <= 65535:
+            raise ConfigError(f'http: "{self.http}" is not HOST:PORT.')
+        return host.strip("[]"), int(port)
+
+
+def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
+    """The settings of this run.
+
+    options   by field name, None where not given; `config` names the file
+    Raises ConfigError.
+    """
+    path = options.get("config") or environment.get(ENVIRONMENT + "CONFIG")
+    written = _read(path) if path else {}
+    for name in OPTIONS:
+        value = options.get(name)
+        if value is None:
+            value = environment.get(ENVIRONMENT + name.upper())
+        if value is not None:
+            written[name] = value
+    try:
+        return Settings.model_validate(written)
+    except ValidationError as error:
+        raise ConfigError(f"{path or 'settings'}: {_sentence(error)}") from None
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}. Point --config at a settings file.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where else ""
+        raise ConfigError(f"{path}: is not YAML{line}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must be a mapping of keys to values.")
+    return content
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first mistake, and how many more there are."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    known = list(Settings.model_fields)
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = f"unknown key{_near(str(first['loc'][-1]), known)}"
+    more = error.error_count() - 1
+    rest = f" ({more} more like it)" if more else ""
+    return f"{key + ': ' if key else ''}{message}{rest}."
+
+
+def _near(key: str, known: Any) -> str:
+    near = difflib.get_close_matches(key, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

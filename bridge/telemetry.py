@@ -1,0 +1,228 @@
+"""What is told of the bridge's own doing: metrics, one trace a workload, one log line an action (BEHAVIOUR O2, O3).
+
+The only module that imports the OpenTelemetry SDK.  Metrics carry no pod or job ids.  The trace id of a workload follows
+from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Action, Outcome
+from scheduler.events import ActionEnded, Event, SideBack, SideLost
+from scheduler.model import Pod
+from scheduler.world import World
+
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
+READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.FindJobs | act.PollNodes | act.Kick
+log = logging.getLogger("slurm-bridge")
+
+
+class _Ids(RandomIdGenerator):
+    """Lets the one root span of a workload have the ids that its traceparent names."""
+
+    next_trace: int | None = None
+    next_span: int | None = None
+
+    def generate_trace_id(self) -> int:
+        """The wanted id once, then random ones."""
+        wanted, self.next_trace = self.next_trace, None
+        return wanted if wanted is not None else super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        """The wanted id once, then random ones."""
+        wanted, self.next_span = self.next_span, None
+        return wanted if wanted is not None else super().generate_span_id()
+
+
+class Telemetry:
+    """Observer of the loop, hook of both clients.
+
+    exporter   where spans go; None: OTLP/HTTP where OTEL_EXPORTER_OTLP_ENDPOINT is set, else nowhere
+    """
+
+    def __init__(self, exporter: SpanExporter | None = None) -> None:
+        resource = Resource.create({"service.name": "slurm-bridge"})
+        self._registry = CollectorRegistry()
+        reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
+        view = View(instrument_name="*_seconds", aggregation=ExplicitBucketHistogramAggregation(SECONDS))
+        self._meters = MeterProvider([reader], resource=resource, views=[view])
+        meter = self._meters.get_meter("slurm-bridge")
+        self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")
+        self._created_bound = meter.create_histogram("slurm_bridge_create_to_bind_seconds", "s", "pod created to bound")
+        self._granted_bound = meter.create_histogram("slurm_bridge_grant_to_bind_seconds", "s", "grant seen to bound")
+        self._actions = meter.create_counter("slurm_bridge_actions", "1", "actions by kind and outcome")
+        self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
+        self._meter = meter
+        self._ids = _Ids()
+        self._tracers = TracerProvider(resource=resource, id_generator=self._ids)
+        if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+            exporter = OTLPSpanExporter()
+        self._traces = exporter is not None
+        if exporter is not None:
+            self._tracers.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._tracers.get_tracer("slurm-bridge")
+        self.lost_sides: dict[str, str] = {}
+
+    # --- hooks ----------------------------------------------------------------------------------------------------
+
+    def on_call(self, side: str) -> Callable[[str, float, str], None]:
+        """The hook of one client."""
+
+        def called(operation: str, seconds: float, outcome: str) -> None:
+            self._calls.record(seconds, {"side": side, "operation": operation, "outcome": outcome})
+
+        return called
+
+    def gauge(self, name: str, description: str, values: Callable[[], Iterable[tuple[float, dict[str, str]]]]) -> None:
+        """A metric that is asked for at each scrape."""
+
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, labels) for value, labels in values()]
+
+        self._meter.create_observable_gauge(name, [observe], description=description)
+
+    def scrape(self) -> tuple[bytes, str]:
+        """All metrics in OpenMetrics' text form, and its content type."""
+        text: bytes = generate_latest(self._registry)  # type: ignore[no-untyped-call]
+        return text, CONTENT_TYPE_LATEST
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._tracers.shutdown()
+        self._meters.shutdown()
+
+    # --- Observer -------------------------------------------------------------------------------------------------
+
+    def planned(self, action: Action, at: float) -> None:
+        """One line an action that changes something; reads are for the debug log."""
+        level = logging.DEBUG if isinstance(action, READING) else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "%s %s: %s", type(action).__name__, _about(action), action.reason)
+
+    def seen(self, event: Event) -> None:
+        """Sides that come and go are worth a line."""
+        if isinstance(event, SideLost):
+            self.lost_sides[event.side.value] = event.why
+            log.warning("%s", event.why)
+        elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
+            log.warning("%s answers again", event.side.value)
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        """Count it; at a bind and at a release tell the trace."""
+        kind = type(event.action).__name__
+        self._actions.add(1, {"action": kind, "outcome": event.outcome.value})
+        if event.outcome is not Outcome.DONE:
+            why = event.refusal.message if event.refusal else ""
+            log.log(_level(event), "%s %s: %s: %s", kind, _about(event.action), event.outcome.value, why)
+            return
+        match event.action:
+            case act.BindPod() as bind:
+                self._created_bound.record(max(0.0, event.at - bind.created))
+                if bind.granted is not None:
+                    self._granted_bound.record(max(0.0, event.at - bind.granted))
+                self._trace_bind(bind, event, world)
+            case act.CancelJob() as cancel:
+                if cancel.reason.startswith("given back"):
+                    self._given_back.add(1)
+                self._trace_release(cancel, event, world)
+
+    # --- traces ---------------------------------------------------------------------------------------------------
+
+    def _trace_bind(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
+        workload = world.workloads.get(bind.key)
+        pod = workload.pods.get(bind.uid) if workload else None
+        if not self._traces or pod is None:
+            return
+        _, root = _contexts(pod, world, bind.key)
+        asked = bind.asked if bind.asked is not None else event.began
+        granted = bind.granted if bind.granted is not None else event.began
+        keys = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node}
+        for name, start, end in (
+            ("submitted", bind.created, asked),
+            ("granted", asked, granted),
+            ("bound", granted, event.at),
+        ):
+            self._span(name, trace.set_span_in_context(NonRecordingSpan(root)), start, end, keys)
+
+    def _trace_release(self, cancel: act.CancelJob, event: ActionEnded, world: World) -> None:
+        """The pods' end, and with it the whole of the workload."""
+        workload = world.workloads.get(cancel.key)
+        pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())] if workload else []
+        if not self._traces or not cancel.record or not pods:
+            return
+        pod = pods[0]
+        caller, root = _contexts(pod, world, cancel.key)
+        keys: dict[str, Any] = {"slurm.job.id": cancel.job_id, "slurm_bridge.end": cancel.record}
+        self._span("released", trace.set_span_in_context(NonRecordingSpan(root)), event.began, event.at, keys)
+        keys |= {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
+        self._ids.next_trace, self._ids.next_span = root.trace_id, root.span_id
+        self._span(f"workload {pod.full_name}", caller, pod.created, event.at, keys)
+
+    def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
+        span = self._tracer.start_span(name, context, start_time=int(start * 1e9), attributes=attributes)
+        span.end(int(max(start, end) * 1e9))
+
+
+def _contexts(pod: Pod, world: World, key: str) -> tuple[Context, SpanContext]:
+    """What the workload's root span hangs from, and that span itself.
+
+    The trace is the caller's where the pod names one, else its id follows from the workload; the root span's id always
+    follows from the workload, so that its children can be told before it and by another life of ours.
+    """
+    own = names.traceparent(world.cluster, key)
+    said = pod.annotations.get(names.TRACEPARENT, "")
+    _, own_trace, own_span, _ = own.split("-")
+    if said == own or not _well_formed(said):
+        return Context(), SpanContext(int(own_trace, 16), int(own_span, 16), is_remote=True, trace_flags=TraceFlags(1))
+    _, trace_id, span_id, _ = said.split("-")
+    caller = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
+    root = SpanContext(caller.trace_id, int(own_span, 16), is_remote=True, trace_flags=TraceFlags(1))
+    return trace.set_span_in_context(NonRecordingSpan(caller)), root
+
+
+def _well_formed(traceparent: str) -> bool:
+    fields = traceparent.split("-")
+    if [len(part) for part in fields] != [2, 32, 16, 2]:
+        return False
+    try:
+        return all(int(part, 16) >= 0 for part in fields) and int(fields[1], 16) > 0 and int(fields[2], 16) > 0
+    except ValueError:
+        return False
+
+
+def _about(action: Action) -> str:
+    """Whom it concerns, for a log line."""
+    if isinstance(action, act.AllocateNow | act.SubmitJob):
+        return action.spec.name
+    if isinstance(action, act.BindPod | act.EvictPod | act.EndByDeadline | act.Report):
+        return f"{action.namespace}/{action.name}"
+    if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.Kick | act.RecordEnd):
+        return f"job {action.job_id}"
+    return ""
+
+
+def _level(event: ActionEnded) -> int:
+    """A full partition is no trouble; what may or may not have happened is."""
+    expected = event.outcome is Outcome.REFUSED and isinstance(event.action, act.AllocateNow | act.Kick)
+    return logging.DEBUG if expected else logging.WARNING

@@ -1,0 +1,632 @@
+"""What to do now: one rule a phase (ARCHITECTURE 3).
+
+`decide` visits the workloads that events marked, those whose time has come, and those that waited for a free lane; with
+everything=True it visits all of them, which must come to the same plan (a property test says so).  It reads the world and
+writes a Plan; nothing else.  RULES is the state machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from itertools import chain
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Plan
+from scheduler.events import Side
+from scheduler.feasible import Feasible, demand, feasible
+from scheduler.hostlist import expand, fold
+from scheduler.jobspec import jobspec
+from scheduler.model import JobSpec, NodeTerm, Pod, Refusal, is_ended
+from scheduler.phase import Phase, chosen
+from scheduler.placement import blocked, shortfall
+from scheduler.telling import clock, say, waiting
+from scheduler.view import View
+from scheduler.workload import Look, Placeholder, Workload
+from scheduler.world import World
+
+MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
+# What Slurm lets a user change in a pending job (scontrol(1) update); the rest needs a new job, and that is said (K).
+CHANGEABLE = frozenset(
+    {"account", "partition", "qos", "reservation", "constraints", "comment", "time_limit_min", "nice", "excluded_nodes"}
+    | {"name", "memory_mib", "wckey"}
+)
+
+
+def decide(world: World, now: float, *, everything: bool = False) -> Plan:
+    """The plan of this moment; empty, with the time of the next look, when there is nothing to do."""
+    view = View(world, now)
+    if not world.ready:
+        return view.plan()
+    for key in _keys(view, everything):
+        workload = world.workloads.get(key)
+        if workload is None:
+            continue
+        view.looked_at.append(key)
+        RULES[world.phase_of[key]](workload, view)
+    _read_unknown(view)
+    _read_details(view)
+    _kick(view)
+    if world.nodes_stale:
+        view.add(
+            act.PollNodes("Slurm does not know a node that it was told to exclude: its node list is asked for again")
+        )
+    return view.plan()
+
+
+def _keys(view: View, everything: bool) -> list[str]:
+    """Whom to look at: who waited for a lane first, then what changed, then whose time has come."""
+    world = view.world
+    keys: dict[str, None] = {}
+    for lane, waiting_keys in world.parked.items():
+        for key in list(waiting_keys)[: max(0, view.free(lane))]:
+            keys[key] = None
+    keys.update(world.dirty)
+    keys.update((key, None) for at, key in world.timers if at <= view.now)
+    if everything:
+        keys.update(dict.fromkeys(world.workloads))
+    return list(keys)
+
+
+# --- GATHERING ----------------------------------------------------------------------------------------------------
+
+
+def _gathering(workload: Workload, view: View) -> None:
+    """A gated pod is no member yet; Kubernetes itself says on it that it is gated (W5)."""
+
+
+# --- UNCLAIMED ----------------------------------------------------------------------------------------------------
+
+
+def _unclaimed(workload: Workload, view: View) -> None:
+    """No placeholder lives: find the one that may exist, or ask Slurm for one (section 5, T, F, I)."""
+    if workload.hold is not None or _still_in_doubt(workload, view):
+        return
+    pod = workload.unfinished[0]
+    if not _managed(pod, view.world):
+        message = (
+            f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it "
+            f"{names.MANAGED_LABEL}=true."
+        )
+        say(view, workload, pod, names.NOT_MANAGED, message, warning=True)
+        return
+    if not _known_enough(workload, pod, view):
+        return
+    spec = _spec(workload, pod, view)
+    if isinstance(spec, Refusal):
+        say(view, workload, pod, spec.reason, spec.message, warning=True)
+        return
+    if workload.refused is not None:
+        say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
+    if (lost := view.world.lost.get(Side.SLURM)) is not None:
+        message = f"Slurm cannot be asked since {clock(lost.since, view.now)}: {lost.why} The pod waits."
+        say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", lost.why), warning=True)
+        return
+    until = max(workload.retry_at if workload.refused is not None else workload.wait_until, _scan_until(workload, view))
+    if view.now < until:
+        view.wake_at(workload.key, until)
+        return
+    _ask(workload, pod, spec, view)
+
+
+def _managed(pod: Pod, world: World) -> bool:
+    namespace = (world.namespaces or {}).get(pod.namespace)
+    labelled = namespace is not None and namespace.labels.get(names.MANAGED_LABEL) == "true"
+    return labelled or pod.namespace in world.config.managed_namespaces
+
+
+def _still_in_doubt(workload: Workload, view: View) -> bool:
+    """A job of this workload may exist that we do not see: look before anything is repeated."""
+    for job in view.world.mine(workload):
+        hinted = job.key is None and job.alive
+        vanished = job.key == workload.key and job.absent and not job.lost(view.tuning.absent_s)
+        if hinted or vanished:
+            _look_at(job, workload, view, f"is job {job.id} the placeholder of {workload.pod.full_name}?")
+            return True
+    return workload.look is not None and not _looked(workload, workload.look, view)
+
+
+def _looked(workload: Workload, look: Look, view: View) -> bool:
+    """After an unknown outcome, or a twin: whether everything was looked at, and nothing was found (ARCHITECTURE 4)."""
+    world = view.world
+    if not look.asked_database and world.config.accounting and (look.twin or view.now >= look.until):
+        view.add(act.FindJobs(workload.key, look.name, f"looking for a job named {look.name}"), workload.key)
+        return False
+    if view.now < look.until:
+        view.wake_at(workload.key, look.until)
+        return False
+    if world.polled is None or world.polled.began < look.until:
+        return False  # the next poll marks it
+    return not (world.unread if look.twin else [each for each in world.unread if world.seen_first[each] >= look.began])
+
+
+def _scan_until(workload: Workload, view: View) -> float:
+    """A pod that is older than this life may have a placeholder that is yet to be read (ARCHITECTURE 4)."""
+    return view.world.scanning_until() if workload.created < view.world.started else float("-inf")
+
+
+def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
+    """Owners and volume claims are read once, before the first decision about a pod."""
+    world = view.world
+    chain, unread = world.owners_of(pod)
+    if unread is not None:
+        ref = chain[-1].owner if chain else pod.owner
+        assert ref is not None, "an unread owner has a reference"
+        if view.now < workload.wait_until:
+            view.wake_at(workload.key, workload.wait_until)
+        elif not view.being_read(ref.uid):
+            view.add(act.ReadOwner(pod.namespace, ref, f"annotations of {ref.kind} {ref.name}"), workload.key)
+        view.wait_for_owner(workload.key, ref.uid)
+        return False
+    if not pod.claims:
+        return True
+    claims = world.claims.get(pod.uid)
+    problem = next((claim.problem for claim in claims or () if claim.problem), "")
+    if problem:
+        say(view, workload, pod, names.REFUSED, problem, warning=True)
+    if claims is not None and not problem:
+        return True
+    if view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+    elif not view.being_read(pod.uid):
+        view.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"), workload.key)
+    return False
+
+
+def _spec(workload: Workload, pod: Pod, view: View) -> JobSpec | Refusal:
+    """What to ask Slurm for, nodes included; or why not."""
+    world = view.world
+    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
+    if isinstance(tenant, Refusal):
+        return tenant
+    spec = jobspec(pod, world.owners_of(pod)[0], tenant, world.around, workload.key)
+    if isinstance(spec, Refusal):
+        return spec
+    partition = spec.partition or world.default_partition
+    if spec.partition and world.partitions and spec.partition not in world.partitions:
+        known = ", ".join(sorted(world.partitions))
+        return Refusal(names.REFUSED, f'Slurm has no partition "{spec.partition}". It has: {known}.')
+    found = _feasible(pod, spec, partition, view)
+    if found.problem:
+        return Refusal(names.NO_NODE, found.problem)
+    excluded = found.excluded
+    if recently := view.excluded(workload):
+        excluded = fold([*expand(excluded), *recently])
+    return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
+
+
+def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:
+    """From the world's memory where the same was asked since the nodes last changed."""
+    world = view.world
+    volumes: tuple[tuple[NodeTerm, ...], ...] = tuple(
+        claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None
+    )
+    wanted = demand(pod, spec, partition, volumes)
+    known = world.feasibility.get(wanted)
+    if known is None:
+        ports = world.ports_taken() if pod.host_ports else {}
+        known = feasible(wanted, (world.nodes or {}).values(), world.slurm_nodes or {}, ports)
+        world.feasibility[wanted] = known
+    return known
+
+
+def _ask(workload: Workload, pod: Pod, spec: JobSpec, view: View) -> None:
+    """The ladder (section 5): nodes at once where that is likely to be granted, else a place in the queue."""
+    world = view.world
+    partition = spec.partition or world.default_partition
+    where = f"partition {partition} as {spec.user}"
+    if _immediate(workload, partition, view):
+        view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
+    else:
+        view.add(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload.key)
+
+
+def _immediate(workload: Workload, partition: str, view: View) -> bool:
+    """Breaker closed, nobody of ours waits there, and no more than one try until one has succeeded."""
+    world = view.world
+    if workload.immediate_refused or world.queued_in[partition] > 0:
+        return False
+    breaker = world.breakers.get(partition)
+    if breaker is not None and view.now < breaker.open_until:
+        return False
+    trusted = breaker is not None and breaker.trusted
+    return trusted or world.immediate_under_way[partition] + view.immediate[partition] == 0
+
+
+# --- QUEUED -------------------------------------------------------------------------------------------------------
+
+
+def _queued(workload: Workload, view: View) -> None:
+    """A placeholder waits in Slurm: keep it as the user wants it, and say what Slurm says (Q, F2, K)."""
+    world = view.world
+    job = chosen(workload, world.mine(workload))
+    assert job is not None, "QUEUED has a placeholder"
+    pod = workload.unfinished[0]
+    if _cancel_twins(workload, job, view):
+        return
+    if (lost := world.lost.get(Side.SLURM)) is not None:
+        message = (
+            f"Waiting in Slurm (job {job.id}); Slurm does not answer since {clock(lost.since, view.now)}: {lost.why}"
+        )
+        say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", lost.why), warning=True)
+        return
+    if workload.hold is None:
+        _keep_current(workload, pod, job, view)
+    if workload.refused is not None:
+        say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
+    elif job.job is not None:
+        waiting(view, workload, pod, job.job)
+
+
+def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
+    """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K, F2)."""
+    if job.spec is None and job.job is None:
+        return  # adopted, and not read in detail yet
+    next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
+    if view.now < next_at:
+        view.wake_at(workload.key, next_at)
+        return
+    spec = _spec(workload, pod, view)
+    if isinstance(spec, Refusal):
+        if spec.reason == names.NO_NODE and view.now >= view.world.quiet_until():
+            why = f"no node can run the pod any more: {spec.message}"
+            view.add(act.CancelJob(workload.key, job.id, job.user, why), workload.key)
+        else:
+            say(view, workload, pod, spec.reason, spec.message, warning=True)
+        return
+    asked = job.spec or _as_adopted(spec, job)
+    changes = frozenset(each.name for each in fields(spec) if getattr(spec, each.name) != getattr(asked, each.name))
+    if not changes:
+        return
+    if fixed := sorted(changes - CHANGEABLE):
+        what = ", ".join(fixed)
+        message = f"Slurm cannot change {what} of waiting job {job.id}; recreate the pod to ask anew."
+        say(view, workload, pod, view.world.config.pending_reason or names.PENDING, message, warning=True)
+        changes &= CHANGEABLE
+    if changes:
+        why = f"job {job.id} gets new {', '.join(sorted(changes))}"
+        view.add(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why), workload.key)
+
+
+def _as_adopted(spec: JobSpec, job: Placeholder) -> JobSpec:
+    """A job of a previous life: what the user asked is taken as unchanged, the nodes are compared (K, F2)."""
+    assert job.job is not None
+    return replace(spec, excluded_nodes=fold(expand(job.job.excluded_nodes)))
+
+
+def _cancel_twins(workload: Workload, keep: Placeholder, view: View) -> bool:
+    """A lost answer may have made two: the one that counts stays.  True where something was planned or waits."""
+    for job in view.world.mine(workload):
+        if job.key == workload.key and job.alive and job.id != keep.id and workload.hold is None:
+            _cancel(job, workload, view, f"job {job.id} is a twin of job {keep.id}")
+            return True
+    return False
+
+
+def _cancel(job: Placeholder, workload: Workload, view: View, why: str, record: str = "") -> None:
+    """End a job that is proven ours, once nothing of a previous life can be on its way any more (quiet period)."""
+    until = max(view.world.quiet_until(), workload.wait_until)
+    if view.now < until:
+        view.wake_at(workload.key, until)
+    elif workload.hold is None and Side.SLURM not in view.world.lost:
+        view.add(act.CancelJob(workload.key, job.id, job.user, why, record), workload.key)
+
+
+# --- GRANTED ------------------------------------------------------------------------------------------------------
+
+
+def _granted(workload: Workload, view: View) -> None:
+    """Slurm gave nodes: bind, or wait for room, or give the grant back (S1, S11, F6)."""
+    world = view.world
+    job = chosen(workload, world.mine(workload))
+    assert job is not None, "GRANTED has a placeholder"
+    pod = workload.unfinished[0]
+    if workload.hold is not None or pod.uid in workload.pod_holds:
+        return
+    if job.grant is None:
+        _look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
+        return
+    if not _known_enough(workload, pod, view):
+        return
+    why_not = _short(workload, pod, job, view)
+    if why_not:
+        _give_back(workload, pod, job, view, why_not)
+        return
+    _bind(workload, pod, job, view)
+    _cancel_twins(workload, job, view)
+
+
+def _short(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
+    """What the grant lacks of what the pod needs, in words (S11)."""
+    assert job.grant is not None
+    asked = job.spec or _spec(workload, pod, view)
+    if isinstance(asked, Refusal):
+        return f"the pod is refused now: {asked.message}"
+    missing = shortfall(asked, job.grant)
+    return f"Slurm granted it without {missing}" if missing else ""
+
+
+def _bind(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
+    assert job.grant is not None
+    world = view.world
+    granted = job.grant.nodes[0].name
+    name = world.by_slurm_name.get(granted, "")
+    obstacle = blocked(pod, (world.nodes or {}).get(name), name or granted, view.standing(name))
+    since = job.granted_at if job.granted_at is not None else view.now
+    if obstacle is not None and (obstacle.until is None or view.now >= max(obstacle.until, since)):
+        _give_back(workload, pod, job, view, obstacle.why, exclude=granted)
+    elif obstacle is not None:
+        assert obstacle.until is not None
+        message = f"Slurm job {job.id} was granted {granted}; the bind waits: {obstacle.why}."
+        say(view, workload, pod, names.GRANT_WAITS, message)
+        view.wake_at(workload.key, obstacle.until)
+    elif workload.bind_failures >= MAX_BIND_FAILURES:
+        _give_back(workload, pod, job, view, "Kubernetes refused the bind again and again")
+    elif view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+    else:
+        bind = act.BindPod(
+            workload.key,
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            name,
+            job.id,
+            _keys_of(pod, job, granted, view),
+            reason=f"Slurm job {job.id} was granted {granted}",
+            created=pod.created,
+            asked=job.asked_at,
+            granted=job.granted_at,
+            message=f"Bound to {name} by Slurm job {job.id}.",
+        )
+        view.add(bind, workload.key)
+
+
+def _keys_of(pod: Pod, job: Placeholder, granted: str, view: View) -> Mapping[str, str]:
+    """The annotations that go with the bind: there before a container starts (K)."""
+    keys = {
+        names.JOB_ID: str(job.id),
+        names.JOB_NODES: granted,
+        names.SIZE: "1",
+        names.RANK: "0",
+        names.LOCAL_RANK: "0",
+        names.TRACEPARENT: names.traceparent(view.world.cluster, names.workload_key(pod.uid)),
+    }
+    return {key: value for key, value in keys.items() if key != names.TRACEPARENT or key not in pod.annotations}
+
+
+def _give_back(workload: Workload, pod: Pod, job: Placeholder, view: View, why: str, exclude: str = "") -> None:
+    """The grant cannot be used: end the job, say so, and ask again without that node (S11, F6)."""
+    before = len(view.actions)
+    _cancel(job, workload, view, f"given back: {why}")
+    if len(view.actions) > before:
+        view.exclude(workload.key, exclude)
+        say(
+            view,
+            workload,
+            pod,
+            names.GIVEN_BACK,
+            f"Slurm job {job.id} was given back: {why}. Asking again.",
+            warning=True,
+        )
+
+
+# --- BOUND --------------------------------------------------------------------------------------------------------
+
+
+def _bound(workload: Workload, view: View) -> None:
+    """Pods run: leave them in peace; where the job's life is in doubt, look at the job itself (V7)."""
+    world = view.world
+    claimed = world.placeholders.get(workload.hint) if workload.hint is not None else None
+    if claimed is None:
+        return
+    if claimed.ended or claimed.absent or claimed.denied:
+        _look_at(claimed, workload, view, f"does job {claimed.id} live?")
+        return
+    if claimed.key != workload.key:
+        return  # a hint, and RUNNING: enough (ARCHITECTURE 4)
+    if claimed.grant is not None and not _stands_on_grant(workload, claimed, view):
+        _cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
+    else:
+        _cancel_twins(workload, claimed, view)
+
+
+def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
+    assert job.grant is not None
+    granted = {view.world.by_slurm_name.get(node.name, "") for node in job.grant.nodes}
+    return all(workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod))
+
+
+def _look_at(job: Placeholder, workload: Workload, view: View, why: str) -> None:
+    """Read the one job, at most once in `absent_s`."""
+    if Side.SLURM in view.world.lost:
+        return
+    news = max(at for at in (job.granted_at, job.ended_seen, job.absent_first, float("-inf")) if at is not None)
+    next_at = workload.wait_until
+    if job.read_began > news:  # read since, and it did not help
+        next_at = max(next_at, job.read_began + view.tuning.absent_s)
+    if view.now < next_at:
+        view.wake_at(workload.key, next_at)
+    elif not view.being_read(job.id):
+        view.add(act.ReadJob(job.id, why, workload.key), workload.key)
+
+
+# --- REVOKED ------------------------------------------------------------------------------------------------------
+
+
+def _revoked(workload: Workload, view: View) -> None:
+    """Their job is over while pods run: they are told why, and ended with grace (S4)."""
+    world = view.world
+    job = next((each for each in world.mine(workload) if each.id == workload.hint), None)
+    ended = job is not None and job.ended
+    if view.now < world.quiet_until():
+        view.wake_at(workload.key, world.quiet_until())
+        return
+    if not ended and world.mass_absence():
+        for pod in workload.unfinished:
+            message = (
+                "Slurm does not list this pod's job any more, nor many others': not believed until an admin says so."
+            )
+            say(view, workload, pod, "", message, warning=True, event=names.ENDED)
+        view.wake_at(workload.key, view.now + view.tuning.absent_s)
+        return
+    why = _why_ended(job)
+    for pod in workload.unfinished:
+        held = workload.pod_holds.get(pod.uid)
+        if pod.deleting_at is not None or (held is not None and (held.until is None or view.now < held.until)):
+            if held is not None and held.until is not None:
+                view.wake_at(workload.key, held.until)
+        elif view.now < workload.wait_until:
+            view.wake_at(workload.key, workload.wait_until)
+        elif not ended and not view.ration("absent"):
+            view.wake_at(workload.key, view.now + 1.0)
+        else:
+            _end_pod(workload, pod, why, view)
+
+
+def _why_ended(job: Placeholder | None) -> str:
+    if job is None or not job.ended:
+        return "Slurm lost the job of this pod" + (f" ({job.id})" if job else "")
+    state = ", ".join(sorted(job.states & {each for each in job.states if is_ended(frozenset({each}))}))
+    reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
+    return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")
+
+
+def _end_pod(workload: Workload, pod: Pod, why: str, view: View) -> None:
+    """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4)."""
+    if pod.owner is not None:
+        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+    else:
+        view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+
+
+# --- DONE ---------------------------------------------------------------------------------------------------------
+
+
+def _done(workload: Workload, view: View) -> None:
+    """No pod runs or waits any more: its job ends, and accounting learns how the pods ended (S2, S3)."""
+    if workload.hold is not None:
+        return
+    mine = view.world.mine(workload)
+    may_run_until = max((gone.until for gone in workload.gone.values()), default=float("-inf"))
+    for job in mine:
+        if job.key is None and job.alive:
+            _look_at(job, workload, view, f"is job {job.id} the placeholder of pods that are gone?")
+            return
+        if job.key == workload.key and job.alive:
+            if view.now < may_run_until:
+                view.wake_at(workload.key, may_run_until)
+            else:
+                _cancel(job, workload, view, _why_done(workload), record=_record_of(workload))
+            return
+    if workload.record is not None:
+        _record(workload, view)
+    elif not workload.pods and (workload.look is None or _looked(workload, workload.look, view)):
+        view.forgotten.append(workload.key)
+
+
+def _why_done(workload: Workload) -> str:
+    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+    if not pods:
+        return "its workload does not exist"
+    return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
+
+
+def _record_of(workload: Workload) -> str:
+    """For accounting, where pods of it ever stood on a node."""
+    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+    return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods if pod.node)
+
+
+def _how_ended(pod: Pod) -> str:
+    if pod.finished:
+        return pod.end_reason or pod.phase.value
+    return "Deleted"
+
+
+def _record(workload: Workload, view: View) -> None:
+    assert workload.record is not None
+    if view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+        return
+    job_id, comment = workload.record
+    code = max((pod.exit_code or 0 for pod in workload.pods.values()), default=0)
+    codes = [code, *(gone.pod.exit_code or 0 for gone in workload.gone.values())]
+    view.add(act.RecordEnd(workload.key, job_id, max(codes), comment, f"accounting: {comment}"), workload.key)
+
+
+# --- shared rations -----------------------------------------------------------------------------------------------
+
+
+def _read_unknown(view: View) -> None:
+    """Ids that nobody hints at are read once each, newest first: many at start, few later (ARCHITECTURE 4)."""
+    world = view.world
+    if not world.unread or Side.SLURM in world.lost:
+        return
+    lane = "scan" if world.looking or view.now < world.scan_until else "unknown"
+    for job_id in reversed(world.unread):
+        if view.being_read(job_id):
+            continue
+        if view.free("reads") <= 0:
+            return  # a read that ends makes the next pass
+        if not view.ration(lane):
+            view.wake_shared(world.rations[lane].next_at(view.now) + 0.001)
+            return
+        view.add(act.ReadJob(job_id, f"is job {job_id} ours?", lane=lane))
+
+
+def _read_details(view: View) -> None:
+    """What Slurm says of waiting jobs: new ones and the front first, then round robin (Q2)."""
+    world, tuning = view.world, view.tuning
+    if Side.SLURM in world.lost:
+        return
+    again = ((key, last + tuning.detail_every_s) for key, last in world.detail_round.items())
+    for key in chain(_due(world.detail_new.items(), view), _due(again, view)):
+        job = chosen(world.workloads[key], world.mine(world.workloads[key]))
+        if job is None or view.being_read(job.id):
+            continue
+        if view.free("reads") <= 0:
+            return
+        if not view.ration("detail"):
+            view.wake_shared(world.rations["detail"].next_at(view.now) + 0.001)
+            return
+        view.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, lane="detail"))
+
+
+def _due(ordered: Iterable[tuple[str, float]], view: View) -> Iterator[str]:
+    """The keys whose time has come; ordered by that time."""
+    for key, at in ordered:
+        if at > view.now:
+            view.wake_shared(at)
+            return
+        yield key
+
+
+def _kick(view: View) -> None:
+    """Capacity was freed and jobs of ours wait: have slurmctld look at its queue now, not at its leisure (section 5)."""
+    world = view.world
+    if world.freed_at <= world.kicked_at or Side.SLURM in world.lost or not world.by_phase[Phase.QUEUED]:
+        return
+    at = world.kicked_at + view.tuning.kick_every_s
+    if view.now < at:
+        view.wake_shared(at)
+        return
+    front = min(world.by_phase[Phase.QUEUED], key=lambda key: world.workloads[key].created)
+    job = chosen(world.workloads[front], world.mine(world.workloads[front]))
+    if job is not None:
+        comment = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
+        view.add(act.Kick(front, job.id, job.user, comment, "capacity was freed: Slurm is asked to look at its queue"))
+
+
+Rule = Callable[[Workload, View], None]
+
+RULES: Mapping[Phase, Rule] = {
+    Phase.GATHERING: _gathering,
+    Phase.UNCLAIMED: _unclaimed,
+    Phase.QUEUED: _queued,
+    Phase.GRANTED: _granted,
+    Phase.BOUND: _bound,
+    Phase.REVOKED: _revoked,
+    Phase.DONE: _done,
+}

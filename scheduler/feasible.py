@@ -1,0 +1,195 @@
+"""Which nodes a workload may use at all (BEHAVIOUR F1–F3).
+
+Asked before anything is submitted, and independent of what is merely taken now: that is Slurm's to queue for.  Slurm is
+told the rest as `excluded_nodes`, within the job's partition only.  Nodes that only one of the two clusters knows are left
+alone: Slurm's are excluded, Kubernetes' do not count.
+
+The answer depends on a pod only through its Demand, so ten thousand pods of one Deployment ask once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scheduler import names
+from scheduler.hostlist import fold
+from scheduler.jobspec import needs
+from scheduler.model import Amounts, HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
+
+BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """All that feasibility reads of a pod and its job; hashable."""
+
+    selector: tuple[tuple[str, str], ...]
+    affinity: tuple[NodeTerm, ...] | None
+    volumes: tuple[tuple[NodeTerm, ...], ...]
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[HostPort, ...]
+    needs: tuple[tuple[str, int], ...]
+    partition: str
+    devices: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Feasible:
+    """nodes: by Slurm's names; excluded: the rest of the partition as a folded hostlist; problem: F3's sentence if none.
+
+    exclusive   only nodes with a slurmd of their own are left for its devices: take them whole (G2)
+    """
+
+    nodes: frozenset[str]
+    excluded: str
+    problem: str = ""
+    exclusive: bool = False
+
+
+def demand(pod: Pod, spec: JobSpec, partition: str, volumes: tuple[tuple[NodeTerm, ...], ...] = ()) -> Demand:
+    """What of this pod decides where it may stand.  volumes: the node affinity of each of its bound volumes."""
+    return Demand(
+        selector=tuple(sorted(pod.node_selector.items())),
+        affinity=pod.node_affinity,
+        volumes=volumes,
+        tolerations=pod.tolerations,
+        host_ports=pod.host_ports,
+        needs=tuple(sorted(needs(pod).items())),
+        partition=partition,
+        devices=bool(spec.gres),
+    )
+
+
+def slurm_name(node: Node) -> str:
+    """Slurm's NodeName of a Kubernetes node (K: label slurm-node)."""
+    return node.labels.get(names.SLURM_NODE_LABEL) or node.name
+
+
+def feasible(
+    wanted: Demand,
+    nodes: Iterable[Node],
+    slurm_nodes: Mapping[str, SlurmNode],
+    ports: Mapping[str, frozenset[HostPort]],
+) -> Feasible:
+    """ports: host ports taken by unfinished pods, by Kubernetes node; Slurm cannot queue for these."""
+    fit: dict[str, bool] = {}  # Slurm name -> is it external
+    misses: Counter[str] = Counter()
+    count = 0
+    for node in nodes:
+        count += 1
+        known = slurm_nodes.get(slurm_name(node))
+        why = _miss(wanted, node, known, ports.get(node.name, frozenset()))
+        if why is None and known is not None:
+            fit[known.name] = known.external
+        else:
+            misses[why or ""] += 1
+    external = {name for name, is_external in fit.items() if is_external}
+    usable = external if wanted.devices and external else set(fit)
+    partition = (node.name for node in slurm_nodes.values() if wanted.partition in node.partitions)
+    excluded = fold(name for name in partition if name not in usable)
+    problem = "" if usable else _sentence(count, misses, wanted.partition)
+    return Feasible(frozenset(usable), excluded, problem, exclusive=wanted.devices and bool(fit) and not external)
+
+
+def _sentence(count: int, misses: Counter[str], partition: str) -> str:
+    """As kube-scheduler says it, commonest first."""
+    parts = ", ".join(f"{number} {why}" for why, number in sorted(misses.items(), key=lambda item: (-item[1], item[0])))
+    return f"0/{count} nodes can run this pod in Slurm partition {partition}: {parts or 'the cluster has no nodes'}."
+
+
+def _miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[HostPort]) -> str | None:
+    """Why this node cannot be used, in words that follow a number of nodes; None: it can."""
+    if known is None:
+        return "not known to Slurm"
+    if wanted.partition not in known.partitions:
+        return f"not in partition {wanted.partition}"
+    if not node.ready:
+        return "not ready"
+    if node.unschedulable:
+        return "cordoned"
+    if taint := untolerated(node.taints, wanted.tolerations):
+        return f"with untolerated taint {{{taint.key}: {taint.value}}}"
+    if any(node.labels.get(key) != value for key, value in wanted.selector):
+        return "not matching the pod's node selector"
+    if wanted.affinity is not None and not any_term(wanted.affinity, node):
+        return "not matching the pod's node affinity"
+    if not all(any_term(terms, node) for terms in wanted.volumes):
+        return "out of reach of the pod's volumes"
+    if ports_clash(wanted.host_ports, taken):
+        return "without a free port for the pod's host ports"
+    return _too_small(wanted.needs, node.allocatable)
+
+
+def _too_small(wanted: Iterable[tuple[str, int]], allocatable: Amounts) -> str | None:
+    for resource, amount in wanted:
+        if amount > allocatable.get(resource, 0):
+            return f"with too little {resource} in all"
+    return None
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+    """The first taint that keeps the pod away; the bridge's own taint keeps only other schedulers away (N7)."""
+    for taint in taints:
+        counts = taint.effect in BLOCKING and taint.key != names.MANAGED_TAINT
+        if counts and not any(_tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+def any_term(terms: Iterable[NodeTerm], node: Node) -> bool:
+    """Required node affinity: one term must match wholly; an empty term matches nothing."""
+    return any(
+        (term.expressions or term.fields)
+        and all(_holds(requirement, node.labels) for requirement in term.expressions)
+        and all(_holds(requirement, {"metadata.name": node.name}) for requirement in term.fields)
+        for term in terms
+    )
+
+
+def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+    return False  # an operator newer than this code: better no node than a wrong one
+
+
+def _compares(requirement: Requirement, value: str | None) -> bool:
+    """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
+    try:
+        number, bound = int(value or ""), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound
+
+
+def ports_clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """Two pods cannot listen on the same port of the same address; an empty address is every address."""
+    everywhere = ("", "0.0.0.0")  # noqa: S104 - compared with, not bound to
+    return any(
+        one.port == other.port
+        and one.protocol == other.protocol
+        and (one.address == other.address or one.address in everywhere or other.address in everywhere)
+        for one in wanted
+        for other in taken
+    )

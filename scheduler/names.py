@@ -1,0 +1,139 @@
+"""Every key the bridge reads or writes, spelled once (BEHAVIOUR K), and the name that says whose a job is.
+
+A placeholder is found again by its name and its user alone (ARCHITECTURE 4): `<readable>~<cluster>.<key>`.  The
+readable part is for people; what follows the last `~` is for us.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+SCHEDULER_NAME = "slurm-bridge"
+PREFIX = "slurm-bridge/"
+ALIAS_PREFIX = "slurmjob.slinky.slurm.net/"
+
+MANAGED_LABEL = PREFIX + "managed"
+MANAGED_TAINT = PREFIX + "managed"
+SLURM_NODE_LABEL = PREFIX + "slurm-node"
+
+# Annotations that choose what sbatch's options of that name choose.
+ACCOUNT = "account"
+PARTITION = "partition"
+QOS = "qos"
+RESERVATION = "reservation"
+CONSTRAINTS = "constraints"
+WCKEY = "wckey"
+JOB_NAME = "job-name"
+COMMENT = "comment"
+TIME_LIMIT = "time-limit"
+NICE = "nice"
+EXCLUSIVE = "exclusive"
+GRES = "gres"
+CPUS_PER_TASK = "cpus-per-task"
+MEMORY = "memory"
+MIN_NODES = "min-nodes"
+MAX_NODES = "max-nodes"
+WISHES = frozenset(
+    {
+        ACCOUNT,
+        PARTITION,
+        QOS,
+        RESERVATION,
+        CONSTRAINTS,
+        WCKEY,
+        JOB_NAME,
+        COMMENT,
+        TIME_LIMIT,
+        NICE,
+        EXCLUSIVE,
+        GRES,
+        CPUS_PER_TASK,
+        MEMORY,
+        MIN_NODES,
+        MAX_NODES,
+    }
+)
+
+# Keys of BEHAVIOUR K that are not built yet: a pod that carries one is refused in words, never run without it.
+NOT_YET = frozenset({"gang", "gang-size", "gang-timeout", "licenses", "begin", "dependency", "switches"})
+
+# Written with the bind; for people, and by the downward API for programs in the pod.
+JOB_ID = PREFIX + "job-id"
+JOB_NODES = PREFIX + "job-nodes"
+SIZE = PREFIX + "size"
+RANK = PREFIX + "rank"
+LOCAL_RANK = PREFIX + "local-rank"
+TRACEPARENT = PREFIX + "traceparent"
+WRITTEN_BY_US = frozenset(
+    key.removeprefix(PREFIX) for key in (JOB_ID, JOB_NODES, SIZE, RANK, LOCAL_RANK, TRACEPARENT)
+) | {"job-gpus"}
+
+# The Go slurm-bridge's keys, so that its users move by changing schedulerName.
+ALIASES = {
+    "account": ACCOUNT,
+    "constraints": CONSTRAINTS,
+    "cpu-per-task": CPUS_PER_TASK,
+    "exclusive": EXCLUSIVE,
+    "gres": GRES,
+    "job-name": JOB_NAME,
+    "licenses": "licenses",
+    "max-nodes": MAX_NODES,
+    "mem-per-node": MEMORY,
+    "min-nodes": MIN_NODES,
+    "partition": PARTITION,
+    "qos": QOS,
+    "reservation": RESERVATION,
+    "timelimit": TIME_LIMIT,
+    "wckey": WCKEY,
+}
+# Those of its keys that are the admin's to decide (I).
+ALIASES_REFUSED = frozenset({"priority", "user-id", "group-id"})
+
+# Reasons of the PodScheduled condition and of events (O1, Q3: never "Unschedulable", autoscalers would add nodes).
+PENDING = "SlurmJobPending"
+REFUSED = "SlurmJobRefused"
+ENDED = "SlurmJobEnded"
+NO_NODE = "SlurmNoFeasibleNode"
+NOT_MANAGED = "NamespaceNotManaged"
+UNAVAILABLE = "SlurmUnavailable"
+GRANT_WAITS = "SlurmGrantWaiting"
+GIVEN_BACK = "SlurmGrantGivenBack"
+SCHEDULED = "Scheduled"
+
+MAX_READABLE = 200
+_OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
+_SHOWN_JOB = re.compile(r"\b[Jj]ob (\d{1,10})\b")
+
+
+def cluster_id(kube_system_uid: str) -> str:
+    """Which Kubernetes cluster: two of them can share one Slurm."""
+    return "k" + hashlib.sha256(kube_system_uid.encode()).hexdigest()[:8]
+
+
+def workload_key(identity: str) -> str:
+    """The key of a workload: a hash of the pod's UID (of a gang: of what names the gang)."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def job_name(readable: str, cluster: str, key: str) -> str:
+    """The name that says whose the job is.  `readable` is cut: people read it, nothing depends on it."""
+    return f"{readable[:MAX_READABLE]}~{cluster}.{key}"
+
+
+def whose(name: str) -> tuple[str, str] | None:
+    """(cluster, key) of a job's name; None where the name is not one of ours."""
+    match = _OURS.search(name)
+    return (match[1], match[2]) if match else None
+
+
+def shown_job(message: str) -> int | None:
+    """The job id that a condition written by us shows: a hint, never a proof."""
+    match = _SHOWN_JOB.search(message)
+    return int(match[1]) if match else None
+
+
+def traceparent(cluster: str, key: str) -> str:
+    """W3C trace context whose trace id follows from the workload, so that a restart continues the same trace (O3)."""
+    digest = hashlib.sha256(f"{cluster}.{key}".encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-01"

@@ -1,0 +1,54 @@
+"""Where a workload stands, derived from facts.
+
+Nothing here is stored: the two clusters own the state and we look at it.  A phase is a question asked of a few facts, in
+this order: is any pod left that runs or waits, do the pods stand on nodes, does a placeholder live, does it hold nodes.
+Every combination has exactly one answer, so a restart needs no memory, and an impossible one is an answer too (REVOKED).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from scheduler.workload import Placeholder, Workload
+
+
+class Phase(Enum):
+    """GATHERING → UNCLAIMED → QUEUED → GRANTED → BOUND → DONE; REVOKED when pods are bound and no placeholder lives."""
+
+    GATHERING = "gathering"
+    UNCLAIMED = "unclaimed"
+    QUEUED = "queued"
+    GRANTED = "granted"
+    BOUND = "bound"
+    REVOKED = "revoked"
+    DONE = "done"
+
+
+def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:
+    """The one answer."""
+    waiting = workload.unfinished
+    if not waiting:
+        return Phase.DONE
+    mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
+    if any(workload.node_of(pod) for pod in waiting):
+        return Phase.REVOKED if revoked(workload, mine, absent_s) else Phase.BOUND
+    if any(pod.gated for pod in waiting):
+        return Phase.GATHERING
+    live = chosen(workload, mine)
+    if live is None:
+        return Phase.UNCLAIMED
+    return Phase.GRANTED if live.holds_nodes else Phase.QUEUED
+
+
+def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
+    """The job that the pods were bound for is proven to have ended.  No evidence is no revocation (V7)."""
+    own = [job for job in mine if job.key == workload.key]
+    claimed = [job for job in own if job.id == workload.hint] or own
+    return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)
+
+
+def chosen(workload: Workload, mine: Iterable[Placeholder]) -> Placeholder | None:
+    """The placeholder that counts: proven ours and alive; one that holds nodes before one that waits, then the oldest."""
+    live = [job for job in mine if job.key == workload.key and job.alive]
+    return min(live, key=lambda job: (not job.holds_nodes, job.id), default=None)

@@ -1,0 +1,82 @@
+"""Granted nodes → pods, and whether the pods fit there right now (BEHAVIOUR F6, S11; invariant V3).
+
+Slurm grants what Slurm counts.  Before the bind the node is looked at as Kubernetes counts it: its allocatable less every
+unfinished pod that stands there, whoever put it there, because Slurm frees a preempted job's resources at once while the
+old pod may still be terminating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduler.feasible import ports_clash
+from scheduler.jobspec import needs
+from scheduler.model import Amounts, Grant, HostPort, JobSpec, Node, Pod
+
+EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a pod cannot be bound to its granted node now.
+
+    until   it only has to wait for terminating pods, at most until then (epoch seconds); None: waiting does not help
+    """
+
+    why: str
+    until: float | None = None
+
+
+def shortfall(spec: JobSpec, grant: Grant) -> str:
+    """What a grant lacks of what was asked, in words; "" where it covers it (S11, FACTS 7).
+
+    Slurm may round CPUs up and never down; a GRES may be counted under its type only.
+    """
+    if not grant.nodes:
+        return "any node"
+    for node in grant.nodes:
+        if node.cpus < spec.cpus_per_task:
+            return f"{spec.cpus_per_task} CPUs ({node.cpus} on {node.name})"
+        if node.memory_mib < spec.memory_mib:
+            return f"{spec.memory_mib} MiB of memory ({node.memory_mib} on {node.name})"
+        for name, count in spec.gres:
+            if node.gres.get(name, 0) < count:
+                return f"{count} {name} ({node.gres.get(name, 0)} on {node.name})"
+    return ""
+
+
+def blocked(pod: Pod, node: Node | None, name: str, standing: Iterable[Pod]) -> Blocked | None:
+    """F6 for one pod on one node.  standing: the unfinished pods there, those just bound by us included."""
+    if node is None:
+        return Blocked(f"Kubernetes has no node for Slurm's {name}")
+    if not node.ready:
+        return Blocked(f"node {name} is not ready")
+    if node.unschedulable:
+        return Blocked(f"node {name} is cordoned")
+    others = [other for other in standing if other.uid != pod.uid]
+    wanted = needs(pod)
+    lacking = _lacking(wanted, pod.host_ports, node, others)
+    if not lacking:
+        return None
+    staying = [other for other in others if other.deleting_at is None]
+    if _lacking(wanted, pod.host_ports, node, staying):
+        return Blocked(f"node {name} has too little {lacking} left for Kubernetes: other pods stand there")
+    going = [other for other in others if other.deleting_at is not None]
+    until = max(other.deleting_at or 0.0 for other in going) + EXTRA_WAIT_S
+    who = ", ".join(sorted(other.full_name for other in going)[:3])
+    return Blocked(f"on node {name} {who} still {'terminates' if len(going) == 1 else 'terminate'}", until)
+
+
+def _lacking(wanted: Amounts, ports: tuple[HostPort, ...], node: Node, standing: Iterable[Pod]) -> str:
+    """The first resource of which the node has not enough, or ""."""
+    taken: dict[str, int] = {}
+    for pod in standing:
+        for resource, amount in needs(pod).items():
+            taken[resource] = taken.get(resource, 0) + amount
+        if ports and ports_clash(ports, pod.host_ports):
+            return "room on the pod's host port"
+    for resource, amount in wanted.items():
+        if taken.get(resource, 0) + amount > node.allocatable.get(resource, 0):
+            return resource
+    return ""

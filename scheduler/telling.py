@@ -1,0 +1,107 @@
+"""What is said on a waiting pod: sentences, and when one is worth another write (BEHAVIOUR Q2, O1).
+
+A sentence says what, where, and what to do.  It is written again when what it says has changed, not because time passed,
+and never more than once in a few seconds a pod.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from scheduler import names
+from scheduler.actions import Report
+from scheduler.model import Job, Pod
+from scheduler.view import View
+from scheduler.workload import Told, Workload
+
+START_SLACK_S = 60.0  # an expected start that moves by less is not news …
+START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
+
+# Slurm's reasons (job_state_reason_string in its sources, squeue(1)) that say little to somebody who does not know Slurm.
+REASONS = {
+    "None": "not looked at yet",
+    "Resources": "waiting for nodes: first in line",
+    "Priority": "others are before it in the queue",
+    "Dependency": "waiting for an earlier job of this workload to end",
+    "ReqNodeNotAvail": "the nodes it can use are down, drained or reserved",
+    "BeginTime": "waiting for its begin time",
+    "JobHeldUser": "held by its user",
+    "JobHeldAdmin": "held by an administrator",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition is inactive",
+    "Licenses": "waiting for licenses",
+    "Reservation": "waiting for its reservation",
+}
+
+
+def clock(at: float, now: float) -> str:
+    """A time of day, with the date where it is not today; UTC."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    return then.strftime("%H:%M UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC")
+
+
+def say(
+    view: View,
+    workload: Workload,
+    pod: Pod,
+    condition: str,
+    message: str,
+    *,
+    essence: tuple[str, ...] | None = None,
+    starts: float | None = None,
+    warning: bool = False,
+    event: str = "",
+) -> None:
+    """Plan the condition and its event, if the pod does not say that already.  event: its reason where it differs."""
+    essence = essence if essence is not None else (message,)
+    told = workload.told.get(pod.uid)
+    shown = workload.shown_condition(pod)
+    if told is None and shown is not None and shown.reason == condition and shown.message == message:
+        return
+    if told is not None:
+        renew_at = told.event_at + view.tuning.renew_event_s
+        if _same(told, condition, essence, starts, view.now) and view.now < renew_at:
+            view.wake_at(workload.key, renew_at)
+            return
+        if view.now < told.at + view.tuning.condition_s:
+            view.wake_at(workload.key, told.at + view.tuning.condition_s)
+            return
+    report = Report(
+        workload.key,
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        condition,
+        message,
+        event=event or condition,
+        warning=warning,
+        essence=essence,
+        starts=starts,
+    )
+    view.add(report, workload.key)
+
+
+def _same(told: Told, condition: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
+    if told.condition != condition or told.essence != essence:
+        return False
+    if told.starts is None or starts is None:
+        return told.starts is starts
+    return abs(starts - told.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (told.starts - now))
+
+
+def waiting(view: View, workload: Workload, pod: Pod, job: Job) -> None:
+    """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
+    reason = job.reason or "None"
+    words = REASONS.get(reason)
+    said = f"{reason}: {words}" if words else reason
+    start = ""
+    if job.starts is not None and job.starts > view.now:
+        start = f"; expected start {clock(job.starts, view.now)}"
+        start += f" on {job.planned_nodes}" if job.planned_nodes else ""
+    message = (
+        f"Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {clock(view.now, view.now)}."
+    )
+    essence = (str(job.id), reason, job.partition, job.planned_nodes)
+    starts = job.starts if start else None
+    reason_key = view.world.config.pending_reason or names.PENDING
+    say(view, workload, pod, reason_key, message, essence=essence, starts=starts)

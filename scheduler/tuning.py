@@ -1,0 +1,76 @@
+"""Times, rates and sizes of the decisions; each is a setting with this default (units in the names)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler.jobspec import Translation
+from scheduler.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Seconds, counts and counts a second.
+
+    settle_s                after an unknown outcome nothing is repeated for so long: the longest call deadline
+    quiet_s                 after start nothing is cancelled, evicted or given back: a previous life's request may still land
+    breaker_open_s          no immediate allocation in a partition after two refusals for lack of room (ARCHITECTURE 5)
+    refused_retry_s         a job refused for good is tried again after so long, though nothing changed (Q4)
+    backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between
+    absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
+    absent_burst, absent_share  more placeholders absent at once than the larger of these: none is believed (X6)
+    exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
+    gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
+    condition_s             the condition of one pod is written at most once in so long (Q2)
+    renew_event_s           the pending event is renewed after so long (Q2)
+    detail_rate, detail_fresh_s, detail_every_s  reads a second of pending jobs; when a new one is first read; and each again
+    scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
+    kick_every_s            at most one kick in so long
+    feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
+    submits, reads, cancels, binds, reports  how many actions of a kind may be under way
+    """
+
+    settle_s: float = 12.0
+    quiet_s: float = 12.0
+    breaker_open_s: float = 60.0
+    refused_retry_s: float = 300.0
+    backoff_s: float = 1.0
+    backoff_max_s: float = 60.0
+    absent_s: float = 2.0
+    absent_burst: int = 10
+    absent_share: float = 0.05
+    exclude_s: float = 60.0
+    gone_grace_s: float = 10.0
+    condition_s: float = 5.0
+    renew_event_s: float = 1800.0
+    detail_rate: float = 8.0
+    detail_fresh_s: float = 1.0
+    detail_every_s: float = 15.0
+    scan_s: float = 3.0
+    scan_rate: float = 500.0
+    unknown_rate: float = 5.0
+    kick_every_s: float = 1.0
+    feasibility_every_s: float = 1.0
+    submits: int = 16
+    reads: int = 16
+    cancels: int = 16
+    binds: int = 64
+    reports: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the admin decided, as the core needs it.
+
+    managed_namespaces   managed besides those with the label
+    pending_reason       reason of the condition while Slurm decides; "" : the bridge's own (Q3)
+    accounting           slurmdbd answers: ends are recorded there (S2)
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    translation: Translation = field(default_factory=lambda: Translation(gres={"nvidia.com/gpu": "gpu"}))
+    tuning: Tuning = field(default_factory=Tuning)
+    managed_namespaces: frozenset[str] = frozenset()
+    scheduler_name: str = "slurm-bridge"
+    pending_reason: str = ""
+    accounting: bool = False

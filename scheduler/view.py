@@ -1,0 +1,128 @@
+"""One pass over the world: what it has decided so far, and what that leaves for the rest.
+
+A plan is a fold: decisions of one pass see each other.  What one workload was given is taken for the next, a lane that is
+full takes no more, and a ration that is used up is used up.  The world itself is not touched; all of it becomes fact when
+the loop applies the finished plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scheduler import actions as act
+from scheduler.actions import Action, Plan
+from scheduler.model import Pod
+from scheduler.tuning import Tuning
+from scheduler.workload import Workload
+from scheduler.world import World
+
+
+class View:
+    """The world as this pass sees it, and the plan that it writes."""
+
+    def __init__(self, world: World, now: float) -> None:
+        self.world = world
+        self.now = now
+        self.tuning: Tuning = world.config.tuning
+        self.actions: list[Action] = []
+        self.looked_at: list[str] = []
+        self.wake: dict[str, float] = {}
+        self.parked: dict[str, list[str]] = {}
+        self.forgotten: list[str] = []
+        self.awaited: dict[str, str] = {}
+        self.newly_excluded: dict[str, str] = {}
+        self.used: Counter[str] = Counter()
+        self.rationed: Counter[str] = Counter()
+        self.immediate: Counter[str] = Counter()
+        self.assumed: dict[str, dict[str, Pod]] = {}
+        self.reading: set[object] = set()
+        self.shared_wake: float | None = None
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def add(self, action: Action, key: str = "") -> bool:
+        """Plan it, unless its lane is full: then the workload waits for its turn."""
+        lane = act.LANES.get(type(action))
+        if lane is not None:
+            if self.free(lane) <= 0:
+                if key:
+                    self.parked.setdefault(lane, []).append(key)
+                return False
+            self.used[lane] += 1
+        self.actions.append(action)
+        match action:
+            case act.AllocateNow():
+                self.immediate[action.spec.partition or self.world.default_partition] += 1
+            case act.BindPod():
+                pod = self.world.workloads[action.key].pods[action.uid]
+                self.assumed.setdefault(action.node, {})[action.uid] = pod
+            case act.ReadJob():
+                self.reading.add(action.job_id)
+            case act.ReadOwner():
+                self.reading.add(action.ref.uid)
+        return True
+
+    def wake_at(self, key: str, at: float) -> None:
+        """Look at this workload again then, though nothing happened."""
+        self.wake[key] = min(at, self.wake.get(key, at))
+
+    def wait_for_owner(self, key: str, uid: str) -> None:
+        """Look at this workload again when that owner was read."""
+        self.awaited[key] = uid
+
+    def exclude(self, key: str, node: str) -> None:
+        """A grant of this workload could not be used on that Slurm node (F6)."""
+        if node:
+            self.newly_excluded[key] = node
+
+    def wake_shared(self, at: float) -> None:
+        """Run another pass then."""
+        self.shared_wake = at if self.shared_wake is None else min(at, self.shared_wake)
+
+    def plan(self) -> Plan:
+        """The finished plan."""
+        timers = [*self.wake.values(), *([self.shared_wake] if self.shared_wake is not None else [])]
+        if self.world.timers:
+            later = next((at for at, _ in self.world.timers[:1] if at > self.now), None)
+            timers += [later] if later is not None else []
+        return Plan(
+            actions=tuple(self.actions),
+            looked_at=tuple(self.looked_at),
+            wake=self.wake,
+            parked={lane: tuple(keys) for lane, keys in self.parked.items()},
+            forgotten=tuple(self.forgotten),
+            awaited=self.awaited,
+            excluded=self.newly_excluded,
+            wake_at=min(timers, default=None),
+        )
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def free(self, lane: str) -> int:
+        """How many more actions of this lane may be under way."""
+        limit: int = getattr(self.tuning, lane)
+        return limit - self.world.under_way[lane] - self.used[lane]
+
+    def ration(self, name: str) -> bool:
+        """Take one of this ration, if there is one."""
+        if self.world.rations[name].available(self.now) - self.rationed[name] < 1.0:
+            return False
+        self.rationed[name] += 1
+        return True
+
+    def standing(self, node: str) -> Iterator[Pod]:
+        """Unfinished pods on that node, those that this pass binds there included."""
+        there = self.world.standing.get(node, {})
+        yield from there.values()
+        for uid, pod in self.assumed.get(node, {}).items():
+            if uid not in there:
+                yield pod
+
+    def being_read(self, what: object) -> bool:
+        """Somebody reads that already."""
+        return what in self.reading or what in self.world.reading or what in self.world.reading_refs
+
+    def excluded(self, workload: Workload) -> list[str]:
+        """Slurm nodes on which a grant of this workload could not be used a moment ago (F6)."""
+        return sorted(name for name, until in workload.excluded.items() if until > self.now)

@@ -1,0 +1,177 @@
+"""A workload, its placeholders, and what the world remembers of both.
+
+A workload is the pods that stand or fall together; a pod without a group is one by itself (W1).  The records here are
+parts of the World: only `World.apply` changes them.  What the two clusters say is fact; beside it there is one kind of
+memory of our own, the hold: an action under way, or ended but not yet visible (ARCHITECTURE 3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from scheduler.actions import Action
+from scheduler.model import Condition, Grant, Job, JobSpec, Pod, Refusal, States, holds_nodes, is_ended
+
+STORY_LENGTH = 40
+
+
+@dataclass(slots=True)
+class Placeholder:
+    """One Slurm job that is ours, or that a pod hints at.
+
+    key           whose it is, once proven: made by this life, or read and checked; None: only hinted at
+    learned       polls that began before this time say nothing about it
+    read_began    when the last read of the job itself was sent
+    hinted_by     keys of the workloads whose pods show this id
+    absent_first, absent_last   began of the first and the latest complete answer that lacked it
+    denied        a read said that this id is not (any more) our job
+    """
+
+    id: int
+    key: str | None
+    user: str
+    states: States
+    learned: float
+    job: Job | None = None
+    grant: Grant | None = None
+    spec: JobSpec | None = None
+    hinted_by: set[str] = field(default_factory=set)
+    read_began: float = float("-inf")
+    ended_seen: float | None = None
+    absent_first: float | None = None
+    absent_last: float | None = None
+    denied: bool = False
+    asked_at: float | None = None
+    granted_at: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        return is_ended(self.states)
+
+    @property
+    def holds_nodes(self) -> bool:
+        return holds_nodes(self.states)
+
+    @property
+    def absent(self) -> bool:
+        return self.absent_first is not None
+
+    @property
+    def alive(self) -> bool:
+        """As far as we know: what is absent or denied is in doubt, not alive and not yet ended."""
+        return not self.ended and not self.absent and not self.denied
+
+    def lost(self, absent_s: float) -> bool:
+        """Absence is believed: denied by a read, in answers that began so many seconds apart (ARCHITECTURE 6)."""
+        return (
+            self.denied
+            and self.absent_first is not None
+            and self.absent_last is not None
+            and self.absent_last - self.absent_first >= absent_s
+        )
+
+    def proven_end(self, absent_s: float) -> bool:
+        """It ended, and that was read of the job itself; or it is lost."""
+        read_since = self.ended_seen is not None and self.read_began >= self.ended_seen
+        return (self.ended and read_since) or self.lost(absent_s)
+
+
+@dataclass(slots=True)
+class Hold:
+    """An action under way (`ended` None), or one whose effect is not visible yet (until: when to stop waiting for it)."""
+
+    action: Action
+    placed: float
+    until: float | None = None
+
+
+@dataclass(slots=True)
+class Told:
+    """What a pod was last told.  essence: what of the sentence matters when the next one is compared with it (Q2)."""
+
+    condition: str
+    message: str
+    essence: tuple[str, ...] = ()
+    starts: float | None = None
+    at: float = float("-inf")
+    event_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Look:
+    """After an unknown outcome or a twin (2038): look for a job of this name before anything is repeated.
+
+    began   when the call was sent: ids that no poll before it had are looked at first
+    until   no repetition before that
+    """
+
+    began: float
+    until: float
+    name: str
+    asked_database: bool = False
+    twin: bool = False
+
+
+@dataclass(slots=True)
+class Gone:
+    """A pod that is no more: how it ended, and until when its containers may still run (S3)."""
+
+    pod: Pod
+    at: float
+    until: float
+
+
+@dataclass(slots=True)
+class Workload:
+    """Its pods by UID, its jobs by id, and what is under way.
+
+    jobs        ids of placeholders that are its own or that its pods hint at
+    excluded    Slurm node name to the time until which a grant there is not asked for (F6)
+    bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
+    refused     Slurm's no, and in retry_at when it is asked again
+    wait_until  after a failed attempt nothing is tried before that
+    record      the ended job and what accounting is still to learn of it (S2)
+    """
+
+    key: str
+    created: float = 0.0
+    pods: dict[str, Pod] = field(default_factory=dict)
+    gone: dict[str, Gone] = field(default_factory=dict)
+    jobs: set[int] = field(default_factory=set)
+    hint: int | None = None
+    hold: Hold | None = None
+    pod_holds: dict[str, Hold] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
+    look: Look | None = None
+    excluded: dict[str, float] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)
+    refused: Refusal | None = None
+    retry_at: float = float("-inf")
+    failures: int = 0
+    wait_until: float = float("-inf")
+    immediate_refused: bool = False
+    updated_at: float = float("-inf")
+    bind_failures: int = 0
+    record: tuple[int, str] | None = None
+    story: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    @property
+    def pod(self) -> Pod:
+        """The one pod of a workload of one."""
+        return next(iter(self.pods.values()))
+
+    @property
+    def unfinished(self) -> list[Pod]:
+        """Its pods that still run, wait or terminate; a pod deleted before it was bound counts no more."""
+        return [
+            pod for pod in self.pods.values() if not pod.finished and (pod.deleting_at is None or self.node_of(pod))
+        ]
+
+    def node_of(self, pod: Pod) -> str:
+        """Where it stands, as the watch or our own bind says; "" nowhere."""
+        return pod.node or self.bound.get(pod.uid, "")
+
+    def shown_condition(self, pod: Pod) -> Condition | None:
+        """What the pod's PodScheduled condition says while it is False."""
+        return pod.scheduled if pod.scheduled is not None and not pod.scheduled.status else None

@@ -1,0 +1,170 @@
+"""Facts in a few words, for tests: pods, nodes and jobs with what matters named and the rest sensible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduler import names
+from scheduler.actions import Action, Outcome, Plan
+from scheduler.decide import decide
+from scheduler.events import (
+    ActionEnded,
+    Event,
+    JobRead,
+    JobsPolled,
+    NamespacesListed,
+    NodesListed,
+    Planned,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    Scope,
+    SlurmNodesPolled,
+)
+from scheduler.jobspec import Translation
+from scheduler.model import (
+    Container,
+    Grant,
+    GrantedNode,
+    Job,
+    Namespace,
+    Node,
+    OwnerRef,
+    Partition,
+    Pod,
+    PodPhase,
+    Refusal,
+    SlurmNode,
+)
+from scheduler.policy import Choice, Policy, Rule, Tenant
+from scheduler.tuning import Config, Tuning
+from scheduler.world import World
+
+MIB = 1024 * 1024
+START = 1000.0
+ALICE = Tenant(
+    "alice",
+    accounts=Choice("", ("teama", "teama-dev")),
+    partitions=Choice("", ("main", "gpu")),
+    qos=Choice("", ("high",)),
+)
+POLICY = Policy((Rule(("hpc",), ALICE), Rule(("other",), Tenant("bob"))))
+CONFIG = Config(policy=POLICY, translation=Translation(gres={"nvidia.com/gpu": "gpu"}))
+KUBE_SYSTEM = Namespace("kube-system", "uid-of-kube-system")
+CLUSTER = names.cluster_id(KUBE_SYSTEM.uid)
+
+
+def amounts(**given: int) -> dict[str, int]:
+    """cpu in millicores, memory in MiB, gpu as nvidia.com/gpu; anything else as it is."""
+    known = {"cpu": ("cpu", 1), "memory": ("memory", MIB), "gpu": ("nvidia.com/gpu", 1)}
+    return {known.get(key, (key, 1))[0]: value * known.get(key, (key, 1))[1] for key, value in given.items()}
+
+
+def pod(name: str = "train", *, cpu: int = 1000, memory: int = 100, gpu: int = 0, **fields: Any) -> Pod:
+    """A pending pod of namespace hpc that wants this."""
+    wants = amounts(cpu=cpu, memory=memory, **({"gpu": gpu} if gpu else {}))
+    annotations = {names.PREFIX + key: value for key, value in fields.pop("says", {}).items()}
+    given: dict[str, Any] = {
+        "uid": f"uid-{name}",
+        "namespace": "hpc",
+        "name": name,
+        "created": START + 1,
+        "scheduler_name": names.SCHEDULER_NAME,
+        "restart_policy": "Never",
+        "containers": (Container("main", requests=wants),),
+        "annotations": annotations,
+    }
+    return Pod(**(given | fields))
+
+
+def node(
+    name: str = "x1", *, cpu: int = 64000, memory: int = 512000, gpu: int = 8, pods: int = 110, **fields: Any
+) -> Node:
+    return Node(name=name, allocatable=amounts(cpu=cpu, memory=memory, gpu=gpu, pods=pods), **fields)
+
+
+def slurm_node(name: str = "x1", *, external: bool = True, partitions: tuple[str, ...] = ("main", "gpu")) -> SlurmNode:
+    states = frozenset({"IDLE", "EXTERNAL"} if external else {"IDLE"})
+    return SlurmNode(name, states, partitions, (), 64, 512000, {"gpu": 8})
+
+
+def key_of(what: Pod) -> str:
+    return names.workload_key(what.uid)
+
+
+def job_of(what: Pod, job_id: int, *states: str, user: str = "alice", **fields: Any) -> Job:
+    """The placeholder of that pod as Slurm tells it."""
+    name = names.job_name(what.full_name, CLUSTER, key_of(what))
+    return Job(job_id, name, user, frozenset(states or ("RUNNING",)), partition="main", **fields)
+
+
+def grant(job_id: int, on: str = "x1", *, cpus: int = 1, memory: int = 100, gpu: int = 0) -> Grant:
+    return Grant(job_id, (GrantedNode(on, cpus, memory, {"gpu": gpu} if gpu else {}),))
+
+
+OWNER = OwnerRef("apps/v1", "ReplicaSet", "web", "uid-web")
+
+
+class Story:
+    """A world that is told events and asked for decisions, in the order of a test's sentences."""
+
+    def __init__(self, config: Config = CONFIG, nodes: Iterable[Node] = (node("x1"), node("x2"))) -> None:
+        self.world = World(config, started=START)
+        self.now = START
+        nodes = tuple(nodes)
+        managed = {names.MANAGED_LABEL: "true"}
+        self.sees(
+            NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed), Namespace("other", "2", managed))),
+            NodesListed(nodes),
+            PodsListed(Scope.OURS, (), START),
+            PodsListed(Scope.OTHERS, (), START),
+            SlurmNodesPolled(
+                tuple(slurm_node(each.name) for each in nodes),
+                (Partition("main", default=True), Partition("gpu", max_time_min=600)),
+                START,
+            ),
+        )
+        self.polls(at=START)
+
+    def sees(self, *events: Event | Pod) -> None:
+        for event in events:
+            self.world.apply(PodSeen(Scope.OURS, event) if isinstance(event, Pod) else event)
+
+    def loses(self, what: Pod, at: float) -> None:
+        self.world.apply(PodGone(Scope.OURS, what, at))
+
+    def polls(self, states: Mapping[int, str] | None = None, *, at: float) -> None:
+        """A poll that began and ended then."""
+        sets = {job_id: frozenset(said.split()) for job_id, said in (states or {}).items()}
+        self.world.apply(JobsPolled(at, at, sets))
+
+    def reads(self, job: Job | None, *, at: float, job_id: int = 0, granted: Grant | None = None) -> None:
+        self.world.apply(JobRead(job.id if job else job_id, at, at, job, granted))
+
+    def plan(self, at: float) -> Plan:
+        """Decide, and take it as planned."""
+        plan = decide(self.world, at)
+        self.world.apply(Planned(plan, at))
+        return plan
+
+    def decides(self, at: float) -> list[Action]:
+        return list(self.plan(at).actions)
+
+    def ended(self, action: Action, outcome: Outcome = Outcome.DONE, *, at: float, **answer: Any) -> None:
+        number = answer.pop("number", None)
+        if number is not None:
+            later = answer.pop("later", False)
+            answer["refusal"] = Refusal(names.REFUSED, f"Slurm refused it (error {number}).", number, later)
+        self.world.apply(ActionEnded(action, outcome, at, at, **answer))
+
+    def bound(self, what: Pod, job_id: int, on: str = "x1", **fields: Any) -> Pod:
+        """The pod as the watch shows it after our bind."""
+        keys = {**what.annotations, names.JOB_ID: str(job_id)}
+        return replace(what, node=on, annotations=keys, **({"phase": PodPhase.RUNNING} | fields))
+
+
+def without(config: Config, **tuning: Any) -> Config:
+    """The same with other tuning."""
+    return replace(config, tuning=replace(config.tuning, **tuning) if config.tuning else Tuning(**tuning))
