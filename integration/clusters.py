@@ -1,0 +1,267 @@
+"""The two real clusters and the bridge under test, as a journey sees them: by asking them, never by looking inside.
+
+What a journey asserts is the state of the world: Slurm's jobs, Kubernetes' pods.  `eventually` waits for a condition, and
+says what was true instead when it did not come about in time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+import yaml
+from kubernetes import client, config
+
+T = TypeVar("T")
+PREFIX = "slurm-bridge/"
+API = "v0.0.45"
+ENDED = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"}
+IMAGE = "localhost/busybox:rig"
+POLL_S = 0.05
+
+
+def eventually(what: str, ask: Callable[[], T], *, within_s: float = 30.0) -> T:
+    """Ask until the answer is truthy.  Raises AssertionError with the last answer."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s:g} s: {what}; last seen: {answer!r}")
+        time.sleep(POLL_S)  # between two questions, not in place of one
+
+
+class Slurm:
+    """Slurm by its REST interface, as an administrator or as somebody."""
+
+    def __init__(self, url: str, token_file: str) -> None:
+        self.url = url
+        self.token_file = token_file
+        self._session = requests.Session()
+
+    def _call(self, method: str, path: str, body: Any = None, user: str = "", check: bool = True) -> dict[str, Any]:
+        headers = {"X-SLURM-USER-TOKEN": Path(self.token_file).read_text().strip()}
+        if user:
+            headers["X-SLURM-USER-NAME"] = user
+        answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=20)
+        found: dict[str, Any] = answer.json()
+        if check:
+            assert not found.get("errors"), (method, path, found["errors"])
+        return found
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Every job that Slurm knows, ended ones too."""
+        found: list[dict[str, Any]] = self._call("GET", "jobs/")["jobs"]
+        return found
+
+    def live(self, text: str = "") -> list[dict[str, Any]]:
+        """Jobs that have not ended and whose name holds `text`."""
+        return [job for job in self.jobs() if text in job["name"] and not ENDED & set(job["job_state"])]
+
+    def job(self, job_id: int) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("GET", f"job/{job_id}")["jobs"][0]
+        return found
+
+    def accounted(self, job_id: int) -> dict[str, Any]:
+        """The job in slurmdbd."""
+        headers = {"X-SLURM-USER-TOKEN": Path(self.token_file).read_text().strip()}
+        answer = self._session.get(f"{self.url}/slurmdb/{API}/job/{job_id}", headers=headers, timeout=20).json()
+        return answer["jobs"][-1] if answer["jobs"] else {}
+
+    def submit(self, user: str, **fields: Any) -> int:
+        """An external job of that user, with no more than what a foreign tool would send."""
+        job = {"flags": ["EXTERNAL_JOB"], "memory_per_node": {"set": True, "number": 100}, "cpus_per_task": 1}
+        job_id: int = self._call("POST", "job/submit", {"job": job | fields}, user)["job_id"]
+        return job_id
+
+    def cancel(self, job_id: int) -> None:
+        self._call("DELETE", f"job/{job_id}")
+
+    def responding(self) -> bool:
+        try:
+            return any(ping["responding"] for ping in self._call("GET", "ping/", check=False)["pings"])
+        except requests.RequestException:
+            return False
+
+
+class Kube:
+    """Kubernetes as its administrator."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self.kubeconfig = kubeconfig
+        api = config.new_client_from_config(kubeconfig)
+        self.core = client.CoreV1Api(api)
+        self.apps = client.AppsV1Api(api)
+        self.rbac = client.RbacAuthorizationV1Api(api)
+
+    def namespace(self, name: str, *, managed: bool = True) -> None:
+        labels = {PREFIX + "managed": "true"} if managed else {}
+        self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
+
+    def remove(self, namespace: str) -> None:
+        """Its pods at once, then the namespace; kwok's and kubelets' pods alike."""
+        self.apps.delete_collection_namespaced_replica_set(namespace)
+        self.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        self.core.delete_namespace(namespace)
+
+    def run(self, namespace: str, name: str, **wishes: Any) -> None:
+        self.core.create_namespaced_pod(namespace, pod(name, **wishes))
+
+    def pod(self, namespace: str, name: str) -> Any:
+        return self.core.read_namespaced_pod(name, namespace)
+
+    def pods(self, namespace: str) -> list[Any]:
+        found: list[Any] = self.core.list_namespaced_pod(namespace).items
+        return found
+
+    def bound(self, namespace: str) -> list[Any]:
+        """Unfinished pods with a node."""
+        return [
+            each
+            for each in self.pods(namespace)
+            if each.spec.node_name and each.status.phase not in ("Succeeded", "Failed")
+        ]
+
+    def said(self, namespace: str, name: str) -> str:
+        """Reason and message of the PodScheduled condition while it is False."""
+        for condition in self.pod(namespace, name).status.conditions or []:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return f"{condition.reason}: {condition.message}"
+        return ""
+
+    def events(self, namespace: str, name: str) -> set[str]:
+        found = self.core.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}").items
+        return {event.reason for event in found}
+
+
+def pod(
+    name: str,
+    *,
+    cpu: str = "1",
+    memory: str = "64Mi",
+    gpu: int = 0,
+    on: str = "kwok",
+    command: str = "",
+    says: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    scheduler: str = "slurm-bridge",
+) -> dict[str, Any]:
+    """A pod; on: "kwok" (played), "kubelet" (real containers) or "" (anywhere)."""
+    wants: dict[str, str] = {"cpu": cpu, "memory": memory}
+    if gpu:
+        wants["nvidia.com/gpu"] = str(gpu)
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": IMAGE,
+        "imagePullPolicy": "Never",
+        "resources": {"requests": wants, "limits": wants},
+    }
+    if command:
+        container["command"] = ["sh", "-c", command]
+    spec: dict[str, Any] = {
+        "schedulerName": scheduler,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 2,
+        "containers": [container],
+        "tolerations": [{"operator": "Exists"}],
+    }
+    if on:
+        operator = "In" if on == "kwok" else "NotIn"
+        term = {"matchExpressions": [{"key": "type", "operator": operator, "values": ["kwok"]}]}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        }
+    annotations = {PREFIX + key: value for key, value in (says or {}).items()}
+    return {"metadata": {"name": name, "annotations": annotations, "labels": dict(labels or {})}, "spec": spec}
+
+
+def replica_set(name: str, replicas: int, **wishes: Any) -> dict[str, Any]:
+    template = pod(name, labels={"app": name}, **wishes)
+    del template["metadata"]["name"]
+    template["spec"]["restartPolicy"] = "Always"
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+class BridgeProcess:
+    """`slurm-bridge run`, as a user starts it."""
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path, kubeconfig: str) -> None:
+        self._folder = folder
+        self._settings = dict(settings)
+        self._kubeconfig = kubeconfig
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.log = folder / "bridge.log"
+
+    def start(self) -> None:
+        path = self._folder / "settings.yaml"
+        path.write_text(yaml.safe_dump(self._settings | {"http": f"127.0.0.1:{self.port}"}))
+        command = [sys.executable, "-m", "bridge", "run", "--config", str(path), "--kubeconfig", self._kubeconfig]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        eventually("the bridge is ready", self._ready_or_gone, within_s=30)
+
+    def _ready_or_gone(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()[-2000:]
+        return self.ready()
+
+    def ready(self) -> bool:
+        return self.ask("readyz")[0] == 200
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """Status and text of one of its own pages; 0 while it does not listen."""
+        try:
+            answer = requests.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5)
+        except requests.ConnectionError:
+            return 0, ""
+        return answer.status_code, answer.text
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to tidy up."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        if self._process is None or self._process.poll() is not None:
+            return -1
+        self._process.terminate()
+        return self._process.wait(15)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def rig(*arguments: str) -> None:
+    """Act on a daemon of the rig under test; only where there is a rig of our own."""
+    program = Path(__file__).parent / "rig"
+    subprocess.run([str(program), *arguments, "--name", os.environ["RIG_NAME"]], check=True, capture_output=True)
+
+
+@contextmanager
+def stopped(daemon: str) -> Iterator[None]:
+    """The rig without that daemon."""
+    rig(daemon, "stop")
+    try:
+        yield
+    finally:
+        rig(daemon, "start")

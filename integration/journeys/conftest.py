@@ -1,0 +1,96 @@
+"""One bridge for a module of journeys, a namespace of its own for each journey, and what must be true after all of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.clusters import BridgeProcess, Kube, Slurm, eventually
+
+# alice and bob are in the policy; carol is a Slurm user outside it.
+POLICY = {
+    "rules": [
+        {
+            "namespaces": ["alice-*"],
+            "user": "alice",
+            "account": {"default": "teama", "allowed": ["teama-dev"]},
+            "partition": {"allowed": ["main", "gpu", "short", "low"]},
+            "qos": {"allowed": ["high", "low"]},
+        },
+        {"namespaces": ["bob-*"], "user": "bob", "partition": {"allowed": ["main", "gpu"]}},
+    ]
+}
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Slurm:
+    return Slurm(os.environ["SLURM_REST"], os.environ["SLURM_TOKEN_FILE"])
+
+
+@pytest.fixture(scope="session")
+def kube() -> Kube:
+    return Kube(os.environ["KUBECONFIG"])
+
+
+@pytest.fixture(scope="module")
+def bridge(slurm: Slurm, kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """A running bridge; it must not have said anything like a traceback or a token when it stops."""
+    folder: Path = tmp_path_factory.mktemp("bridge")
+    settings = {"slurm_url": slurm.url, "slurm_token_file": slurm.token_file, "policy": POLICY}
+    process = BridgeProcess(settings, folder, kube.kubeconfig)
+    process.start()
+    yield process
+    code = process.stop()
+    said = process.log.read_text()
+    assert code == 0, said[-3000:]
+    assert "Traceback" not in said
+    assert Path(slurm.token_file).read_text().strip() not in said
+
+
+@pytest.fixture
+def space(
+    request: pytest.FixtureRequest, kube: Kube, slurm: Slurm, bridge: BridgeProcess
+) -> Iterator[Callable[[str], str]]:
+    """space("alice") makes a managed namespace of hers; afterwards nothing of it may be left in Slurm (L2)."""
+    made: list[str] = []
+
+    def make(user: str) -> str:
+        test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[5:45].strip("-")
+        name = f"{user}-{test}"
+        kube.namespace(name)
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        kube.remove(name)
+        eventually(f"no job of {name} is left", lambda n=name: not slurm.live(f"{n}/"), within_s=60)  # type: ignore[misc]
+
+
+@pytest.fixture
+def needs_kubelets() -> None:
+    """The one thing that a machine may lack (cgroup v2): named in the summary, never silent."""
+    if not os.environ.get("RIG_KUBELETS"):
+        pytest.skip("no real kubelets here: the rig says why")
+
+
+@pytest.fixture
+def full(slurm: Slurm) -> Iterator[None]:
+    """Every GPU of the nodes k1..kN is taken by jobs of somebody else."""
+    nodes = os.environ.get("RIG_KWOK", "k1 k2 k3 k4").split()
+    taken = [slurm.submit("carol", name="native", required_nodes=[name], tres_per_node="gres/gpu:8") for name in nodes]
+    eventually("they run", lambda: all("RUNNING" in slurm.job(job)["job_state"] for job in taken))
+    yield
+    for job in taken:
+        slurm.cancel(job)
+
+
+@pytest.fixture
+def own_rig() -> None:
+    """Daemons can be stopped only where they are ours; clusters that were given are left as they are."""
+    if not os.environ.get("RIG_NAME"):
+        pytest.skip("these clusters were given (KUBECONFIG, SLURM_REST): their daemons are not ours to stop")
