@@ -16,6 +16,7 @@ from bridge.errors import Unanswered
 from bridge.kube.transport import NO_PARAMS, SIDE, Reply, StreamRefused
 
 BOOKMARK_EVERY_S = 60.0
+LAST_BOOKMARK_S = 2.0  # before the end of a watch
 
 
 class InProcessKube:
@@ -79,26 +80,28 @@ class InProcessKube:
     async def _lines(
         self, chosen: Selection, version: int, ends: float, stall_s: float, *, bookmarks: bool
     ) -> AsyncIterator[bytes]:
-        quiet_until = self.clock() + BOOKMARK_EVERY_S
-        stalls = self.clock() + stall_s
+        marks, stalls = self._next_bookmark(ends), self.clock() + stall_s
         while True:
             changed = self._changed
             told, version, ended = self.cluster.told_since(version, chosen)
             for line in told:
                 stalls = self.clock() + stall_s
                 yield line
-            if ended:
-                return
             now = self.clock()
-            if bookmarks and now >= min(quiet_until, ends):
-                quiet_until, stalls = now + BOOKMARK_EVERY_S, now + stall_s
-                yield self.cluster.bookmark(chosen, version)
-            if now >= ends:
+            if ended or now >= ends:
                 return
+            if bookmarks and now >= marks:
+                marks, stalls = self._next_bookmark(ends), now + stall_s
+                yield self.cluster.bookmark(chosen, version)
             if now >= stalls:
                 raise Unanswered("watch", SIDE, f"no line for {stall_s:.0f} s")
             if self._changed is changed:
-                await self._wait(changed, min(ends, stalls, quiet_until if bookmarks else ends) - now)
+                await self._wait(changed, min(ends, stalls, marks if bookmarks else ends) - now)
+
+    def _next_bookmark(self, ends: float) -> float:
+        """Every minute, and once more shortly before the end."""
+        now, last = self.clock(), ends - LAST_BOOKMARK_S
+        return min(now + BOOKMARK_EVERY_S, last) if last > now else now + BOOKMARK_EVERY_S
 
     async def _wait(self, changed: asyncio.Event, seconds: float | None) -> None:
         """Until the cluster changes, or so many seconds have passed."""

@@ -7,7 +7,8 @@ uids, names and delays come from the seed.
 The rules are those that a scheduler can run into, as measured on a real 1.36: what may be bound, what may be patched on a
 pod, how deletion goes, what conflicts, in which words.  The contract suite asks both and must get the same.
 
-Not here: admission webhooks, RBAC beyond `forbidden`, finalizers, other API versions, server-side apply.
+Not here: admission webhooks, RBAC beyond `forbidden`, finalizers of other kinds than pods, other API versions, server-side
+apply.
 """
 
 from __future__ import annotations
@@ -318,7 +319,10 @@ class KubeCluster:
                 after["metadata"]["generation"] = old.get("generation", 1) + 1
         if after == before:
             return before  # nothing changed: no new version, no event
-        return self.store.put(target.resource, after)
+        written = self.store.put(target.resource, after)
+        if old.get("finalizers") and not new.get("finalizers") and old.get("deletionGracePeriodSeconds") == 0:
+            return self.store.delete(target.resource, written)  # it was only held by them
+        return written
 
     def _delete(self, now: float, target: Target, query: Mapping[str, str], options: Object) -> Object:
         thing = self._existing(target)
@@ -343,7 +347,7 @@ class KubeCluster:
             return pod
         marked = {**meta, "deletionTimestamp": rfc3339(now + grace), "deletionGracePeriodSeconds": grace}
         pod = self.store.put("pods", {**pod, "metadata": marked})
-        return pod if grace else self.store.delete("pods", pod)
+        return pod if grace or marked.get("finalizers") else self.store.delete("pods", pod)
 
     def _remove_namespace(self, now: float, thing: Object) -> Object:
         """Everything in it first; the actors finish it when the last pod has gone."""

@@ -164,7 +164,10 @@ class KubeClient:
     async def _set_condition(
         self, operation: str, namespace: str, name: str, uid: str, condition: tuple[str, str, str, str]
     ) -> None:
-        """A strategic patch merges conditions by type, so those of others stay."""
+        """A strategic patch merges conditions by type, so those of others stay.
+
+        The time is now, always: Kubernetes takes a DisruptionTarget back that is two minutes old on a living pod.
+        """
         kind, status, reason, message = condition
         said = {
             "type": kind,

@@ -1,0 +1,495 @@
+"""A simulated Slurm: slurmctld with its queue, slurmdbd with its records, and the face of slurmrestd (slurm_rest.py).
+
+A pure state machine: time is an argument, nothing is random but what a seed gives, nothing runs by itself.  It answers as
+Slurm 26.05 was measured to (the contract suite drives it and the real one with the same tests), in what the bridge uses:
+
+* Jobs stand in one queue, by partition tier, priority and id.  The first that does not fit says Resources, those behind it
+  in its partition say Priority; a backfill pass lets small ones by where they do not delay it, and tells expected starts.
+* `stock` plays Slurm as it is shipped: a new job is looked at after 3 s, freed capacity is noticed by chance (the next
+  event or backfill pass, up to 30 s later), unless an update of any job makes slurmctld look at the next second.  Without
+  `stock` every second is a full pass.
+* Immediate allocations are refused with 2013 while a runnable job of an equal or higher tier waits anywhere, with 2016
+  where there is no room now (and preempt lower ones all the same, as the real one does).
+
+Levers for faults and tests are methods of their own: preempt, drain, down, resume, cancel, hold, release, suspend, end,
+lose_state, and the switches controller_up and accounting_up.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+
+from bridge.dev import slurm_rest
+from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
+from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+
+# Slurm's own defaults (FACTS 5): batch_sched_delay, bf_interval, the rounds in which limits of time are looked at.
+SUBMIT_DELAY_S = 3
+BACKFILL_INTERVAL_S = 30
+LIMIT_CHECK_S = 30
+MIN_JOB_AGE_S = 300
+MAX_JOB_COUNT = 10_000
+# slurmctld saves its state about every five seconds: a crash loses what is younger.
+SAVE_INTERVAL_S = 5
+BACKFILL_DEPTH = 100
+
+
+class SlurmCluster:
+    """One simulated cluster.
+
+    nodes, partitions, users   as slurm.conf and sacctmgr would give them; the first partition marked default is
+    seed                       decides how late freed capacity is noticed
+    stock                      Slurm's own scheduling pace; False: a full pass every second
+    accounting                 there is a slurmdbd
+    started                    epoch seconds
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[SlurmSimNode],
+        partitions: Iterable[SimPartition],
+        users: Iterable[SimUser],
+        *,
+        seed: int = 0,
+        stock: bool = True,
+        accounting: bool = True,
+        started: float = 0.0,
+        max_job_count: int = MAX_JOB_COUNT,
+        min_job_age_s: int = MIN_JOB_AGE_S,
+    ) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.partitions = {partition.name: partition for partition in partitions}
+        self.users = {user.name: user for user in users}
+        self.jobs: dict[int, SimJob] = {}
+        self.accounting = accounting
+        self.controller_up = True
+        self.accounting_up = accounting
+        self.max_job_count = max_job_count
+        self.min_job_age_s = min_job_age_s
+        self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)
+        self.gres_names = frozenset(name for node in self.nodes.values() for name, _ in node.devices)
+        self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included
+        self.accounted_by_id: dict[int, SimJob] = {}
+        self.next_id = 1
+        self._serial = 0
+        self._stock = stock
+        self._random = random.Random(seed)  # noqa: S311  (chance of a simulation, reproducible by its seed)
+        self._signature = f"signed-{seed}"
+        self._tokens: dict[str, tuple[str, float | None]] = {}
+        self._pending: dict[int, SimJob] = {}
+        self._live: dict[int, SimJob] = {}
+        self._ended: dict[int, SimJob] = {}
+        self._pass_due = started
+        self._backfill_due = started + BACKFILL_INTERVAL_S
+        self._limit_check_due = started + LIMIT_CHECK_S
+        self._unsaved: list[SimJob] = []
+
+    @classmethod
+    def example(
+        cls, *, external: int = 4, slurmd: int = 1, started: float = 0.0, seed: int = 0, stock: bool = True
+    ) -> SlurmCluster:
+        """A cluster like the one of `integration/rig`: nodes k1… without slurmd, n1… with one, alice, bob and carol."""
+        devices = {("gpu", "h100"): 8}
+        nodes = [SlurmSimNode(f"n{i + 1}", devices=devices, external=False, dynamic=False) for i in range(slurmd)]
+        nodes += [SlurmSimNode(f"k{i + 1}", devices=devices) for i in range(external)]
+        partitions = (
+            SimPartition("main", default_time_min=60, default=True),
+            SimPartition("gpu", default_time_min=60),
+            SimPartition("short", max_time_min=5),
+            SimPartition("low", tier=1, preempted=True),
+        )
+        users = (
+            SimUser("alice", ("teama", "teama-dev"), ("normal", "high", "low")),
+            SimUser("bob", ("teamb",), ("normal", "low"), max_submit_jobs=50, group_tres={"gpu": 4}),
+            SimUser("carol", ("teamb",)),
+            SimUser("slurm", ("root",), ("normal", "high", "low")),
+        )
+        return cls(nodes, partitions, users, seed=seed, stock=stock, started=started)
+
+    # --- the two ways in
+
+    def handle(
+        self, now: float, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """One request to slurmrestd at time `now`: status, headers, body of the answer."""
+        return slurm_rest.answer(self, now, method, target, headers, body)
+
+    def tick(self, now: float) -> None:
+        """Let slurmctld do what is due by `now`; to be called every second, as its own loop runs."""
+        if not self.controller_up:
+            return
+        if now >= self._limit_check_due:
+            self._limit_check_due = now + LIMIT_CHECK_S
+            self._check_limits(now)
+        self._forget_old(now)
+        if not self._stock:
+            self._pass_due = self._backfill_due = min(now, self._pass_due, self._backfill_due)
+        if now >= self._pass_due:
+            self._pass_due = float("inf")
+            self._schedule(now)
+        if now >= self._backfill_due:
+            self._backfill_due = now + BACKFILL_INTERVAL_S
+            self._backfill(now)
+        if now % SAVE_INTERVAL_S < 1:
+            self._unsaved.clear()
+
+    # --- who may ask
+
+    def token(self, user: str, *, expires: float | None = None) -> str:
+        """A token of that user which this cluster accepts, until `expires` (epoch seconds)."""
+        claims = {"sun": user} | ({} if expires is None else {"exp": expires})
+        middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        token = f"e30.{middle}.{self._signature}"
+        self._tokens[token] = (user, expires)
+        return token
+
+    def who(self, token: str, now: float) -> str | None:
+        """The user of a token; None: not accepted."""
+        user, expires = self._tokens.get(token, (None, None))
+        return None if expires is not None and expires <= now else user
+
+    # --- jobs come
+
+    def new_job(self, job: SimJob) -> None:
+        """Take a job into the queue (or, ended already, into the records)."""
+        self.jobs[job.id] = job
+        self._unsaved.append(job)
+        (self._ended if job.ended else self._pending)[job.id] = job
+        if self.accounting:
+            self.accounted.setdefault(job.name, []).append(job)
+            self.accounted_by_id[job.id] = job
+
+    def new_id(self) -> tuple[int, int]:
+        """The next job id, and a serial number that never comes again."""
+        self._serial += 1
+        self.next_id += 1
+        return self.next_id - 1, self._serial
+
+    def look_after_submission(self, now: float) -> None:
+        """A batch submission is looked at after a delay, so that many are looked at together."""
+        self._pass_due = min(self._pass_due, now + (SUBMIT_DELAY_S if self._stock else 0))
+
+    def look_soon(self, now: float) -> None:
+        """Any update of a job makes slurmctld look at its queue at the next second (the kick)."""
+        self._pass_due = min(self._pass_due, now)
+
+    def live_of(self, user: str) -> int:
+        """How many jobs of a user wait or run."""
+        return sum(1 for jobs in (self._pending, self._live) for job in jobs.values() if job.user == user)
+
+    def held_of(self, user: str, gres: str) -> int:
+        """How many devices of that name a user's jobs hold."""
+        return sum(
+            len(indices)
+            for job in self._live.values()
+            if job.user == user and job.holding
+            for (name, _), indices in job.holding.devices.items()
+            if name == gres
+        )
+
+    def over_limit(self, user: SimUser, wanted: Wanted) -> bool:
+        """Whether his group limit leaves no room for this job now."""
+        for gres, limit in user.group_tres.items():
+            asked = sum(count for name, _, count in wanted.gres if name == gres)
+            if asked and asked + self.held_of(user.name, gres) > limit:
+                return True
+        return False
+
+    def twin(self, job: SimJob) -> SimJob | None:
+        """Another living job of this name and user, submitted before: what singleton waits for."""
+        for jobs in (self._live, self._pending):
+            for other in jobs.values():
+                if other.name == job.name and other.user == job.user and other.serial < job.serial:
+                    return other
+        return None
+
+    def blocks_immediate(self, partition: SimPartition, now: float) -> bool:
+        """Whether a runnable job of an equal or higher tier waits, in whatever partition."""
+        return any(
+            self.partitions[job.partition].tier >= partition.tier
+            and job.reason != "AssocGrpGRES"
+            and not self._not_runnable(job)
+            for job in self._pending.values()
+        )
+
+    def place(self, job: SimJob, now: float) -> bool:
+        """Start the job on the first node that has room."""
+        for node in self.nodes.values():
+            if node.fits(job.wanted):
+                self._start(job, node, now)
+                return True
+        return False
+
+    def preempt_for(self, job: SimJob, now: float) -> bool:
+        """End lower jobs, the youngest first, until the job fits somewhere; False where that would not help."""
+        for node in self.nodes.values():
+            victims = self._victims(job, node)
+            if victims is not None:
+                for victim in victims:
+                    self.end(victim.id, "PREEMPTED", now)
+                return True
+        return False
+
+    # --- jobs go
+
+    def end(self, job_id: int, state: str, now: float, *, exit_code: int = 0) -> None:
+        """The job ends in that state; what it held is free at once, and is noticed when slurmctld next looks."""
+        job = self.jobs[job_id]
+        assert not job.ended, f"job {job_id} has ended already"
+        if job.holding:
+            self.nodes[job.holding.node].give_back(job_id, job.holding)
+        else:
+            job.starts = int(now)
+        job.state, job.ends, job.exit_code, job.flags = state, int(now), exit_code, ()
+        job.reason = {"TIMEOUT": "TimeLimit", "NODE_FAIL": "NodeDown"}.get(state, "None")
+        job.planned = ""
+        self._pending.pop(job_id, None)
+        self._live.pop(job_id, None)
+        self._ended[job_id] = job
+        if self._stock:  # noticed by the next event, often soon, at the latest by the next backfill pass
+            self._pass_due = min(self._pass_due, now + self._random.choice((1, 1, 6, 20, BACKFILL_INTERVAL_S)))
+
+    def cancel(self, job_id: int, now: float) -> None:
+        """An admin cancels it."""
+        self.end(job_id, "CANCELLED", now)
+
+    def preempt(self, job_id: int, now: float, *, grace_s: int = 0) -> None:
+        """It gives way: at once, or after a grace in which it is SIGNALING and its end is known."""
+        job = self.jobs[job_id]
+        if grace_s:
+            job.flags, job.ends = ("SIGNALING",), int(now) + grace_s
+        else:
+            self.end(job_id, "PREEMPTED", now)
+
+    def suspend(self, job_id: int) -> None:
+        """`scontrol suspend`: it keeps its nodes."""
+        assert self.jobs[job_id].state == "RUNNING"
+        self.jobs[job_id].state = "SUSPENDED"
+
+    def unsuspend(self, job_id: int) -> None:
+        """`scontrol resume`."""
+        assert self.jobs[job_id].state == "SUSPENDED"
+        self.jobs[job_id].state = "RUNNING"
+
+    def hold(self, job_id: int, *, by_admin: bool = True) -> None:
+        """It waits until it is released."""
+        job = self.jobs[job_id]
+        job.held = job.reason = "JobHeldAdmin" if by_admin else "JobHeldUser"
+
+    def release(self, job_id: int, now: float) -> None:
+        """The hold ends."""
+        job = self.jobs[job_id]
+        job.held, job.reason = "", "None"
+        self.look_soon(now)
+
+    def lose_state(self, now: float, *, younger_than_s: float = SAVE_INTERVAL_S) -> list[int]:
+        """slurmctld is killed and comes back with a state that old.
+
+        Returns the ids it lost; they will be given out again.  Accounting keeps believing in those jobs.
+        """
+        lost = [job for job in self._unsaved if now - job.submitted <= younger_than_s and job.id in self.jobs]
+        for job in lost:
+            if job.holding and not job.ended:
+                self.nodes[job.holding.node].give_back(job.id, job.holding)
+            for jobs in (self.jobs, self._pending, self._live, self._ended):
+                jobs.pop(job.id, None)
+        self._unsaved.clear()
+        if lost:
+            self.next_id = min(job.id for job in lost)
+        self.look_soon(now)
+        return [job.id for job in lost]
+
+    # --- nodes
+
+    def drain(self, node: str, reason: str = "") -> None:
+        """Jobs there run on, new ones do not start."""
+        self.nodes[node].drained, self.nodes[node].reason = True, reason
+
+    def down(self, node: str, now: float, reason: str = "") -> None:
+        """Its jobs fail at once and for good."""
+        self.nodes[node].down, self.nodes[node].reason = True, reason
+        for job_id in sorted(self.nodes[node].jobs):
+            self.end(job_id, "NODE_FAIL", now)
+
+    def resume(self, node: str, now: float) -> None:
+        """Back in service."""
+        self.nodes[node].drained = self.nodes[node].down = False
+        self.nodes[node].reason = ""
+        self.look_soon(now)
+
+    def add_node(self, node: SlurmSimNode) -> None:
+        """A node is made by `new/node`."""
+        assert node.name not in self.nodes
+        self.nodes[node.name] = node
+        self.features |= frozenset(node.features)
+        self.gres_names |= frozenset(name for name, _ in node.devices)
+
+    def remove_node(self, node: str) -> None:
+        """A node is deleted; it must be idle."""
+        assert not self.nodes[node].jobs
+        del self.nodes[node]
+
+    # --- what must always hold
+
+    def check(self) -> None:
+        """No core, memory or device is given twice, and every list of jobs agrees."""
+        for node in self.nodes.values():
+            holdings = [job.holding for job in self._live.values() if job.holding and job.holding.node == node.name]
+            assert node.jobs == {job.id for job in self._live.values() if job.holding and job.holding.node == node.name}
+            cores = 0
+            for holding in holdings:
+                assert not cores & holding.cores, f"cores of {node.name} were given twice"
+                cores |= holding.cores
+            assert cores | node.free_cores == (1 << node.cpus) - 1
+            assert sum(h.memory_mib for h in holdings) + node.free_memory_mib == node.memory_mib
+            for kind, count in node.devices.items():
+                given = [index for h in holdings for index in h.devices.get(kind, ())] + node.free_devices[kind]
+                assert len(given) == len(set(given)) == count, f"devices of {node.name} were given twice"
+        assert self._pending.keys() == {job.id for job in self.jobs.values() if job.pending}
+        assert self._live.keys() == {job.id for job in self.jobs.values() if job.holds}
+        assert self._ended.keys() == {job.id for job in self.jobs.values() if job.ended}
+
+    # --- slurmctld's own rounds
+
+    def _queue(self) -> list[SimJob]:
+        """Who is next: tier, then priority (less by nice), then id."""
+        return sorted(self._pending.values(), key=lambda job: (-self.partitions[job.partition].tier, job.nice, job.id))
+
+    def _schedule(self, now: float) -> None:
+        """One pass of the main scheduler: in order, each partition up to its first job that does not fit."""
+        blocked: set[str] = set()
+        for job in self._queue():
+            if why := self._not_runnable(job):
+                job.reason, job.starts, job.planned = why, 0, ""
+            elif self.over_limit(self.users[job.user], job.wanted):
+                job.reason, job.starts, job.planned = "AssocGrpGRES", 0, ""
+            elif job.partition in blocked:
+                job.reason = "Priority"
+            elif not self.place(job, now) and not (self.preempt_for(job, now) and self.place(job, now)):
+                job.reason = "Resources"
+                blocked.add(job.partition)
+
+    def _backfill(self, now: float) -> None:
+        """Tell when the waiting jobs will start, and let those by that delay none of them."""
+        promised: dict[str, float] = {}
+        for job in self._queue()[:BACKFILL_DEPTH]:
+            if job.reason not in ("Resources", "Priority"):
+                continue
+            for node in self.nodes.values():
+                free_for = promised.get(node.name, float("inf")) - now
+                if node.fits(job.wanted) and (job.time_limit_min or 10**9) * 60 <= free_for:
+                    self._start(job, node, now)
+                    break
+            else:
+                start, name = self._expected(job, now, promised)
+                if name:
+                    job.starts, job.planned = int(start), name
+                    promised[name] = min(start, promised.get(name, float("inf")))
+
+    def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, str]:
+        """The node that will have room first, and when, as if nothing else came.  ("" where that is not known.)"""
+        best: tuple[float, str] = (float("inf"), "")
+        for node in self.nodes.values():
+            if node.down or node.drained or not node.could(job.wanted):
+                continue
+            ends = [self.jobs[job_id].ends for job_id in node.jobs]
+            if all(ends):
+                best = min(best, (max([now, *ends, promised.get(node.name, now)]), node.name))
+        return best
+
+    def _not_runnable(self, job: SimJob) -> str:
+        """Why it cannot start whatever room there is; "" : it could."""
+        if job.held:
+            return job.held
+        if not self.partitions[job.partition].up:
+            return "PartitionDown"
+        for condition in filter(None, job.dependency.split(",")):
+            if condition == "singleton" and self.twin(job):
+                return "Dependency"
+            if condition.startswith("afterany:"):
+                other = self.jobs.get(int(condition.removeprefix("afterany:")))
+                if other and not other.ended:
+                    return "Dependency"
+        return ""
+
+    def _victims(self, job: SimJob, node: SlurmSimNode) -> list[SimJob] | None:
+        """Jobs on that node to end so that this one fits; None where that is not possible."""
+        if node.down or node.drained or not node.could(job.wanted):
+            return None
+        tier = self.partitions[job.partition].tier
+        lower = [
+            other
+            for other in (self.jobs[job_id] for job_id in node.jobs)
+            if self.partitions[other.partition].preempted and self.partitions[other.partition].tier < tier
+        ]
+        victims: list[SimJob] = []
+        spare = node.free_cores.bit_count(), node.free_memory_mib, {k: len(v) for k, v in node.free_devices.items()}
+        for other in sorted(lower, key=lambda other: -other.serial):
+            victims.append(other)
+            spare = _with(spare, other)
+            if _enough(spare, job.wanted) and (not job.wanted.whole or len(victims) == len(node.jobs)):
+                return victims
+        return None
+
+    def _start(self, job: SimJob, node: SlurmSimNode, now: float) -> None:
+        job.holding = node.take(job.id, job.wanted)
+        job.state, job.reason, job.starts, job.planned = "RUNNING", "None", int(now), ""
+        job.ends = int(now) + job.time_limit_min * 60 if job.time_limit_min is not None else 0
+        self._pending.pop(job.id, None)
+        self._live[job.id] = job
+
+    def started_now(self, job: SimJob) -> None:
+        """An immediate allocation that `place` granted is known from here on."""
+        self.new_job(job)
+        self._pending.pop(job.id, None)
+        self._live[job.id] = job
+
+    def _check_limits(self, now: float) -> None:
+        for job in [job for job in self._live.values() if job.ends and job.ends <= now]:
+            self.end(job.id, "PREEMPTED" if "SIGNALING" in job.flags else "TIMEOUT", now)
+
+    def _forget_old(self, now: float) -> None:
+        for job in self._oldest_ended(now):
+            del self.jobs[job.id]
+            del self._ended[job.id]
+
+    def _oldest_ended(self, now: float) -> list[SimJob]:
+        """Ended jobs stand in the order of their ends."""
+        old: list[SimJob] = []
+        for job in self._ended.values():
+            if now - job.ends < self.min_job_age_s:
+                break
+            old.append(job)
+        return old
+
+
+_Spare = tuple[int, int, dict[tuple[str, str], int]]
+
+
+def _with(spare: _Spare, other: SimJob) -> _Spare:
+    """What is free, and what that job would give back."""
+    assert other.holding is not None
+    cores, memory, devices = spare
+    held = other.holding
+    more = {kind: count + len(held.devices.get(kind, ())) for kind, count in devices.items()}
+    return cores + held.cores.bit_count(), memory + held.memory_mib, more
+
+
+def _enough(spare: _Spare, wanted: Wanted) -> bool:
+    cores, memory, devices = spare
+    return (
+        wanted.cpus <= cores
+        and wanted.memory_mib <= memory
+        and all(
+            sum(count for known, count in devices.items() if known[0] == name and kind in ("", known[1])) >= asked
+            for name, kind, asked in wanted.gres
+        )
+    )
+
+
+def live(jobs: Iterable[SimJob]) -> Iterator[SimJob]:
+    """Those that have not ended."""
+    return (job for job in jobs if not job.ended)

@@ -1,0 +1,97 @@
+"""Jobs, partitions and users of the simulated Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bridge.dev.slurm_nodes import Holding, Wanted
+
+ENDED = frozenset({"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"})
+
+
+@dataclass(frozen=True, slots=True)
+class SimPartition:
+    """A partition.  Every node is in every one.
+
+    tier        PriorityTier: a waiting job of a higher tier goes first
+    preempted   its running jobs give way to jobs of a higher tier (PreemptMode=REQUEUE)
+    """
+
+    name: str
+    tier: int = 10
+    max_time_min: int | None = None
+    default_time_min: int | None = None
+    default: bool = False
+    up: bool = True
+    preempted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimUser:
+    """A user and his associations.
+
+    accounts         the first is his default one
+    max_submit_jobs  waiting and running together; None: no limit
+    group_tres       GRES name to how many his running jobs may hold in all
+    """
+
+    name: str
+    accounts: tuple[str, ...]
+    qos: tuple[str, ...] = ("normal",)
+    max_submit_jobs: int | None = None
+    group_tres: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SimJob:
+    """A job.  Times are whole epoch seconds, as Slurm tells them.
+
+    time_limit_min  None: no limit
+    starts          when it started, or (of a waiting one) when Slurm expects it to
+    dependency      as asked; only "singleton" and "afterany:ID" in an AND are understood
+    held            "", "JobHeldUser" or "JobHeldAdmin"
+    serial          counts submissions: unique for ever, unlike the id
+    """
+
+    id: int
+    serial: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    qos: str
+    wanted: Wanted
+    gres_text: str
+    excluded_text: str
+    time_limit_min: int | None
+    submitted: int
+    state: str = "PENDING"
+    reason: str = "None"
+    comment: str = ""
+    nice: int = 0
+    wckey: str = ""
+    dependency: str = ""
+    constraints: str = ""
+    shared: str = ""
+    held: str = ""
+    starts: int = 0
+    ends: int = 0
+    planned: str = ""
+    holding: Holding | None = None
+    flags: tuple[str, ...] = ()
+    exit_code: int = 0
+    derived_exit_code: int = 0
+    accounted_comment: str = ""
+
+    @property
+    def pending(self) -> bool:
+        return self.state == "PENDING"
+
+    @property
+    def holds(self) -> bool:
+        return self.state in ("RUNNING", "SUSPENDED")
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED

@@ -1,0 +1,246 @@
+"""Lists and watches: what is told, in which order, and what happens at the edges (Kubernetes facts, section 3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from bridge.kube.transport import StreamRefused
+from bridge.kube.watch import Listing, Watching, namespaces, nodes, other_pods, our_pods
+from scheduler.events import (
+    Event,
+    NamespaceSeen,
+    NamespacesListed,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    Scope,
+)
+from scheduler.model import PodPhase
+from tests.contract.kube_subjects import MERGE, Kube, Seen, every_forgetful_kube, every_kube  # noqa: F401 -- fixtures
+
+NODE_STATUS = {"allocatable": {"cpu": "63500m", "memory": "500Gi", "pods": "110", "nvidia.com/gpu": "8"}}
+
+
+def names(event: Event) -> list[str]:
+    assert isinstance(event, PodsListed)
+    return [pod.name for pod in event.pods]
+
+
+def gone(events: Sequence[Event]) -> list[str]:
+    return [event.pod.name for event in events if isinstance(event, PodGone)]
+
+
+async def test_pages_are_told_as_one_list(kube: Kube) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        await kube.pod(name)
+    told = Seen()
+    state = await kube.list_watch(our_pods(kube.scheduler), told, page_size=2).step(Listing())
+    assert isinstance(state, Watching)
+    [listed] = told.events
+    assert names(listed) == ["a", "b", "c", "d", "e"]
+
+
+async def test_an_empty_list_is_told_too(kube: Kube) -> None:
+    told = Seen()
+    await kube.list_watch(our_pods(kube.scheduler), told).step(Listing())
+    [listed] = told.events
+    assert names(listed) == []
+
+
+async def test_after_the_list_every_change_is_told_in_order(kube: Kube) -> None:
+    await kube.pod("a")
+    async with kube.watching(our_pods(kube.scheduler)) as told:
+        await kube.pod("b")
+        await kube.bind("b", "contract-n1")
+        await kube.raw("DELETE", kube.path("a"))
+        await told.until(lambda events: gone(events) == ["a"])
+
+    assert names(told.events[0]) == ["a"]
+    seen = [event for event in told.events if isinstance(event, PodSeen) and event.pod.name == "b"]
+    assert [event.pod.node for event in seen] == ["", "contract-n1"]
+    assert all(event.scope is Scope.OURS for event in seen)
+
+
+async def test_what_happened_between_list_and_watch_is_not_lost(kube: Kube) -> None:
+    told = Seen()
+    watch = kube.list_watch(our_pods(kube.scheduler), told)
+    state = await watch.step(Listing())
+    assert isinstance(state, Watching)
+    await kube.pod("a")
+    await kube.pod("b")
+    await kube.raw("DELETE", kube.path("a"))
+
+    params = {"watch": "true", "resourceVersion": state.version, "fieldSelector": watch.resource.selector}
+    async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20) as lines:
+        heard: list[tuple[str, str]] = []
+        async for line in lines:
+            change = json.loads(line)
+            heard.append((change["type"], change["object"]["metadata"]["name"]))
+            if heard[-1] == ("DELETED", "a"):
+                break
+    # A pod on no node is first marked, then removed.
+    assert heard == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_a_quiet_watch_ends_when_it_was_asked_to_and_says_how_far_it_got(kube: Kube) -> None:
+    told = Seen()
+    state = await kube.list_watch(our_pods(kube.scheduler), told).step(Listing())
+    assert isinstance(state, Watching)
+    params = {
+        "watch": "true",
+        "resourceVersion": state.version,
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "4",  # a bookmark comes two seconds before the end
+        "fieldSelector": f"spec.schedulerName={kube.scheduler}",
+    }
+    async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20) as lines:
+        heard = [json.loads(line) async for line in lines]
+    assert {line["type"] for line in heard} == {"BOOKMARK"}
+    assert int(heard[-1]["object"]["metadata"]["resourceVersion"]) >= int(state.version)
+
+
+async def test_pods_of_other_schedulers_are_told_only_while_they_stand_on_a_node(kube: Kube) -> None:
+    await kube.pod("ours")
+    await kube.bind("ours", "contract-n1")
+    await kube.pod("waiting", schedulerName="another")
+    await kube.pod("standing", schedulerName="another")
+    await kube.bind("standing", "contract-n1")
+    await kube.pod("ended", schedulerName="another")
+    await kube.bind("ended", "contract-n1")
+    await kube.end("ended", "Succeeded")
+
+    async with kube.watching(other_pods(kube.scheduler)) as told:
+        await kube.bind("waiting", "contract-n2")
+        await told.until(lambda events: any(isinstance(e, PodSeen) and e.pod.name == "waiting" for e in events))
+        await kube.end("standing", "Failed")
+        await told.until(lambda events: "standing" in gone(events))
+
+    [listed] = [event for event in told.events if isinstance(event, PodsListed)]
+    assert listed.scope is Scope.OTHERS
+    assert [pod.name for pod in listed.pods if pod.namespace == kube.namespace] == ["standing"]
+    [left] = [event for event in told.events if isinstance(event, PodGone) and event.pod.name == "standing"]
+    # It is told as it was when it last belonged to the selection.
+    assert (left.scope, left.pod.phase) == (Scope.OTHERS, PodPhase.PENDING)
+
+
+async def test_our_pods_are_told_beyond_their_end(kube: Kube) -> None:
+    await kube.pod("a")
+    await kube.bind("a", "contract-n1")
+    async with kube.watching(our_pods(kube.scheduler)) as told:
+        await kube.end("a", "Succeeded")
+        await told.until(lambda events: any(isinstance(e, PodSeen) and e.pod.finished for e in events))
+    assert gone(told.events) == []
+
+
+async def test_nodes_are_told_with_what_they_offer(kube: Kube) -> None:
+    name = kube.namespace[:50]
+    spec = {"taints": [{"key": "slurm-bridge/managed", "effect": "NoSchedule"}]}
+    try:
+        async with kube.watching(nodes()) as told:
+            await kube.make("/api/v1/nodes", {"metadata": {"name": name}, "spec": spec, "status": NODE_STATUS})
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "contract"}
+            patch = {"status": {"conditions": [{**ready, "lastTransitionTime": "2026-11-21T05:00:00Z"}]}}
+            await kube.raw("PATCH", f"/api/v1/nodes/{name}/status", patch, MERGE)
+            await told.until(
+                lambda events: any(isinstance(e, NodeSeen) and e.node.name == name and e.node.ready for e in events)
+            )
+            await kube.raw("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}}, MERGE)
+            await told.until(
+                lambda events: any(
+                    isinstance(e, NodeSeen) and e.node.name == name and e.node.unschedulable for e in events
+                )
+            )
+            await kube.raw("DELETE", f"/api/v1/nodes/{name}")
+            await told.until(lambda events: NodeGone(name) in events)
+    finally:
+        await kube.raw("DELETE", f"/api/v1/nodes/{name}")
+
+    assert isinstance(told.events[0], NodesListed)
+    node = next(e.node for e in reversed(told.events) if isinstance(e, NodeSeen) and e.node.name == name)
+    assert node.allocatable == {"cpu": 63500, "memory": 500 * 2**30, "pods": 110, "nvidia.com/gpu": 8}
+    assert "slurm-bridge/managed" in {taint.key for taint in node.taints}
+
+
+async def test_namespaces_are_told_with_their_labels(kube: Kube) -> None:
+    async with kube.watching(namespaces()) as told:
+        managed = {"metadata": {"labels": {"slurm-bridge/managed": "true"}}}
+        await kube.raw("PATCH", f"/api/v1/namespaces/{kube.namespace}", managed, MERGE)
+        await told.until(
+            lambda events: any(
+                isinstance(e, NamespaceSeen) and "slurm-bridge/managed" in e.namespace.labels for e in events
+            )
+        )
+    [listed] = [event for event in told.events if isinstance(event, NamespacesListed)]
+    mine = next(namespace for namespace in listed.namespaces if namespace.name == kube.namespace)
+    assert mine.uid != ""
+    assert "kube-system" in {namespace.name for namespace in listed.namespaces}
+
+
+async def test_a_page_token_that_is_none_starts_the_list_over(kube: Kube) -> None:
+    reply = await kube.transport.exchange(
+        "GET", "/api/v1/pods", params={"limit": "2", "continue": "none"}, deadline_s=10
+    )
+    assert reply.status == 400
+
+
+async def test_a_list_whose_snapshot_is_forgotten_is_started_over(forgetful_kube: Kube) -> None:
+    kube = forgetful_kube
+    for name in ("a", "b", "c"):
+        await kube.pod(name)
+    forgetting = _ForgetsAfterOnePage(kube)
+    told = Seen()
+    watch = kube.list_watch(our_pods(kube.scheduler), told, page_size=2)
+    watch.transport = forgetting
+
+    assert await watch.step(Listing()) == Listing()
+    assert forgetting.statuses == [200, 410]
+    assert told.events == []
+
+    assert isinstance(await watch.step(Listing()), Watching)
+    [listed] = told.events
+    assert names(listed) == ["a", "b", "c", "d"]
+
+
+async def test_a_watch_from_a_forgotten_version_is_listed_anew(forgetful_kube: Kube) -> None:
+    kube = forgetful_kube
+    await kube.pod("a")
+    _, pod = await kube.raw("GET", kube.path("a"))
+    await kube.pod("b")
+    await kube.subject.forget()
+
+    told = Seen()
+    watch = kube.list_watch(our_pods(kube.scheduler), told)
+    assert await watch.step(Watching(pod["metadata"]["resourceVersion"])) == Listing()
+    assert told.events == []
+    await watch.step(Listing())
+    assert names(told.events[0]) == ["a", "b"]
+
+
+async def test_a_watch_of_an_unknown_field_is_refused(kube: Kube) -> None:
+    params = {"watch": "true", "fieldSelector": "spec.colour=red"}
+    with pytest.raises(StreamRefused) as refused:
+        async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20):
+            pass
+    assert refused.value.reply.status == 400
+
+
+class _ForgetsAfterOnePage:
+    """The same server, which forgets its past after the first page."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.statuses: list[int] = []
+
+    async def exchange(self, method: str, path: str, **options: object) -> object:
+        if len(self.statuses) == 1:
+            await self.kube.pod("d")  # there must be something after the snapshot for it to be the past
+            await self.kube.subject.forget()
+        reply = await self.kube.transport.exchange(method, path, **options)  # type: ignore[arg-type]
+        self.statuses.append(reply.status)
+        return reply
