@@ -14,6 +14,9 @@ from scheduler.actions import Action
 from scheduler.model import Condition, Grant, Job, JobSpec, Pod, Refusal, States, holds_nodes, is_ended
 
 STORY_LENGTH = 40
+PENDING: States = frozenset({"PENDING"})
+RUNNING: States = frozenset({"RUNNING"})
+CANCELLED: States = frozenset({"CANCELLED"})
 
 
 @dataclass(slots=True)

@@ -1,0 +1,217 @@
+"""What was observed in Kubernetes, folded into the World: pods, nodes, namespaces, and what pods refer to.
+
+A list swaps whole: what is not in it does not exist.  Parts of `World.apply`; only marks what is worth another look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from scheduler import events as ev
+from scheduler import names
+from scheduler.events import Scope
+from scheduler.feasible import slurm_name
+from scheduler.model import Pod
+from scheduler.phase import Phase
+from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload
+
+if TYPE_CHECKING:
+    from scheduler.world import World
+
+
+def _pod_seen(world: World, event: ev.PodSeen) -> None:
+    if event.scope in world.listed:
+        world.listed[event.scope].add(event.pod.uid)
+    _stand(world, event.pod)
+    if event.scope is Scope.OURS:
+        _our_pod(world, event.pod)
+
+
+def _pod_gone(world: World, event: ev.PodGone) -> None:
+    world.listed.get(event.scope, set()).discard(event.pod.uid)
+    _forget_pod(world, event.scope, event.pod, event.at)
+
+
+def _pods_listed(world: World, event: ev.PodsListed) -> None:
+    before = world.listed.get(event.scope, set())
+    world.listed[event.scope] = {pod.uid for pod in event.pods}
+    for pod in event.pods:
+        _pod_seen(world, ev.PodSeen(event.scope, pod))
+    for uid in before - world.listed[event.scope]:
+        last = _last_known(world, event.scope, uid)
+        if last is not None:
+            _forget_pod(world, event.scope, last, event.at)
+
+
+def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
+    if scope is Scope.OURS:
+        workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+        return workload.pods.get(uid) if workload else None
+    return next((pods[uid] for pods in world.standing.values() if uid in pods), None)
+
+
+def _stand(world: World, pod: Pod) -> None:
+    """Keep who stands where: every unfinished pod with a node, whoever put it there."""
+    if pod.node and not pod.finished:
+        there = world.standing.setdefault(pod.node, {})
+        before = there.get(pod.uid)
+        there[pod.uid] = pod
+        if pod.host_ports and before is None:
+            world.feasibility_changed()
+    else:
+        _unstand(world, pod)
+
+
+def _unstand(world: World, pod: Pod) -> None:
+    for node in (pod.node, _assumed_node(world, pod.uid)):
+        there = world.standing.get(node)
+        if there is not None and there.pop(pod.uid, None) is not None:
+            if not there:
+                del world.standing[node]
+            if pod.host_ports:
+                world.feasibility_changed()
+            _room_on(world, node)
+
+
+def _assumed_node(world: World, uid: str) -> str:
+    workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+    return workload.bound.get(uid, "") if workload else ""
+
+
+def _room_on(world: World, node: str) -> None:
+    """Somebody left the node: grants there may wait for that (F6)."""
+    for key in world.by_phase[Phase.GRANTED]:
+        world.dirty[key] = None
+
+
+def _our_pod(world: World, pod: Pod) -> None:
+    key = world.key_of_pod.get(pod.uid) or names.workload_key(pod.uid)
+    world.key_of_pod[pod.uid] = key
+    workload = world.workloads.get(key)
+    if workload is None:
+        workload = world.workloads[key] = Workload(key, created=pod.created)
+        workload.story.append((pod.created, f"pod {pod.full_name} created"))
+    before = workload.pods.get(pod.uid)
+    workload.pods[pod.uid] = pod
+    workload.created = pod.created
+    workload.gone.pop(pod.uid, None)
+    if before is None or before.annotations != pod.annotations:
+        world.input_changed(workload)
+    _take_hint(world, workload, pod)
+    if pod.node:
+        workload.bound.pop(pod.uid, None)
+        if before is None or not before.node:
+            workload.story.append((pod.created, f"stands on node {pod.node}"))
+    world.refresh(workload)
+
+
+def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
+    """A job id that the pod shows: enough to leave it in peace, never enough to act on (ARCHITECTURE 4)."""
+    shown = pod.annotations.get(names.JOB_ID, "")
+    job_id = int(shown) if pod.node and shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
+    condition = workload.shown_condition(pod)
+    if job_id is None and not pod.node and condition is not None and not workload.jobs:
+        job_id = names.shown_job(condition.message)
+    if job_id is None or job_id == workload.hint:
+        return
+    workload.hint = job_id
+    workload.jobs.add(job_id)
+    if job_id not in world.placeholders and job_id not in world.foreign:
+        states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
+        world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
+        world.known(job_id)
+        if world.polled is not None and job_id not in world.states:
+            world.is_absent(world.placeholders[job_id], world.polled.began)
+    if job_id in world.placeholders:
+        world.placeholders[job_id].hinted_by.add(workload.key)
+
+
+def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
+    _unstand(world, pod)
+    if scope is not Scope.OURS:
+        return
+    workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
+    if workload is None:
+        return
+    last = workload.pods.pop(pod.uid, None)
+    stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
+    clean = pod.finished or not stood
+    until = at if clean else at + pod.grace_s + world.config.tuning.gone_grace_s
+    workload.gone[pod.uid] = Gone(pod, at, until)
+    workload.bound.pop(pod.uid, None)
+    workload.pod_holds.pop(pod.uid, None)
+    workload.told.pop(pod.uid, None)
+    world.key_of_pod.pop(pod.uid, None)
+    world.claims.pop(pod.uid, None)
+    workload.story.append((at, f"pod {pod.full_name} is gone"))
+    world.refresh(workload)
+
+
+def _node_seen(world: World, event: ev.NodeSeen) -> None:
+    if world.nodes is not None and world.nodes.get(event.node.name) != event.node:
+        world.nodes[event.node.name] = event.node
+        _nodes_changed(world)
+
+
+def _node_gone(world: World, event: ev.NodeGone) -> None:
+    if world.nodes is not None and world.nodes.pop(event.name, None) is not None:
+        _nodes_changed(world)
+
+
+def _nodes_listed(world: World, event: ev.NodesListed) -> None:
+    nodes = {node.name: node for node in event.nodes}
+    if nodes != world.nodes:
+        world.nodes = nodes
+        _nodes_changed(world)
+
+
+def _nodes_changed(world: World) -> None:
+    world.by_slurm_name = {slurm_name(node): node.name for node in (world.nodes or {}).values()}
+    world.feasibility_changed()
+
+
+def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
+    if world.namespaces is not None:
+        before = world.namespaces.get(event.namespace.name)
+        world.namespaces[event.namespace.name] = event.namespace
+        if before is None or before.labels != event.namespace.labels:
+            world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+
+
+def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
+    if world.namespaces is not None and event.name != "kube-system":
+        world.namespaces.pop(event.name, None)
+
+
+def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
+    world.namespaces = {namespace.name: namespace for namespace in event.namespaces}
+    world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+
+
+def _owner_read(world: World, event: ev.OwnerRead) -> None:
+    world.owners[event.ref.uid] = event.owner
+    for key in world.waits_for_owner.pop(event.ref.uid, ()):
+        world.dirty[key] = None
+
+
+def _claims_read(world: World, event: ev.ClaimsRead) -> None:
+    world.claims[event.uid] = event.claims
+    key = world.key_of_pod.get(event.uid)
+    if key is not None:
+        world.dirty[key] = None
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.PodSeen: _pod_seen,
+    ev.PodGone: _pod_gone,
+    ev.PodsListed: _pods_listed,
+    ev.NodeSeen: _node_seen,
+    ev.NodeGone: _node_gone,
+    ev.NodesListed: _nodes_listed,
+    ev.NamespaceSeen: _namespace_seen,
+    ev.NamespaceGone: _namespace_gone,
+    ev.NamespacesListed: _namespaces_listed,
+    ev.OwnerRead: _owner_read,
+    ev.ClaimsRead: _claims_read,
+}

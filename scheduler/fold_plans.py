@@ -1,0 +1,362 @@
+"""Plans and how their actions ended, folded into the World: the holds (ARCHITECTURE 3).
+
+When a plan is applied its holds are placed, before anything is performed; when an action ended, its outcome decides what
+is known: done is a fact, refused is a no with a time to ask again, unknown is a reason to look.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler.actions import Outcome
+from scheduler.model import Refusal, States
+from scheduler.rations import Breaker
+from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, Placeholder, Told, Workload
+
+if TYPE_CHECKING:
+    from scheduler.world import World
+
+NO_ROOM = frozenset({2013, 2016})  # "insufficient priority", "busy": no nodes for an immediate allocation now
+TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (FACTS 8)
+UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
+
+
+def _planned(world: World, event: ev.Planned) -> None:
+    for key in event.plan.looked_at:
+        world.dirty.pop(key, None)
+        for lane in world.parked.values():
+            lane.pop(key, None)
+    for name, keys in event.plan.parked.items():
+        world.parked[name].update(dict.fromkeys(keys))
+    for key in event.plan.forgotten:
+        world.forget(key)
+    for key, uid in event.plan.awaited.items():
+        world.waits_for_owner.setdefault(uid, set()).add(key)
+    for key, node in event.plan.excluded.items():
+        world.workloads[key].excluded[node] = event.at + world.config.tuning.exclude_s
+    _set_timers(world, event.plan.wake, event.at)
+    for action in event.plan.actions:
+        world.under_way[act.LANES.get(type(action), "")] += 1
+        placer = _PLACERS.get(type(action))
+        if placer is not None:
+            placer(world, action, event.at)
+
+
+def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
+    while world.timers and world.timers[0][0] <= now:
+        at, key = heapq.heappop(world.timers)
+        if world.wakes.get(key) == at:
+            del world.wakes[key]
+    for key, at in wake.items():
+        if at < world.wakes.get(key, float("inf")):
+            world.wakes[key] = at
+            heapq.heappush(world.timers, (at, key))
+
+
+def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
+    workload = world.workloads[action.key]
+    workload.hold = Hold(action, at)
+    workload.refused = None
+    partition = action.spec.partition or world.default_partition
+    if isinstance(action, act.AllocateNow):
+        world.immediate_under_way[partition] += 1
+    workload.story.append((at, action.reason))
+    world.refresh(workload)
+
+
+def _place_slurm(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd | act.FindJobs, at: float) -> None:
+    workload = world.workloads[action.key]
+    workload.hold = Hold(action, at)
+    workload.story.append((at, action.reason))
+    if isinstance(action, act.FindJobs) and workload.look is not None:
+        workload.look.asked_database = True
+    if isinstance(action, act.UpdateJob):
+        workload.updated_at = at
+
+
+def _place_read(world: World, action: act.ReadJob, at: float) -> None:
+    world.reading.add(action.job_id)
+    if action.lane in world.rations:
+        world.rations[action.lane].take(at, 1)
+    if action.lane == "detail":
+        world.detail_new.pop(action.key, None)
+        world.detail_round.pop(action.key, None)
+        world.detail_round[action.key] = at  # to the end of the round
+
+
+def _place_kick(world: World, action: act.Kick, at: float) -> None:
+    world.kicked_at = at
+
+
+def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDeadline, at: float) -> None:
+    workload = world.workloads[action.key]
+    workload.pod_holds[action.uid] = Hold(action, at)
+    workload.story.append((at, action.reason))
+    if isinstance(action, act.BindPod):  # assume: nobody else is given that room meanwhile (V5)
+        world.standing.setdefault(action.node, {})[action.uid] = workload.pods[action.uid]
+
+
+def _place_report(world: World, action: act.Report, at: float) -> None:
+    workload = world.workloads[action.key]
+    before = workload.told.get(action.uid)
+    event_at = at if action.event else (before.event_at if before else float("-inf"))
+    told = Told(action.condition, action.message, action.essence, action.starts, at, event_at)
+    workload.told[action.uid] = told
+
+
+def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
+    world.reading_refs.add(action.ref.uid)
+
+
+def _place_claims(world: World, action: act.ReadClaims, at: float) -> None:
+    world.reading_refs.add(action.uid)
+
+
+def _action_ended(world: World, event: ev.ActionEnded) -> None:
+    action = event.action
+    world.under_way[act.LANES.get(type(action), "")] -= 1
+    ender = _ENDERS.get(type(action))
+    if ender is not None:
+        ender(world, action, event)
+    key = getattr(action, "key", "")
+    workload = world.workloads.get(key)
+    if workload is not None:
+        if event.outcome is not Outcome.DONE and event.refusal is not None:
+            workload.story.append((event.at, event.refusal.message))
+        world.refresh(workload)
+
+
+def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded) -> None:
+    partition = action.spec.partition or world.default_partition
+    breaker = world.breakers.setdefault(partition, Breaker())
+    immediate = isinstance(action, act.AllocateNow)
+    if immediate:
+        world.immediate_under_way[partition] -= 1
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.hold = None
+    if event.outcome is Outcome.DONE and event.job_id is not None:
+        if immediate:
+            breaker.granted()
+        _made(world, workload, action, event, RUNNING if immediate else PENDING)
+    elif event.outcome is Outcome.UNKNOWN:
+        until = event.at + world.config.tuning.settle_s
+        workload.look = Look(event.began, until, action.spec.name)
+    elif event.outcome is Outcome.REFUSED and event.refusal is not None:
+        _submission_refused(world, workload, breaker, action, event, event.refusal)
+    else:
+        world.back_off(workload, event.at)
+
+
+def _made(
+    world: World, workload: Workload, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded, states: States
+) -> None:
+    assert event.job_id is not None
+    world.known(event.job_id)
+    world.foreign.discard(event.job_id)
+    job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
+    job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    stale = world.placeholders.get(event.job_id)
+    if stale is not None:
+        world.forget_job_of(stale)
+        world.absent.discard(stale.id)
+    world.placeholders[job.id] = job
+    world.expected.add(job.id)
+    workload.jobs.add(job.id)
+    workload.hint = job.id
+    workload.look = None
+    workload.immediate_refused = False
+    world.set_states(job, states, event.at)
+
+
+def _submission_refused(
+    world: World,
+    workload: Workload,
+    breaker: Breaker,
+    action: act.AllocateNow | act.SubmitJob,
+    event: ev.ActionEnded,
+    refusal: Refusal,
+) -> None:
+    tuning = world.config.tuning
+    if isinstance(action, act.AllocateNow) and refusal.number in NO_ROOM:
+        breaker.refused(event.at, tuning.breaker_open_s)
+        workload.immediate_refused = True
+    elif refusal.number == TWIN:
+        workload.look = Look(event.began, event.at + tuning.absent_s, action.spec.name, twin=True)
+        workload.immediate_refused = True
+    elif refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        world.back_off(workload, event.at)
+    else:
+        world.back_off(workload, event.at)
+        workload.refused = refusal
+        workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+
+
+def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is not None:
+        workload.hold = None
+    job = world.placeholders.get(action.job_id)
+    if event.outcome is Outcome.DONE:
+        if job is not None and not job.ended:
+            if job.holds_nodes:
+                world.freed_at = event.at
+            job.learned = event.at
+            world.expected.discard(job.id)
+            world.absent.discard(job.id)
+            world.set_states(job, CANCELLED, event.at)
+            job.read_began = event.at  # the answer to the cancel is proof enough
+        if workload is not None and action.record and world.config.accounting:
+            own = job.job.comment if job and job.job else (job.spec.comment if job and job.spec else "")
+            workload.record = (action.job_id, f"{own}; {action.record}" if own else action.record)
+            workload.failures = 0
+    elif workload is not None:
+        world.back_off(workload, event.at)
+
+
+def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.hold = None
+    if isinstance(action, act.RecordEnd):
+        if event.outcome is Outcome.DONE or workload.failures >= 6:
+            workload.record = None
+        else:
+            world.back_off(workload, event.at)
+        return
+    job = world.placeholders.get(action.job_id)
+    if event.outcome is Outcome.DONE and job is not None:
+        job.spec = action.spec
+    else:
+        world.back_off(workload, event.at)
+        if event.outcome is Outcome.REFUSED and job is not None and event.refusal is not None:
+            job.spec = action.spec  # not asked again until something changes; the pod is told why
+            workload.refused = event.refusal
+
+
+def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.hold = None
+    for job_id in event.found:
+        if job_id not in world.placeholders and job_id not in world.foreign:
+            world.seen_first.setdefault(job_id, event.began)
+            if job_id not in world.unread:
+                bisect.insort(world.unread, job_id)
+
+
+def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
+    """What was read comes as JobRead; this only ends the hold, where the read failed."""
+    world.reading.discard(action.job_id)
+    workload = world.workloads.get(action.key)
+    if workload is not None and event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at)
+
+
+def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None or action.uid not in workload.pods:
+        _unassume(world, action)
+        return
+    workload.pod_holds.pop(action.uid, None)
+    pod = workload.pods[action.uid]
+    if event.outcome is Outcome.DONE:
+        workload.bind_failures = workload.failures = 0
+        workload.hint = action.job_id
+        if not pod.node:
+            workload.bound[action.uid] = action.node
+        return
+    world.back_off(workload, event.at)
+    workload.bind_failures += 1
+    if event.outcome is not Outcome.UNKNOWN and pod.node != action.node:
+        _unassume(world, action)
+
+
+def _unassume(world: World, action: act.BindPod) -> None:
+    there = world.standing.get(action.node, {})
+    assumed = there.get(action.uid)
+    if assumed is not None and assumed.node != action.node:
+        del there[action.uid]
+
+
+def _eviction_ended(world: World, action: act.EvictPod | act.EndByDeadline, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    held = workload.pod_holds.pop(action.uid, None)
+    if event.outcome is Outcome.DONE and held is not None and action.uid in workload.pods:
+        grace_s = workload.pods[action.uid].grace_s
+        workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + grace_s + 30.0)
+    else:
+        world.back_off(workload, event.at)
+
+
+def _report_ended(world: World, action: act.Report, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    told = workload.told.get(action.uid) if workload else None
+    if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
+        told.condition = told.message = ""  # say it again, after the usual pause
+        told.essence = ()
+
+
+def _owner_ended(world: World, action: act.ReadOwner, event: ev.ActionEnded) -> None:
+    world.reading_refs.discard(action.ref.uid)
+    if event.outcome is not Outcome.DONE:
+        for key in world.waits_for_owner.get(action.ref.uid, ()):
+            world.back_off(world.workloads[key], event.at) if key in world.workloads else None
+            world.dirty[key] = None
+
+
+def _claims_ended(world: World, action: act.ReadClaims, event: ev.ActionEnded) -> None:
+    world.reading_refs.discard(action.uid)
+    workload = world.workloads.get(action.key)
+    if workload is not None and event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at)
+
+
+_PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
+    act.AllocateNow: _place_submission,
+    act.SubmitJob: _place_submission,
+    act.CancelJob: _place_slurm,
+    act.UpdateJob: _place_slurm,
+    act.RecordEnd: _place_slurm,
+    act.FindJobs: _place_slurm,
+    act.ReadJob: _place_read,
+    act.Kick: _place_kick,
+    act.BindPod: _place_on_pod,
+    act.EvictPod: _place_on_pod,
+    act.EndByDeadline: _place_on_pod,
+    act.Report: _place_report,
+    act.ReadOwner: _place_owner,
+    act.ReadClaims: _place_claims,
+}
+
+_ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+    act.AllocateNow: _submission_ended,
+    act.SubmitJob: _submission_ended,
+    act.CancelJob: _cancel_ended,
+    act.UpdateJob: _slurm_write_ended,
+    act.RecordEnd: _slurm_write_ended,
+    act.FindJobs: _find_ended,
+    act.ReadJob: _read_ended,
+    act.BindPod: _bind_ended,
+    act.EvictPod: _eviction_ended,
+    act.EndByDeadline: _eviction_ended,
+    act.Report: _report_ended,
+    act.ReadOwner: _owner_ended,
+    act.ReadClaims: _claims_ended,
+}
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.Planned: _planned,
+    ev.ActionEnded: _action_ended,
+}

@@ -1,0 +1,209 @@
+"""What was observed in Slurm, folded into the World: polls of all jobs, reads of one, nodes, and outages.
+
+Three things keep old news from overwriting new: a poll that began before an answer says nothing about what that answer
+told; what vanished is absent, not ended (workload.Placeholder); and after ids were given out again everything that was
+known by its id alone is read anew (ARCHITECTURE 4).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from scheduler import events as ev
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model import Job, States, holds_nodes, is_ended
+from scheduler.phase import Phase
+from scheduler.workload import CANCELLED, Placeholder, Workload
+
+if TYPE_CHECKING:
+    from scheduler.world import World
+
+
+def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
+    if world.polled is not None and event.began < world.polled.began:
+        return
+    before, world.states = world.states, event.states
+    if world.first_polled is None:
+        world.first_polled = event.ended
+        world.scan_until = event.ended + world.config.tuning.scan_s
+    world.polled = event
+    arrived = []
+    for job_id, states in event.states.items():
+        was = before.get(job_id)
+        if was is None:
+            arrived.append(job_id)
+        elif was is states:
+            continue
+        elif was != states and holds_nodes(was) and is_ended(states):
+            world.freed_at = event.ended
+        if was != states or job_id in world.absent or job_id in world.expected:
+            _poll_shows(world, job_id, states, event)
+    for job_id in before.keys() - event.states.keys():
+        _poll_lacks(world, job_id, before[job_id], event)
+    _still_missing(world, event)
+    _newly_seen(world, arrived, event)
+    if any(job_id <= world.highest for job_id in arrived):
+        _read_anew(world, event.ended)
+    world.highest = max(world.highest, *arrived) if arrived else world.highest
+    world.dirty.update(world.looking)
+
+
+def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:
+    job = world.placeholders.get(job_id)
+    if job is None or event.began <= job.learned:
+        return
+    world.expected.discard(job_id)
+    world.absent.discard(job_id)
+    job.absent_first = job.absent_last = None
+    world.set_states(job, states, event.ended)
+
+
+def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) -> None:
+    if holds_nodes(was):
+        world.freed_at = event.ended
+    world.foreign.discard(job_id)
+    world.known(job_id)
+    job = world.placeholders.get(job_id)
+    if job is not None and event.began > job.learned:
+        if job.ended and job.proven_end(world.config.tuning.absent_s):
+            world.drop(job)
+        else:
+            world.is_absent(job, event.began)
+
+
+def _still_missing(world: World, event: ev.JobsPolled) -> None:
+    """Jobs that no poll has shown, and those absent before: this answer lacks them too."""
+    for job_id in [*world.expected, *world.absent]:
+        job = world.placeholders.get(job_id)
+        if job is not None and job_id not in event.states and event.began > job.learned:
+            world.is_absent(job, event.began)
+
+
+def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> None:
+    for job_id in arrived:
+        if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
+            continue
+        if job_id not in world.placeholders:
+            world.seen_first[job_id] = event.began
+            bisect.insort(world.unread, job_id)
+
+
+def _read_anew(world: World, at: float) -> None:
+    """Ids are given out again after slurmctld lost its state: hints and foreign ids prove nothing (ARCHITECTURE 4)."""
+    tuning = world.config.tuning
+    began = world.polled.began if world.polled else float("-inf")
+    for job_id in (*world.foreign, *world.placeholders):
+        if not is_ended(world.states.get(job_id, CANCELLED)):
+            world.seen_first.setdefault(job_id, began)
+    world.foreign.clear()
+    world.unread = sorted(world.seen_first)
+    world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
+
+
+def _job_read(world: World, event: ev.JobRead) -> None:
+    world.reading.discard(event.job_id)
+    placeholder = world.placeholders.get(event.job_id)
+    if event.job is None:
+        world.known(event.job_id)
+        if placeholder is not None and event.began > placeholder.learned:
+            _denied(world, placeholder, event.began)
+        return
+    whose = _whose(world, event.job)
+    if whose is None:
+        world.known(event.job_id)
+        world.foreign.add(event.job_id)
+        if placeholder is not None and event.began > placeholder.learned:
+            _denied(world, placeholder, event.began)
+        return
+    _ours(world, event, whose)
+
+
+def _denied(world: World, job: Placeholder, began: float) -> None:
+    job.read_began = began
+    if job.key is None:  # a hint that led nowhere
+        world.drop(job)
+        return
+    job.denied = True
+    world.is_absent(job, began)
+
+
+def _whose(world: World, job: Job) -> str | None:
+    """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4)."""
+    named = names.whose(job.name)
+    if named is None or world.namespaces is None or named[0] != world.cluster:
+        return None
+    workload = world.workloads.get(named[1])
+    users = world.users_of(workload) if workload is not None else world.config.policy.users
+    return named[1] if job.user in users else None
+
+
+def _ours(world: World, event: ev.JobRead, key: str) -> None:
+    assert event.job is not None
+    world.known(event.job_id)
+    workload = world.workloads.get(key)
+    if workload is None:
+        workload = world.workloads[key] = Workload(key, created=event.job.submitted or 0.0)
+    job = world.placeholders.get(event.job_id)
+    if job is None:
+        job = world.placeholders[event.job_id] = Placeholder(
+            event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
+        )
+    elif job.key not in (None, key):
+        world.forget_job_of(job)
+    if event.began <= job.learned:
+        return
+    job.key, job.user = key, event.job.user
+    job.job, job.grant = event.job, event.grant or job.grant
+    job.read_began, job.learned, job.denied = event.began, event.began, False
+    job.absent_first = job.absent_last = None
+    world.absent.discard(job.id)
+    if workload.look is not None and not is_ended(event.job.states):
+        workload.look = None
+    workload.jobs.add(job.id)
+    world.set_states(job, event.job.states, event.ended)
+    if job.ended and job.ended_seen is not None and job.ended_seen > event.began:
+        job.ended_seen = event.began
+    world.refresh(workload)
+
+
+def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
+    nodes = {node.name: node for node in event.nodes}
+    partitions = {partition.name: partition for partition in event.partitions}
+    world.nodes_stale = False
+    if partitions != world.partitions:
+        world.partitions = partitions
+        world.default_partition = next((each.name for each in event.partitions if each.default), "")
+        for key in world.by_phase[Phase.UNCLAIMED]:  # Slurm's configuration changed: ask again (Q4)
+            world.input_changed(world.workloads[key])
+    if nodes != world.slurm_nodes:
+        world.slurm_nodes = nodes
+        world.feasibility_changed()
+
+
+def _side_lost(world: World, event: ev.SideLost) -> None:
+    world.lost.setdefault(event.side, event)
+    if event.side is Side.SLURM:
+        world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+        world.dirty.update(world.by_phase[Phase.QUEUED])
+
+
+def _side_back(world: World, event: ev.SideBack) -> None:
+    if world.lost.pop(event.side, None) is None:
+        return
+    for key, workload in world.workloads.items():
+        workload.failures, workload.wait_until = 0, float("-inf")
+        world.dirty[key] = None
+    if event.side is Side.SLURM:
+        _read_anew(world, event.at)
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.JobsPolled: _jobs_polled,
+    ev.JobRead: _job_read,
+    ev.SlurmNodesPolled: _slurm_nodes_polled,
+    ev.SideLost: _side_lost,
+    ev.SideBack: _side_back,
+}
