@@ -1,8 +1,9 @@
 """What an answer of slurmrestd means: did it happen?
 
 By status and Slurm's error *number*, never by text (FACTS 4).  Slurm answers 200 to things it did not do (errors are in
-the body), 422 or 500 to the same mistake in two releases, and 404 both for a job it does not know and for a URL it does
-not know: only the number tells.  What has no number proves nothing.
+the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is
+down, and 404 both for a job and for a URL that it does not know: only the number tells.  What has no number, or one of
+the machine (below 1000) or of the connection (below 2000), proves nothing: it may have happened.
 """
 
 from __future__ import annotations
@@ -26,28 +27,39 @@ from bridge.errors import (
 from bridge.slurm.codec import Envelope, ErrorEntry
 from bridge.slurm.transport import SIDE, Reply
 
-AUTHENTICATION = 1007
+AUTHENTICATION: Final = 1007
 NO_SUCH_JOB: Final = 2017
 ALREADY_ENDED: Final = 2021
+UNKNOWN_USER: Final = 6010
 
-# Slurm's slurm_errno.h.  A number that is not here is a plain no: Invalid, with Slurm's own text.
+# From here on Slurm's numbers are a verdict of slurmctld or slurmdbd about what was asked.
+FIRST_VERDICT = 2000
+
+# Slurm's slurm_errno.h.  A verdict that is not here is a plain no: Invalid, with Slurm's own text.
 MEANING: Mapping[int, type[FarSideError]] = {
     AUTHENTICATION: Unauthorized,  # "Protocol authentication error": bad, expired or foreign token alike
     1800: Unreachable,  # slurmctld is down: slurmrestd sent nothing on
-    1801: Unanswered,  # sending to slurmctld broke off
-    1802: Unanswered,  # its answer broke off
-    2013: Exhausted,  # jobs of higher or equal priority wait in that partition
+    2007: Exhausted,  # MaxJobCount
+    2013: Exhausted,  # jobs of higher or equal priority wait
     2016: Exhausted,  # no room now
     NO_SUCH_JOB: NotFound,
     2018: Invalid,  # a node name that Slurm does not know (any more): poll the nodes
+    ALREADY_ENDED: Conflict,
     2038: Conflict,  # singleton: a twin of this name lives
+    2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
+    2084: Conflict,  # the job has ended: no update
+    2085: Conflict,  # the job holds nothing (yet, or any more)
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
+    7000: Unreachable,  # slurmdbd is down
 }
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
 
-# Warnings on a write that are known to change nothing: text that stands in them to why.
-HARMLESS: Mapping[str, str] = {}
+# Warnings on a write that say nothing about what we sent, by their source, and why.  (One about a field that Slurm did
+# not understand has that field as its source: "#/job/cpus_per_task/".)
+HARMLESS: Mapping[str, str] = {
+    "slurm_submit_batch_job()": "the job was accepted and waits for what the warning says: held, partition down",
+}
 
 MAX_TEXT = 300
 
@@ -74,7 +86,7 @@ def read(operation: str, reply: Reply, decoder: msgspec.json.Decoder[_E], *, wri
         raise by_number(operation, entry)
     if write:
         for warning in answer.warnings or ():
-            if not any(text in warning.description for text in HARMLESS):
+            if warning.source not in HARMLESS:
                 raise ContractError(operation, SIDE, f"Slurm ignored something: {_plain(warning.description)}")
     return answer
 
@@ -85,6 +97,8 @@ def failure(operation: str, reply: Reply) -> FarSideError:
     for entry in _errors(reply.body):
         if entry.error_number not in _NO_NUMBER:
             return by_number(operation, entry)
+    if status == 304:
+        return NotFound(operation, SIDE, "Slurm has no such record", status)
     if status in (401, 403, 511):
         return Unauthorized(operation, SIDE, "Slurm does not accept the token", status)
     text = _plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
@@ -103,7 +117,8 @@ def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     text = _plain(entry.error) or _plain(entry.description)
     if number in _NO_NUMBER:
         return Unanswered(operation, SIDE, f"an error without a number ({text})")
-    return MEANING.get(number, Invalid)(operation, SIDE, text or "it said no, without a text", number)
+    default = Invalid if number >= FIRST_VERDICT else Unanswered
+    return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)
 
 
 def _errors(body: bytes) -> tuple[ErrorEntry, ...]:

@@ -19,9 +19,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from bridge.errors import ConfigError, ContractError, FarSideError, NotFound, Unauthorized
+from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, Unauthorized
 from bridge.slurm import codec
-from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, by_number, read
+from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, UNKNOWN_USER, by_number, read
 from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from bridge.slurm.token import TokenSource
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
@@ -175,8 +175,11 @@ class SlurmClient:
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
         """Give the named fields of `spec` (all but `user`) to a job of that user (`POST job/{id}`).
 
-        Raises Invalid where Slurm does not change such a field in the job's present state (2073, 2036), NotFound.
+        Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002), NotFound
+        where the job is gone, Conflict where it has ended (2084).
         """
+        if fixed := codec.unchangeable(spec, changes):
+            raise Invalid("update", SIDE, f"Slurm cannot change {fixed} of a job that is there")
         body = codec.update_body(spec, changes)
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
@@ -184,7 +187,7 @@ class SlurmClient:
         """Make slurmctld look at its queue now: an update of a waiting job that changes nothing (ARCHITECTURE 5).
 
         comment  what its comment is already
-        Raises NotFound where the job is gone.
+        Raises NotFound where the job is gone, Conflict where it has ended.
         """
         body = codec.comment_body(comment)
         await self._write("kick", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
@@ -193,9 +196,14 @@ class SlurmClient:
         """End a job of that user (`DELETE job/{id}`, no signal: others break external nodes, FACTS 2).
 
         Returns False where it had ended already or Slurm does not know it (2021, 2017): it is not there any more.
-        Raises Invalid where the job is not that user's (2010).
+        Raises Invalid where the job is not that user's (2002).
         """
-        answer = await self._write("cancel", "DELETE", self._path(f"job/{job_id}"), b"", _KILL, user=user)
+        try:
+            answer = await self._write("cancel", "DELETE", self._path(f"job/{job_id}"), b"", _KILL, user=user)
+        except NotFound as error:
+            if error.code != NO_SUCH_JOB:
+                raise
+            return False
         for status in answer.status or ():
             code = status.error.code
             if code in (NO_SUCH_JOB, ALREADY_ENDED):
@@ -225,14 +233,16 @@ class SlurmClient:
         """One job (`GET job/{id}`, 2 ms).  None only where Slurm itself says that it knows no such job (2017)."""
         try:
             answer = await self._get("job", self._path(f"job/{job_id}"), _JOB)
-        except NotFound:
+        except NotFound as error:
+            if error.code != NO_SUCH_JOB:
+                raise
             return None
         return _sensible("job", lambda a: codec.job(a, job_id), answer)
 
     async def grant(self, job_id: int) -> Grant:
         """What a running job holds, node by node (`GET resources/{id}`, 0.3 kB a node).
 
-        Raises NotFound where the job is gone, Invalid where it holds nothing.
+        Raises NotFound where the job is gone, Conflict where it holds nothing (2085).
         """
         answer = await self._get("grant", self._path(f"resources/{job_id}"), _RESOURCES)
         return _sensible("grant", lambda a: codec.grant(a, job_id, self._threads), answer)
@@ -267,6 +277,7 @@ class SlurmClient:
 
         comment  the whole new comment
         Returns False where there is no slurmdbd: nothing was sent.
+        Raises NotFound where accounting has no such job.
         """
         if not self._accounting:
             return False
@@ -324,6 +335,11 @@ class SlurmClient:
             headers = self._headers(operation, tokens, user)
             reply = await self._exchange(operation, transport, method, target, headers, body)
             return read(operation, reply, decoder, write=method != "GET")
+        except Invalid as error:
+            outcome = "invalid"
+            if error.code == UNKNOWN_USER:  # Slurm's own text speaks of a user nobody
+                raise Invalid(operation, SIDE, f"Slurm does not know the user {user}", error.code) from None
+            raise
         except Unauthorized as error:
             outcome = "unauthorized"
             raise self._explained(error, tokens) from None
@@ -352,7 +368,11 @@ class SlurmClient:
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
         try:
-            headers = {"X-SLURM-USER-TOKEN": tokens.token(), "Accept": "application/json"}
+            headers = {
+                "X-SLURM-USER-TOKEN": tokens.token(),
+                "Accept": "application/json",
+                "Content-Type": "application/json",  # without it: 500 "Unspecified error"
+            }
         except ConfigError as error:  # at run time the file may vanish: nothing is sent without it
             raise Unauthorized(operation, SIDE, str(error)) from None
         if user:

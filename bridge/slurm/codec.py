@@ -441,9 +441,10 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "comment": lambda spec: {"comment": spec.comment},
     "time_limit_min": lambda spec: {"time_limit": _time_limit(spec.time_limit_min)},
     "nice": lambda spec: {"nice": spec.nice or 0},
-    "exclusive": lambda spec: {"shared": [_EXCLUSIVE[spec.exclusive]] if spec.exclusive else []},
+    "exclusive": lambda spec: {"shared": [_EXCLUSIVE[spec.exclusive]]},
     # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
-    "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes] if spec.excluded_nodes else []},
+    # and an empty one clears, where an empty list would change nothing
+    "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
     "dependency": lambda spec: {"dependency": spec.dependency},
 }
 
@@ -461,8 +462,20 @@ def job_body(spec: JobSpec, *, immediate: bool) -> bytes:
     return msgspec.json.encode({"job": wanted})
 
 
+def unchangeable(spec: JobSpec, changes: frozenset[str]) -> str:
+    """What of these changes Slurm would ignore or refuse whatever the job's state, in words; "" for nothing.
+
+    How a job shares its nodes may only be changed by an operator (2002), and "Slurm's default" is no value of a limit.
+    """
+    if "exclusive" in changes:
+        return "how it shares its nodes"
+    if "time_limit_min" in changes and spec.time_limit_min is None:
+        return "its time limit back to the default"
+    return ""
+
+
 def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
-    """The named fields of `spec`, empty ones too."""
+    """The named fields of `spec`, empty ones too; none that is `unchangeable`."""
     wanted: dict[str, Any] = {}
     for field in sorted(changes):
         wanted |= _FIELDS[field](spec)
@@ -485,6 +498,5 @@ def end_body(exit_code: int, comment: str) -> bytes:
 
 
 def _time_limit(minutes: int | None) -> Mapping[str, Any]:
-    if minutes is None:
-        return {"set": False}
+    assert minutes is not None, "left out for a new job, unchangeable in an update"
     return {"set": True, "infinite": True} if minutes == UNLIMITED else {"set": True, "number": minutes}
