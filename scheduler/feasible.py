@@ -9,6 +9,7 @@ The answer depends on a pod only through its Demand, so ten thousand pods of one
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from scheduler.jobspec import needs
 from scheduler.model import Amounts, HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # what Go reads as a number; Python's int reads more
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,9 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return toleration.operator == "Exists"
     if toleration.key != taint.key:
         return False
-    return toleration.operator == "Exists" or toleration.value == taint.value
+    return toleration.operator == "Exists" or (
+        toleration.operator in ("Equal", "") and toleration.value == taint.value
+    )  # an operator newer than this code tolerates nothing
 
 
 def any_term(terms: Iterable[NodeTerm], node: Node) -> bool:
@@ -176,10 +180,10 @@ def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _compares(requirement: Requirement, value: str | None) -> bool:
     """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
-    try:
-        number, bound = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
+    texts = (value or "", *requirement.values[:1])
+    if len(texts) < 2 or not all(_WHOLE.fullmatch(text) for text in texts):
         return False
+    number, bound = (int(text) for text in texts)
     return number > bound if requirement.operator == "Gt" else number < bound
 
 

@@ -164,10 +164,10 @@ def _nice(value: str) -> int:
 
 def _memory_mib(value: str) -> int:
     """sbatch(1) --mem: megabytes, or with K, M, G, T; rounded up to MiB, at least 1 (T4)."""
-    match = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B?)", value.strip(), re.ASCII | re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]{1,12})\s*(?:([KMGT])i?B?)?", value.strip(), re.ASCII | re.IGNORECASE)
     if not match:
         raise _Unreadable("is not an amount of memory as sbatch --mem takes it (4096, 4G)")
-    kib = int(match[1]) * {"K": 1, "": 1024, "M": 1024, "G": 1024**2, "T": 1024**3}[match[2].upper()]
+    kib = int(match[1]) * {"K": 1, "": 1024, "M": 1024, "G": 1024**2, "T": 1024**3}[(match[2] or "").upper()]
     mib = -(-kib // 1024)
     if not 1 <= mib <= MAX_COUNT:
         raise _Unreadable("is not an amount of memory a job could have (0 would mean a whole node: use exclusive)")
@@ -209,11 +209,7 @@ def gres(value: str) -> tuple[tuple[str, int], ...]:
     """sbatch(1) --gres: name[:type][:count], separated by commas."""
     counts: dict[str, int] = {}
     for item in text(value).split(","):
-        match = re.fullmatch(
-            r"(?:gres/)?([A-Za-z][\w-]*(?::[A-Za-z0-9_.-]*[A-Za-z_][\w.-]*)?)(?::([0-9]{1,9}))?",
-            item.strip(),
-            re.ASCII,
-        )
+        match = _GRES.fullmatch(item.strip())
         if not match:
             raise _Unreadable("is not a list of name[:type][:count] as sbatch --gres takes it")
         count = int(match[2]) if match[2] is not None else 1

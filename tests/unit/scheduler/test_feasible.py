@@ -1,0 +1,269 @@
+"""Which nodes a workload may use at all (BEHAVIOUR F1 to F3, G2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.feasible import Feasible, any_term, demand, feasible, ports_clash, slurm_name, untolerated
+from scheduler.model import HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
+from tests.builders import amounts, node, pod, slurm_node
+
+
+def ask(
+    pod: Pod,
+    *nodes: Node,
+    slurm: tuple[SlurmNode, ...] | None = None,
+    taken: dict[str, frozenset[HostPort]] | None = None,
+    volumes: tuple[tuple[NodeTerm, ...], ...] = (),
+    gres: tuple[tuple[str, int], ...] = (),
+) -> Feasible:
+    known = slurm if slurm is not None else tuple(slurm_node(slurm_name(each)) for each in nodes)
+    spec = JobSpec("job", "alice", 1, 1, gres=gres)
+    return feasible(demand(pod, spec, "main", volumes), nodes, {each.name: each for each in known}, taken or {})
+
+
+def term(*expressions: Requirement, fields: tuple[Requirement, ...] = ()) -> NodeTerm:
+    return NodeTerm(expressions, fields)
+
+
+def test_the_rest_of_the_partition_is_excluded_folded() -> None:
+    nodes = [node(f"n{number}", ready=number != 3) for number in range(1, 6)]
+    slurm = tuple(slurm_node(f"n{number}") for number in range(1, 10))
+    found = ask(pod(), *nodes, slurm=slurm)
+    assert found == Feasible(frozenset({"n1", "n2", "n4", "n5"}), "n[3,6-9]")
+
+
+def test_only_names_of_the_jobs_partition_are_excluded() -> None:
+    """F2: one unknown name refuses the call, and names of other partitions are only length."""
+    slurm = (slurm_node("x1"), slurm_node("far", partitions=("other",)))
+    assert ask(pod(), node("x1"), slurm=slurm).excluded == ""
+
+
+def test_a_node_that_only_kubernetes_knows_does_not_count() -> None:
+    found = ask(pod(), node("x1"), node("laptop"), slurm=(slurm_node("x1"),))
+    assert found.nodes == {"x1"}
+    assert found.excluded == ""
+
+
+def test_a_nodes_slurm_name_may_differ() -> None:
+    renamed = node("ip-10-0-0-7", labels={names.SLURM_NODE_LABEL: "x7"})
+    assert ask(pod(), renamed, slurm=(slurm_node("x7"), slurm_node("x8"))) == Feasible(frozenset({"x7"}), "x8")
+
+
+# --- each way in which a node can be unfit, and its words ---------------------------------------------------------
+
+UNFIT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("not ready", {}, {"ready": False}, "1 not ready"),
+    ("cordoned", {}, {"unschedulable": True}, "1 cordoned"),
+    ("taint", {}, {"taints": (Taint("gpu", "h100", "NoSchedule"),)}, "1 with untolerated taint {gpu: h100}"),
+    ("selector", {"node_selector": {"zone": "a"}}, {"labels": {"zone": "b"}}, "1 not matching the pod's node selector"),
+    (
+        "affinity",
+        {"node_affinity": (NodeTerm((Requirement("zone", "In", ("a",)),)),)},
+        {},
+        "1 not matching the pod's node affinity",
+    ),
+    ("cpu", {"cpu": 65000}, {}, "1 with too little cpu in all"),
+    ("memory", {"memory": 600_000}, {}, "1 with too little memory in all"),
+    ("devices", {"gpu": 9}, {}, "1 with too little nvidia.com/gpu in all"),
+    ("pods", {}, {"pods": 0}, "1 with too little pods in all"),
+]
+
+
+@pytest.mark.parametrize(("pod_fields", "node_fields", "words"), [row[1:] for row in UNFIT], ids=[r[0] for r in UNFIT])
+def test_an_unfit_node_is_counted_by_its_reason(
+    pod_fields: dict[str, Any], node_fields: dict[str, Any], words: str
+) -> None:
+    found = ask(pod(**pod_fields), node("x1", **node_fields))
+    assert found == Feasible(
+        frozenset(), "x1", f"0/1 nodes can run this pod in Slurm partition main: {words}.", exclusive=False
+    )
+
+
+def test_the_sentence_counts_each_reason_commonest_first() -> None:
+    """F3, as kube-scheduler says it."""
+    nodes = [node("a", ready=False), node("b", unschedulable=True), node("c", unschedulable=True), node("d"), node("e")]
+    slurm = (*(slurm_node(name) for name in "abc"), slurm_node("d", partitions=("gpu",)))
+    assert ask(pod(), *nodes, slurm=slurm).problem == (
+        "0/5 nodes can run this pod in Slurm partition main: "
+        "2 cordoned, 1 not in partition main, 1 not known to Slurm, 1 not ready."
+    )
+
+
+def test_a_cluster_without_nodes_says_so() -> None:
+    assert ask(pod()).problem == "0/0 nodes can run this pod in Slurm partition main: the cluster has no nodes."
+
+
+def test_what_is_merely_taken_now_is_slurms_to_queue_for() -> None:
+    assert ask(pod(cpu=64000), node("x1")).nodes == {"x1"}
+
+
+# --- taints and tolerations ---------------------------------------------------------------------------------------
+
+GPU = Taint("gpu", "h100", "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "stays_away"),
+    [
+        (GPU, None, True),
+        (GPU, Toleration("gpu", "Equal", "h100", "NoSchedule"), False),
+        (GPU, Toleration("gpu", "Equal", "h100"), False),
+        (GPU, Toleration("gpu", "", "h100"), False),
+        (GPU, Toleration("gpu", "Equal", "a100"), True),
+        (GPU, Toleration("gpu", "Exists"), False),
+        (GPU, Toleration("gpu", "Exists", "", "NoExecute"), True),
+        (GPU, Toleration("", "Exists"), False),
+        (GPU, Toleration("", "Equal", "h100"), True),
+        (GPU, Toleration("", "Exists", "", "NoSchedule"), False),
+        (GPU, Toleration("other", "Exists"), True),
+        (GPU, Toleration("gpu", "Gt", "h100"), True),
+        (Taint("gpu", "h100", "NoExecute"), None, True),
+        (Taint("gpu", "h100", "PreferNoSchedule"), None, False),
+        (Taint(names.MANAGED_TAINT, "true", "NoSchedule"), None, False),
+    ],
+)
+def test_taints_keep_away_whom_they_are_meant_to(taint: Taint, toleration: Toleration | None, stays_away: bool) -> None:
+    """The bridge's own taint keeps only other schedulers away (N7); preferences never block."""
+    assert (untolerated([taint], [toleration] if toleration else []) == taint) is stays_away
+
+
+def test_the_first_taint_that_is_not_tolerated_is_the_one_that_is_told() -> None:
+    other = Taint("infiniband", "", "NoExecute")
+    assert untolerated([GPU, other], [Toleration("gpu", "Exists")]) == other
+
+
+# --- node affinity ------------------------------------------------------------------------------------------------
+
+LABELS = {"zone": "a", "cores": "64", "empty": "", "odd": "1_0"}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "holds"),
+    [
+        (Requirement("zone", "In", ("a", "b")), True),
+        (Requirement("zone", "In", ("b",)), False),
+        (Requirement("none", "In", ("a",)), False),
+        (Requirement("empty", "In", ("",)), True),
+        (Requirement("zone", "NotIn", ("b",)), True),
+        (Requirement("zone", "NotIn", ("a",)), False),
+        (Requirement("none", "NotIn", ("a",)), True),
+        (Requirement("empty", "Exists"), True),
+        (Requirement("none", "Exists"), False),
+        (Requirement("none", "DoesNotExist"), True),
+        (Requirement("zone", "DoesNotExist"), False),
+        (Requirement("cores", "Gt", ("63",)), True),
+        (Requirement("cores", "Gt", ("64",)), False),
+        (Requirement("cores", "Lt", ("65",)), True),
+        (Requirement("cores", "Lt", ("64",)), False),
+        (Requirement("none", "Gt", ("1",)), False),
+        (Requirement("none", "Lt", ("1",)), False),
+        (Requirement("zone", "Gt", ("1",)), False),
+        (Requirement("cores", "Gt", ("many",)), False),
+        (Requirement("cores", "Gt", ()), False),
+        (Requirement("odd", "Gt", ("5",)), False),
+        (Requirement("cores", "Near", ("64",)), False),
+    ],
+)
+def test_expressions_mean_what_kubernetes_says(requirement: Requirement, holds: bool) -> None:
+    labelled = node("x1", labels=LABELS)
+    assert any_term((term(requirement),), labelled) is holds
+
+
+def test_terms_are_alternatives_and_expressions_of_one_term_are_not() -> None:
+    yes, no = Requirement("zone", "Exists"), Requirement("none", "Exists")
+    labelled = node("x1", labels=LABELS)
+    assert any_term((term(no), term(yes)), labelled)
+    assert not any_term((term(yes, no),), labelled)
+    assert not any_term((), labelled)
+
+
+def test_an_empty_term_matches_nothing() -> None:
+    assert not any_term((term(),), node("x1"))
+
+
+def test_a_term_may_name_the_node_itself() -> None:
+    by_name = (term(fields=(Requirement("metadata.name", "In", ("x2",)),)),)
+    assert ask(pod(node_affinity=by_name), node("x1"), node("x2")) == Feasible(frozenset({"x2"}), "x1")
+
+
+def test_fields_and_expressions_of_one_term_must_both_hold() -> None:
+    both = term(Requirement("zone", "Exists"), fields=(Requirement("metadata.name", "In", ("x1",)),))
+    assert any_term((both,), node("x1", labels=LABELS))
+    assert not any_term((both,), node("x2", labels=LABELS))
+    assert not any_term((both,), node("x1"))
+
+
+def test_every_bound_volume_must_be_within_reach() -> None:
+    """F1: the node affinity of each of the pod's volumes; they do not stand in for each other."""
+    near_a, near_b = (term(Requirement("zone", "In", (zone,))) for zone in "ab")
+    one, two = node("x1", labels={"zone": "a"}), node("x2", labels={"zone": "b"})
+    assert ask(pod(), one, two, volumes=((near_a,),)).nodes == {"x1"}
+    nowhere = ask(pod(), one, two, volumes=((near_a,), (near_b,)))
+    assert nowhere.problem.endswith("2 out of reach of the pod's volumes.")
+
+
+# --- host ports ---------------------------------------------------------------------------------------------------
+
+WEB = HostPort(80)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        (WEB, WEB, True),
+        (WEB, HostPort(81), False),
+        (WEB, HostPort(80, "UDP"), False),
+        (WEB, HostPort(80, "TCP", "10.0.0.1"), True),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "0.0.0.0"), True),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "10.0.0.2"), False),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "10.0.0.1"), True),
+    ],
+)
+def test_two_pods_cannot_listen_on_the_same_port_of_the_same_address(
+    one: HostPort, other: HostPort, clash: bool
+) -> None:
+    assert ports_clash([one], [other]) is clash
+    assert ports_clash([other], [one]) is clash
+
+
+def test_a_node_whose_host_port_is_taken_is_left_out() -> None:
+    """Slurm cannot queue for ports."""
+    found = ask(pod(host_ports=(WEB,)), node("x1"), node("x2"), taken={"x1": frozenset({WEB})})
+    assert found == Feasible(frozenset({"x2"}), "x1")
+    nowhere = ask(pod(host_ports=(WEB,)), node("x1"), taken={"x1": frozenset({WEB})})
+    assert nowhere.problem.endswith("1 without a free port for the pod's host ports.")
+
+
+# --- G2: devices --------------------------------------------------------------------------------------------------
+
+EXTERNAL, NATIVE = slurm_node("x1"), slurm_node("n1", external=False)
+GPU_1 = (("gpu", 1),)
+
+
+def test_devices_are_asked_of_external_nodes_where_there_is_one() -> None:
+    found = ask(pod(gpu=1), node("x1"), node("n1"), slurm=(EXTERNAL, NATIVE), gres=GPU_1)
+    assert found == Feasible(frozenset({"x1"}), "n1")
+
+
+def test_devices_of_nodes_with_a_slurmd_are_taken_exclusively_where_there_is_no_other() -> None:
+    found = ask(pod(gpu=1), node("x1", ready=False), node("n1"), slurm=(EXTERNAL, NATIVE), gres=GPU_1)
+    assert found == Feasible(frozenset({"n1"}), "x1", exclusive=True)
+
+
+def test_pods_without_devices_share_the_cores_of_either() -> None:
+    found = ask(pod(), node("x1"), node("n1"), slurm=(EXTERNAL, NATIVE))
+    assert found == Feasible(frozenset({"x1", "n1"}), "")
+
+
+def test_the_answer_depends_on_a_pod_only_through_its_demand() -> None:
+    spec = JobSpec("job", "alice", 1, 1)
+    one, other = pod("a", node_selector={"x": "1", "y": "2"}), pod("b", node_selector={"y": "2", "x": "1"})
+    assert demand(one, spec, "main") == demand(other, spec, "main")
+    assert len({demand(one, spec, "main"), demand(other, spec, "main"), demand(one, spec, "gpu")}) == 2
+    assert demand(pod("c", cpu=2000), spec, "main").needs == tuple(
+        sorted((amounts(cpu=2000, memory=100) | {"pods": 1}).items())
+    )

@@ -1,0 +1,105 @@
+"""Where a workload stands, derived from facts; every combination has one answer (ARCHITECTURE 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.decide import RULES
+from scheduler.model import Pod, PodPhase
+from scheduler.phase import Phase, chosen, phase
+from scheduler.workload import Placeholder, Workload
+from tests.builders import pod
+
+ABSENT_S = 2.0
+KEY = "key"
+PENDING = pod("a")
+BOUND = pod("a", node="x1", phase=PodPhase.RUNNING)
+
+
+def job(job_id: int = 17, *states: str, key: str | None = KEY, **fields: Any) -> Placeholder:
+    found = Placeholder(job_id, key, "alice", frozenset(states or ("RUNNING",)), learned=0.0)
+    for name, value in fields.items():
+        setattr(found, name, value)
+    return found
+
+
+def stands(pods: list[Pod], *jobs: Placeholder, hint: int | None = None) -> Phase:
+    workload = Workload(KEY, pods={each.uid: each for each in pods}, jobs={each.id for each in jobs}, hint=hint)
+    return phase(workload, {each.id: each for each in jobs}, ABSENT_S)
+
+
+PROVEN = {"ended_seen": 5.0, "read_began": 6.0}
+LOST = {"denied": True, "absent_first": 5.0, "absent_last": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("pods", "jobs", "where"),
+    [
+        pytest.param([], [], Phase.DONE, id="nothing"),
+        pytest.param([], [job()], Phase.DONE, id="a job without a pod"),
+        pytest.param([pod(phase=PodPhase.SUCCEEDED, node="x1")], [job()], Phase.DONE, id="succeeded"),
+        pytest.param([pod(phase=PodPhase.FAILED, node="x1")], [], Phase.DONE, id="failed"),
+        pytest.param([pod(deleting_at=1.0)], [job(17, "PENDING")], Phase.DONE, id="deleted before it was bound"),
+        pytest.param([pod(deleting_at=1.0, node="x1")], [job()], Phase.BOUND, id="terminating on its node"),
+        pytest.param([pod(gated=True)], [], Phase.GATHERING, id="gated"),
+        pytest.param([PENDING], [], Phase.UNCLAIMED, id="nothing asked"),
+        pytest.param([PENDING], [job(17, "PENDING")], Phase.QUEUED, id="waits in Slurm"),
+        pytest.param([PENDING], [job(17, "PENDING", key=None)], Phase.UNCLAIMED, id="only hinted at"),
+        pytest.param([PENDING], [job(17, "PENDING", key="other")], Phase.UNCLAIMED, id="another's job"),
+        pytest.param([PENDING], [job(17, "PENDING", absent_first=5.0)], Phase.UNCLAIMED, id="absent"),
+        pytest.param([PENDING], [job(17, "RUNNING", denied=True)], Phase.UNCLAIMED, id="denied"),
+        pytest.param([PENDING], [job(17, "CANCELLED")], Phase.UNCLAIMED, id="ended"),
+        pytest.param([PENDING], [job(17, "CANCELLED", "COMPLETING")], Phase.UNCLAIMED, id="ended, two states"),
+        pytest.param([PENDING], [job(17, "RUNNING")], Phase.GRANTED, id="granted"),
+        pytest.param([PENDING], [job(17, "RUNNING", "CONFIGURING")], Phase.GRANTED, id="granted, two states"),
+        pytest.param([PENDING], [job(17, "SUSPENDED")], Phase.GRANTED, id="suspended holds its nodes"),
+        pytest.param([BOUND], [job(17, "RUNNING")], Phase.BOUND, id="runs"),
+        pytest.param([BOUND], [], Phase.BOUND, id="no evidence is no revocation"),
+        pytest.param([BOUND], [job(17, "RUNNING", key=None)], Phase.BOUND, id="a hint is enough to leave in peace"),
+        pytest.param([BOUND], [job(17, "CANCELLED")], Phase.BOUND, id="ended, says a poll alone"),
+        pytest.param([BOUND], [job(17, "CANCELLED", **PROVEN)], Phase.REVOKED, id="ended, and read"),
+        pytest.param([BOUND], [job(17, "RUNNING", absent_first=5.0)], Phase.BOUND, id="absent once"),
+        pytest.param(
+            [BOUND], [job(17, "RUNNING", absent_first=5.0, absent_last=9.0)], Phase.BOUND, id="absent, not read"
+        ),
+        pytest.param([BOUND], [job(17, "RUNNING", denied=True)], Phase.BOUND, id="denied, never absent"),
+        pytest.param(
+            [BOUND], [job(17, **LOST | {"absent_last": 6.9})], Phase.BOUND, id="absent twice, too close together"
+        ),
+        pytest.param([BOUND], [job(17, **LOST)], Phase.REVOKED, id="absent twice, and denied"),
+        pytest.param([BOUND], [job(17, "CANCELLED", key="other", **PROVEN)], Phase.BOUND, id="another's job ended"),
+    ],
+)
+def test_every_combination_has_one_answer(pods: list[Pod], jobs: list[Placeholder], where: Phase) -> None:
+    assert stands(pods, *jobs) is where
+
+
+def test_pods_bound_for_one_job_are_not_revoked_by_the_end_of_another() -> None:
+    older, own = job(17, "CANCELLED", **PROVEN), job(18, "RUNNING")
+    assert stands([BOUND], older, own, hint=18) is Phase.BOUND
+    assert stands([BOUND], older, own, hint=17) is Phase.REVOKED
+
+
+def test_where_the_job_is_not_known_all_of_them_must_have_ended() -> None:
+    assert stands([BOUND], job(17, "CANCELLED", **PROVEN), job(18, "RUNNING")) is Phase.BOUND
+    assert stands([BOUND], job(17, "CANCELLED", **PROVEN), job(18, "TIMEOUT", **PROVEN)) is Phase.REVOKED
+
+
+def test_a_bind_that_the_watch_has_not_shown_yet_counts() -> None:
+    workload = Workload(KEY, pods={PENDING.uid: PENDING}, jobs={17}, bound={PENDING.uid: "x1"})
+    assert phase(workload, {17: job()}, ABSENT_S) is Phase.BOUND
+
+
+def test_the_job_that_counts_holds_nodes_and_is_the_oldest() -> None:
+    workload = Workload(KEY)
+    waits, holds, later = job(17, "PENDING"), job(18, "RUNNING"), job(19, "RUNNING")
+    assert chosen(workload, [waits, holds, later]) is holds
+    assert chosen(workload, [later, holds]) is holds
+    assert chosen(workload, [job(20, "PENDING"), waits]) is waits
+    assert chosen(workload, [job(17, "CANCELLED"), job(18, key=None), job(19, key="other")]) is None
+
+
+def test_there_is_one_rule_a_phase() -> None:
+    assert set(RULES) == set(Phase)

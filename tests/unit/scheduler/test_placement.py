@@ -1,0 +1,112 @@
+"""Whether a grant covers what was asked (S11), and whether the pod fits its node right now (F6, V3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Pod
+from scheduler.placement import EXTRA_WAIT_S, Blocked, blocked, shortfall
+from tests.builders import grant, node, pod
+
+SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100", 2),))
+
+
+@pytest.mark.parametrize(
+    ("granted", "lacks"),
+    [
+        (GrantedNode("x1", 2, 100, {"gpu:h100": 2, "gpu": 2}), ""),
+        (GrantedNode("x1", 4, 200, {"gpu:h100": 8}), ""),
+        (GrantedNode("x1", 1, 100, {"gpu:h100": 2}), "2 CPUs (1 on x1)"),
+        (GrantedNode("x1", 2, 99, {"gpu:h100": 2}), "100 MiB of memory (99 on x1)"),
+        (GrantedNode("x1", 2, 100, {"gpu:h100": 1}), "2 gpu:h100 (1 on x1)"),
+        (GrantedNode("x1", 2, 100, {"gpu:a100": 2}), "2 gpu:h100 (0 on x1)"),
+        (GrantedNode("x1", 2, 100), "2 gpu:h100 (0 on x1)"),
+    ],
+)
+def test_a_grant_is_compared_with_what_was_asked(granted: GrantedNode, lacks: str) -> None:
+    assert shortfall(SPEC, Grant(17, (granted,))) == lacks
+
+
+def test_a_grant_without_nodes_lacks_everything() -> None:
+    assert shortfall(SPEC, Grant(17, ())) == "any node"
+
+
+def test_every_node_of_a_grant_is_looked_at() -> None:
+    good = GrantedNode("x1", 2, 100, {"gpu:h100": 2})
+    assert shortfall(SPEC, Grant(17, (good, GrantedNode("x2", 2, 100)))) == "2 gpu:h100 (0 on x2)"
+
+
+def test_more_than_was_asked_is_fine() -> None:
+    assert shortfall(JobSpec("job", "alice", 1, 1), grant(17, cpus=2, memory=64, gpu=8)) == ""
+
+
+# --- F6 -----------------------------------------------------------------------------------------------------------
+
+
+def standing(name: str, *, cpu: int = 1000, deleting_at: float | None = None, **fields: object) -> Pod:
+    return pod(name, cpu=cpu, node="x1", deleting_at=deleting_at, **fields)
+
+
+SMALL = node("x1", cpu=4000, memory=1000, gpu=1, pods=3)
+
+
+def test_a_pod_that_fits_is_not_blocked() -> None:
+    assert blocked(pod(cpu=3000), SMALL, "x1", [standing("other")]) is None
+
+
+def test_the_pod_itself_is_not_in_its_own_way() -> None:
+    assert blocked(pod("a", cpu=3000), SMALL, "x1", [standing("a", cpu=3000)]) is None
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        (None, "Kubernetes has no node for Slurm's x1"),
+        (node("x1", ready=False), "node x1 is not ready"),
+        (node("x1", unschedulable=True), "node x1 is cordoned"),
+    ],
+)
+def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: str) -> None:
+    assert blocked(pod(), where, "x1", []) == Blocked(why)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "others", "resource"),
+    [
+        (pod(cpu=3001), [standing("a")], "cpu"),
+        (pod(memory=901), [standing("a")], "memory"),
+        (pod(gpu=1), [standing("a", gpu=1)], "nvidia.com/gpu"),
+        (pod(), [standing(name, cpu=1) for name in "abc"], "pods"),
+        (
+            pod(containers=(Container("main", requests={"ephemeral-storage": 1}),)),
+            [],
+            "ephemeral-storage",
+        ),
+        (pod(host_ports=(HostPort(80),)), [standing("a", host_ports=(HostPort(80),))], "room on the pod's host port"),
+    ],
+)
+def test_what_stays_in_the_way_is_named_and_not_waited_for(wanted: Pod, others: list[Pod], resource: str) -> None:
+    why = f"node x1 has too little {resource} left for Kubernetes: other pods stand there"
+    assert blocked(wanted, SMALL, "x1", others) == Blocked(why)
+
+
+def test_terminating_pods_are_waited_for_their_grace_and_a_minute() -> None:
+    going = [standing("a", cpu=2000, deleting_at=130.0), standing("b", cpu=2000, deleting_at=150.0)]
+    assert blocked(pod(cpu=3000), SMALL, "x1", going) == Blocked(
+        "on node x1 hpc/a, hpc/b still terminate", until=150.0 + EXTRA_WAIT_S
+    )
+    assert blocked(pod(cpu=3000), SMALL, "x1", going[:1]) == Blocked("on node x1 hpc/a still terminates", 190.0)
+
+
+def test_terminating_pods_are_not_waited_for_where_others_stay_in_the_way_too() -> None:
+    others = [standing("a", cpu=2000, deleting_at=130.0), standing("b", cpu=2000)]
+    found = blocked(pod(cpu=3000), SMALL, "x1", others)
+    assert found is not None
+    assert found.until is None
+
+
+def test_three_names_of_many_are_enough() -> None:
+    going = [standing(name, cpu=1000, deleting_at=130.0) for name in "edcba"]
+    found = blocked(pod(cpu=3000), node("x1", cpu=5000), "x1", going)
+    assert found is not None
+    assert found.why == "on node x1 hpc/a, hpc/b, hpc/c still terminate"

@@ -1,0 +1,76 @@
+"""Who a namespace may be in Slurm (BEHAVIOUR I1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.model import Refusal
+from scheduler.policy import ANY, Choice, Policy, Rule, Tenant
+
+ALICE, BOB, CAROL = Tenant("alice"), Tenant("bob"), Tenant("carol")
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    policy = Policy((Rule(("team-*",), ALICE), Rule(("team-a", "b"), BOB)))
+    assert policy.tenant("team-a", "default") == ALICE
+    assert policy.tenant("b", "default") == BOB
+
+
+def test_a_rule_may_be_for_some_service_accounts_only() -> None:
+    policy = Policy((Rule(("hpc",), ALICE, ("trainer-*",)), Rule(("hpc",), BOB)))
+    assert policy.tenant("hpc", "trainer-1") == ALICE
+    assert policy.tenant("hpc", "default") == BOB
+    assert policy.tenant("hpc", "") == BOB
+
+
+def test_patterns_are_case_sensitive_and_whole() -> None:
+    assert isinstance(Policy((Rule(("team",), ALICE),)).tenant("team-a", ""), Refusal)
+    assert isinstance(Policy((Rule(("TEAM",), ALICE),)).tenant("team", ""), Refusal)
+
+
+def test_where_no_rule_matches_the_default_does() -> None:
+    assert Policy((Rule(("hpc",), ALICE),), default=CAROL).tenant("other", "") == CAROL
+
+
+def test_nobody_is_mapped_to_nobody_and_told_what_to_do() -> None:
+    refused = Policy((Rule(("hpc",), ALICE),)).tenant("other", "default")
+    assert isinstance(refused, Refusal)
+    assert refused.message == (
+        "Namespace other has no Slurm user: the admin's policy maps neither it nor a default. "
+        "Ask for a line under `policy` in slurm-bridge's settings."
+    )
+
+
+def test_only_users_that_the_policy_gives_can_own_our_jobs() -> None:
+    policy = Policy((Rule(("hpc",), ALICE), Rule(("b",), BOB), Rule(("c",), ALICE)), default=CAROL)
+    assert policy.users == {"alice", "bob", "carol"}
+    assert Policy().users == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("choice", "wanted", "picked"),
+    [
+        (Choice(), None, ""),
+        (Choice("teama"), None, "teama"),
+        (Choice("teama"), "teama", "teama"),
+        (Choice("teama", ("teamb",)), "teamb", "teamb"),
+        (Choice("teama", (ANY,)), "anything", "anything"),
+        (Choice("", (ANY,)), None, ""),
+    ],
+)
+def test_a_choice_within_what_is_allowed(choice: Choice, wanted: str | None, picked: str) -> None:
+    assert choice.pick("account", wanted, "here") == picked
+
+
+@pytest.mark.parametrize(
+    ("choice", "hint"),
+    [
+        (Choice(), "None may be named here."),
+        (Choice("teama"), "Allowed here: teama."),
+        (Choice("", ("b", "a")), "Allowed here: a, b."),
+    ],
+)
+def test_a_no_names_what_would_be_allowed(choice: Choice, hint: str) -> None:
+    refused = choice.pick("account", "teamx", "namespace hpc")
+    assert isinstance(refused, Refusal)
+    assert refused.message == f'The account "teamx" is not allowed for namespace hpc. {hint}'

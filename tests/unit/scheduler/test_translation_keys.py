@@ -1,0 +1,333 @@
+"""What annotations choose (BEHAVIOUR K, T6 to T9, I1): every key, its aliases, its bad values, and who wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.jobspec import Surroundings, Translation, jobspec
+from scheduler.model import UNLIMITED, JobSpec, Owner, OwnerRef, Pod, Refusal
+from scheduler.policy import ANY, Choice, Tenant
+from scheduler.wishes import MAX_NICE, MAX_TEXT, Wishes, wishes
+from tests.builders import CLUSTER, OWNER, key_of, pod
+
+ANYTHING = Choice("", (ANY,))
+FREE = Tenant("alice", ANYTHING, ANYTHING, ANYTHING, ANYTHING)
+LIMITS = {"": 1440, "gpu": 600, "endless": UNLIMITED}
+AROUND = Surroundings(Translation(gres={"nvidia.com/gpu": "gpu"}), CLUSTER, LIMITS.get)
+OWN, ALIAS = names.PREFIX, names.ALIAS_PREFIX
+
+
+def annotated(says: dict[str, str], prefix: str = OWN, **fields: Any) -> Pod:
+    return pod(annotations={prefix + key: value for key, value in says.items()}, **fields)
+
+
+def spec_of(pod: Pod, *owners: Owner, tenant: Tenant = FREE) -> JobSpec:
+    spec = jobspec(pod, owners, tenant, AROUND, key_of(pod))
+    assert isinstance(spec, JobSpec), spec
+    return spec
+
+
+def refusal_of(pod: Pod, *owners: Owner, tenant: Tenant = FREE) -> str:
+    refused = jobspec(pod, owners, tenant, AROUND, key_of(pod))
+    assert isinstance(refused, Refusal), refused
+    assert refused.reason == names.REFUSED
+    assert not refused.later
+    return refused.message
+
+
+def test_a_pod_that_says_nothing_becomes_this_job() -> None:
+    assert spec_of(pod("train", cpu=1500, memory=100, gpu=2)) == JobSpec(
+        name=f"hpc/train~{CLUSTER}.{key_of(pod('train'))}",
+        user="alice",
+        cpus_per_task=2,
+        memory_mib=100,
+        gres=(("gpu", 2),),
+        dependency="singleton",
+    )
+
+
+# --- every key, what it says, and what becomes of it --------------------------------------------------------------
+
+GOOD = [
+    ("account", "teama", "account", "teama"),
+    ("partition", "gpu", "partition", "gpu"),
+    ("qos", "high", "qos", "high"),
+    ("reservation", "maint,-other", "reservation", "maint,-other"),
+    ("constraints", "[rack1*2&rack2*4]|ib", "constraints", "[rack1*2&rack2*4]|ib"),
+    ("wckey", "grant-7", "wckey", "grant-7"),
+    ("comment", "run №7 of 12", "comment", "run №7 of 12"),
+    ("time-limit", "90", "time_limit_min", 90),
+    ("time-limit", "1:30", "time_limit_min", 2),  # M:S
+    ("time-limit", "1:30:00", "time_limit_min", 90),
+    ("time-limit", "0:0:1", "time_limit_min", 1),
+    ("time-limit", "2-12", "time_limit_min", 3600),
+    ("time-limit", "2-12:30", "time_limit_min", 3630),
+    ("time-limit", "1-00:00:01", "time_limit_min", 1441),
+    ("time-limit", "unlimited", "time_limit_min", UNLIMITED),
+    ("time-limit", "INFINITE", "time_limit_min", UNLIMITED),
+    ("nice", "0", "nice", 0),
+    ("nice", "100", "nice", 100),
+    ("nice", str(MAX_NICE), "nice", MAX_NICE),
+    ("exclusive", "true", "exclusive", "exclusive"),
+    ("exclusive", "Exclusive", "exclusive", "exclusive"),
+    ("exclusive", "user", "exclusive", "user"),
+    ("exclusive", "mcs", "exclusive", "mcs"),
+    ("exclusive", "false", "exclusive", ""),
+    ("gres", "gpu", "gres", (("gpu", 1),)),
+    ("gres", "gpu:2", "gres", (("gpu", 2),)),
+    ("gres", "gpu:h100:2,shard:4", "gres", (("gpu:h100", 2), ("shard", 4))),
+    ("gres", "gres/gpu:1g.10gb:3", "gres", (("gpu:1g.10gb", 3),)),
+    ("gres", "gpu:1,gpu:2", "gres", (("gpu", 3),)),
+    ("gres", "gpu:0", "gres", ()),
+    ("cpus-per-task", "8", "cpus_per_task", 8),
+    ("memory", "4096", "memory_mib", 4096),
+    ("memory", "4096M", "memory_mib", 4096),
+    ("memory", "4G", "memory_mib", 4096),
+    ("memory", "4Gi", "memory_mib", 4096),
+    ("memory", "4 GiB", "memory_mib", 4096),
+    ("memory", "4gb", "memory_mib", 4096),
+    ("memory", "1K", "memory_mib", 1),
+    ("memory", "1025K", "memory_mib", 2),
+    ("memory", "2T", "memory_mib", 2 * 1024 * 1024),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "field", "becomes"), GOOD)
+def test_a_key_says_what_the_option_of_sbatch_says(key: str, value: str, field: str, becomes: object) -> None:
+    assert getattr(spec_of(annotated({key: value})), field) == becomes
+
+
+@pytest.mark.parametrize("key", ["min-nodes", "max-nodes"])
+def test_a_single_pod_is_one_node(key: str) -> None:
+    assert spec_of(annotated({key: "1"})) == spec_of(pod())
+    message = refusal_of(annotated({key: "2"}))
+    assert message == f"Annotation {OWN}{key}: 2 nodes, but a single pod stands on one. Take it away."
+
+
+def test_a_job_name_is_what_people_read_and_the_mark_stays_ours() -> None:
+    spec = spec_of(annotated({"job-name": "bert ~ large"}))
+    assert spec.name == f"bert ~ large~{CLUSTER}.{key_of(pod())}"
+    assert names.whose(spec.name) == (CLUSTER, key_of(pod()))
+
+
+def test_a_job_name_that_looks_like_another_workloads_mark_does_not_take_its_place() -> None:
+    imitation = f"x~{CLUSTER}.{'0' * 16}"
+    assert names.whose(spec_of(annotated({"job-name": imitation})).name) == (CLUSTER, key_of(pod()))
+
+
+BAD_NUMBERS = ["foo", "NaN", "-1", "1e99", "Infinity", "1.5", "", "٣", "0x10", "9" * 40, "1\n2", "9" * 200_000]
+BAD_TEXTS = ["two\nlines", "bell\a", "nul\0", "\x1b[31mred", "x" * (MAX_TEXT + 1), "x" * 200_000]
+BAD_NAMES = ["", " ", "a b", "-\n", "sl/ash", "quo'te", "$(reboot)", "ümlaut", *BAD_TEXTS]
+BAD: list[tuple[str, str]] = [
+    *((key, value) for key in ("nice", "cpus-per-task", "min-nodes", "max-nodes", "memory") for value in BAD_NUMBERS),
+    *(("time-limit", value) for value in [*BAD_NUMBERS, "0", "1:2:3:4", "1-", "-1-00", "366-00:00:00:00", "9999999"]),
+    ("nice", str(MAX_NICE + 1)),
+    ("cpus-per-task", "0"),
+    ("memory", "0"),
+    ("memory", "0G"),
+    ("memory", "4X"),
+    ("memory", "4B"),
+    ("memory", "4i"),
+    ("memory", "999999999999T"),
+    *(("gres", value) for value in ["", "gpu:", "gpu:-1", "gpu:1:2", "gpu:h100:NaN", "gpu;rm", "gpu:1,,", *BAD_TEXTS]),
+    ("gres", "gpu:" + "9" * 12),
+    *(("exclusive", value) for value in ["", "yes", "1", "TRUE\nFALSE", "x" * 200_000]),
+    *((key, value) for key in ("account", "partition", "qos", "wckey") for value in BAD_NAMES),
+    ("partition", "gpu,main"),
+    *((key, value) for key in ("reservation", "constraints", "comment", "job-name") for value in BAD_TEXTS),
+    ("job-name", "x" * (names.MAX_READABLE + 1)),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD, ids=lambda text: ascii(text)[:30])
+def test_what_cannot_be_read_is_refused_with_key_and_value(key: str, value: str) -> None:
+    """T8, T9, X7: never guessed; and the sentence stays short and printable whatever the value is."""
+    message = refusal_of(annotated({key: value}))
+    assert f"{OWN}{key}" in message
+    shown = "".join(char if char.isprintable() else "�" for char in value[:60])
+    assert f'"{shown}' in message
+    assert len(message) < 300
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("key", sorted(names.NOT_YET))
+def test_what_is_not_built_yet_is_refused_rather_than_left_out(key: str) -> None:
+    message = refusal_of(annotated({key: "1"}))
+    assert message == f"The annotation {OWN}{key} is not supported yet; the pod is not run without it."
+
+
+def test_a_gang_label_is_refused_rather_than_left_out() -> None:
+    message = refusal_of(pod(labels={OWN + "gang": "ring"}))
+    assert message == f"The label {OWN}gang is not supported yet; the pod is not run without it."
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("partitoin", f" Did you mean {OWN}partition?"),
+        ("time_limit", f" Did you mean {OWN}time-limit?"),
+        ("priority", ""),
+        ("zzz", ""),
+    ],
+)
+def test_a_key_that_nobody_knows_is_a_spelling_mistake(key: str, hint: str) -> None:
+    assert refusal_of(annotated({key: "x"})) == f"Annotation {OWN}{key} is not a key of slurm-bridge.{hint}"
+
+
+def test_an_unknown_key_of_an_owner_or_of_somebody_else_is_none_of_our_business() -> None:
+    owner = Owner(OWNER, annotations={OWN + "made-up": "x"})
+    assert spec_of(pod(annotations={"example.org/partitoin": "x", "partition": "y"}), owner) == spec_of(pod())
+
+
+@pytest.mark.parametrize("key", sorted(names.WRITTEN_BY_US))
+def test_a_key_that_the_bridge_itself_writes_is_no_wish(key: str) -> None:
+    assert spec_of(annotated({key: "whatever\n"})) == spec_of(pod())
+
+
+def test_demands_of_the_spec_that_are_not_honoured_yet_are_named() -> None:
+    message = refusal_of(pod(refused_fields=("required pod affinity", "resource claims")))
+    assert message == "Not supported yet: required pod affinity, resource claims. The pod is not run without."
+
+
+# --- aliases ------------------------------------------------------------------------------------------------------
+
+ALIASED = [
+    ("account", "teama", Wishes(account="teama")),
+    ("constraints", "ib", Wishes(constraints="ib")),
+    ("cpu-per-task", "3", Wishes(cpus_per_task=3)),
+    ("exclusive", "true", Wishes(exclusive="exclusive")),
+    ("gres", "gpu:2", Wishes(gres=(("gpu", 2),))),
+    ("job-name", "bert", Wishes(job_name="bert")),
+    ("max-nodes", "1", Wishes(max_nodes=1)),
+    ("mem-per-node", "4G", Wishes(memory=4096)),
+    ("min-nodes", "1", Wishes(min_nodes=1)),
+    ("partition", "gpu", Wishes(partition="gpu")),
+    ("qos", "high", Wishes(qos="high")),
+    ("reservation", "maint", Wishes(reservation="maint")),
+    ("timelimit", "1:00:00", Wishes(time_limit=60)),
+    ("wckey", "w", Wishes(wckey="w")),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "read"), ALIASED)
+def test_keys_of_the_go_slurm_bridge_are_read(key: str, value: str, read: Wishes) -> None:
+    assert wishes(annotated({key: value}, ALIAS)) == read
+
+
+def test_every_alias_is_in_the_table_above() -> None:
+    assert {key for key, _, _ in ALIASED} | {"licenses"} == set(names.ALIASES)
+
+
+def test_a_bad_value_of_an_alias_is_refused_like_any_other() -> None:
+    assert '"NaN"' in refusal_of(annotated({"timelimit": "NaN"}, ALIAS))
+
+
+@pytest.mark.parametrize("key", ["priority", "user-id", "group-id"])
+def test_aliases_that_are_the_admins_to_decide_are_refused(key: str) -> None:
+    assert refusal_of(annotated({key: "0"}, ALIAS)) == (
+        f"Annotation {ALIAS}{key}: this is the admin's to decide. Take it away."
+    )
+
+
+def test_the_alias_of_something_not_built_yet_is_refused() -> None:
+    assert refusal_of(annotated({"licenses": "matlab"}, ALIAS)) == (
+        f"The annotation {ALIAS}licenses is not supported yet; the pod is not run without it."
+    )
+
+
+def test_an_unknown_alias_is_left_alone() -> None:
+    assert wishes(annotated({"placeholder": "x"}, ALIAS)) == Wishes()
+
+
+# --- who wins -----------------------------------------------------------------------------------------------------
+
+NEAR = Owner(OWNER, annotations={OWN + "partition": "near", OWN + "qos": "near"})
+FAR = Owner(
+    OwnerRef("apps/v1", "Deployment", "web", "uid-deployment"),
+    annotations={OWN + "partition": "far", OWN + "qos": "far", OWN + "account": "far"},
+)
+
+
+def test_an_own_key_wins_over_its_alias_on_the_same_object() -> None:
+    said = pod(annotations={ALIAS + "partition": "alias", OWN + "partition": "own"})
+    assert wishes(said) == Wishes(partition="own")
+
+
+def test_the_pod_wins_over_its_owners_and_the_nearest_owner_over_the_next() -> None:
+    assert wishes(annotated({"partition": "pod"}), (NEAR, FAR)) == Wishes(partition="pod", qos="near", account="far")
+
+
+def test_an_alias_on_the_pod_wins_over_an_own_key_of_its_owner() -> None:
+    assert wishes(annotated({"partition": "pod"}, ALIAS), (NEAR,)) == Wishes(partition="pod", qos="near")
+
+
+def test_a_bad_value_that_a_nearer_object_overrules_harms_nobody() -> None:
+    owner = Owner(OWNER, annotations={OWN + "nice": "-1"})
+    assert wishes(annotated({"nice": "5"}), (owner,)) == Wishes(nice=5)
+
+
+def test_what_an_owner_says_that_is_not_built_yet_is_refused_too() -> None:
+    assert "gang-size is not supported yet" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
+
+
+# --- T7: time limit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("says", "fields", "owner_deadline_s", "minutes"),
+    [
+        pytest.param({"time-limit": "5"}, {"active_deadline_s": 600}, 900, 5, id="the annotation first"),
+        pytest.param({}, {"active_deadline_s": 600}, None, 10, id="then the pod's own deadline"),
+        pytest.param({}, {"active_deadline_s": 601}, None, 11, id="rounded up to minutes"),
+        pytest.param({}, {"active_deadline_s": 1}, None, 1, id="at least one"),
+        pytest.param({}, {}, 7200, 120, id="or that of its batch Job"),
+        pytest.param({}, {"active_deadline_s": 600}, 300, 5, id="whichever ends first"),
+        pytest.param({}, {"restart_policy": "Always"}, None, 1440, id="a service: the longest of the partition"),
+        pytest.param({"partition": "gpu"}, {"restart_policy": "Always"}, None, 600, id="of its partition"),
+        pytest.param({"partition": "endless"}, {"restart_policy": "Always"}, None, UNLIMITED, id="no limit there"),
+        pytest.param({"partition": "new"}, {"restart_policy": "Always"}, None, None, id="not known: Slurm's default"),
+        pytest.param({}, {"restart_policy": "OnFailure"}, None, None, id="else Slurm's default"),
+        pytest.param({}, {"restart_policy": "Never"}, None, None, id="and here"),
+    ],
+)
+def test_the_time_limit(
+    says: dict[str, str], fields: dict[str, Any], owner_deadline_s: int | None, minutes: int | None
+) -> None:
+    owner = Owner(OWNER, active_deadline_s=owner_deadline_s)
+    assert spec_of(annotated(says, **fields), owner).time_limit_min == minutes
+
+
+# --- I1, I6: only within the policy -------------------------------------------------------------------------------
+
+BOUNDED = Tenant("alice", Choice("teama", ("teama-dev",)), Choice("main", ("gpu",)), Choice(), Choice())
+
+
+def test_what_the_pod_does_not_say_is_the_policys_default() -> None:
+    spec = spec_of(pod(), tenant=BOUNDED)
+    assert (spec.user, spec.account, spec.partition, spec.qos) == ("alice", "teama", "main", "")
+
+
+def test_what_the_policy_allows_may_be_chosen() -> None:
+    spec = spec_of(annotated({"account": "teama-dev", "partition": "gpu"}), tenant=BOUNDED)
+    assert (spec.account, spec.partition) == ("teama-dev", "gpu")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("account", "teamx", 'The account "teamx" is not allowed for namespace hpc. Allowed here: teama, teama-dev.'),
+        ("partition", "big", 'The partition "big" is not allowed for namespace hpc. Allowed here: gpu, main.'),
+        ("qos", "high", 'The qos "high" is not allowed for namespace hpc. None may be named here.'),
+        ("reservation", "r", 'The reservation "r" is not allowed for namespace hpc. None may be named here.'),
+    ],
+)
+def test_what_the_policy_does_not_allow_is_refused_and_says_what_is(key: str, value: str, sentence: str) -> None:
+    assert refusal_of(annotated({key: value}), tenant=BOUNDED) == sentence
+
+
+def test_priority_is_the_admins() -> None:
+    """I6: there is no key for it, and nice never goes below zero (in the table of bad values)."""
+    assert "is not a key of slurm-bridge" in refusal_of(annotated({"priority": "4000000"}))
