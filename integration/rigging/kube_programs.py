@@ -1,0 +1,128 @@
+"""etcd, Kubernetes and kwok, built from their published Go modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import packages, places
+from .shell import RigError, logged, output
+
+KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
+GO = f"{places.GO[0]}.{places.GO[1]}"
+
+
+def build() -> None:
+    """Build what is not there.  Raises RigError."""
+    wanted = {
+        places.programs("etcd", places.ETCD): _build_etcd,
+        places.programs("kwok", places.KWOK): _build_kwok,
+        places.programs("kubernetes", places.KUBERNETES): _build_kubernetes,
+    }
+    missing = {folder: how for folder, how in wanted.items() if not folder.exists()}
+    if not missing:
+        return
+    go, env = _go()
+    for folder, how in missing.items():
+        half = folder.with_name(f"{folder.name}.half")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        how(go, env, half)
+        half.rename(folder)
+
+
+def _build_etcd(go: str, env: Mapping[str, str], folder: Path) -> None:
+    _compile(go, env, folder, f"v{places.ETCD}", {"etcd": "go.etcd.io/etcd/server/v3"})
+
+
+def _build_kwok(go: str, env: Mapping[str, str], folder: Path) -> None:
+    _compile(go, env, folder, f"v{places.KWOK}", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+
+
+def _build_kubernetes(go: str, env: Mapping[str, str], folder: Path) -> None:
+    version = places.KUBERNETES
+    # k8s.io/kubernetes names its sister modules as v0.0.0 and replaces them by folders of its own repository; as a
+    # dependency it needs them named by their published versions instead.
+    module = f"k8s.io/kubernetes@v{version}"
+    described = json.loads(
+        output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder)
+    )
+    own = re.findall(r"(?m)^\s*(k8s\.io/[a-z-]+) => \./staging", Path(described["GoMod"]).read_text())
+    replace = [f"{sister} => {sister} v0.{version.split('.', 1)[1]}" for sister in sorted(set(own))]
+    # Clients refuse a server that does not say its version.
+    at = "k8s.io/component-base/version"
+    say = f"-X {at}.gitVersion=v{version} -X {at}.gitMajor=1 -X {at}.gitMinor={version.split('.')[1]}"
+    _compile(
+        go,
+        env,
+        folder,
+        f"v{version}",
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS},
+        replace,
+        say,
+    )
+
+
+def _compile(
+    go: str,
+    env: Mapping[str, str],
+    folder: Path,
+    version: str,
+    programs: Mapping[str, str],
+    replace: Sequence[str] = (),
+    link: str = "",
+) -> None:
+    """Build programs (name -> Go package) of one module into the folder."""
+    log = places.cache() / "log" / f"{folder.name}.log"
+    log.unlink(missing_ok=True)
+    source = folder / "source"
+    source.mkdir()
+    lines = ["module rig", "", f"go {GO}", *([f"replace ({chr(10)}", *replace, ")"] if replace else [])]
+    (source / "go.mod").write_text("\n".join(lines) + "\n")
+    env = {**env, "GOFLAGS": f"{env.get('GOFLAGS', '')} -mod=mod".strip()}
+    names = ", ".join(programs)
+    logged(
+        f"Downloading {names}",
+        log,
+        [go, "get", "-tool", *(f"{p}@{version}" for p in programs.values())],
+        env=env,
+        cwd=source,
+    )
+    flags = ["-trimpath", "-ldflags", f"-s -w {link}".strip()]
+    for name, package in programs.items():
+        logged(f"Building {name}", log, [go, "build", *flags, "-o", folder / name, package], env=env, cwd=source)
+    shutil.rmtree(source)
+
+
+def _go() -> tuple[str, Mapping[str, str]]:
+    """A Go that is new enough, and the environment to call it in."""
+    env = {**os.environ, "CGO_ENABLED": "0"}
+    go = packages.find("go") or shutil.which("go", path="/usr/local/go/bin")
+    if not go:
+        packages.ensure({"go": "golang-go"}, places.cache() / "log" / "apt.log")
+        go = packages.find("go")
+    if not go:
+        raise RigError(
+            f"Go {GO} or newer is missing, and the package golang-go did not bring it; put `go` on the PATH."
+        )
+    if _version(go, env) >= places.GO:
+        return go, env
+    # Go 1.21 and newer can fetch a newer Go by itself, as a module.
+    env["GOTOOLCHAIN"] = f"go{GO}.0"
+    if _version(go, env) >= places.GO:
+        return go, env
+    raise RigError(
+        f"{go} is older than {GO} and cannot fetch a newer Go by itself; install Go {GO} or newer and put it on the PATH."
+    )
+
+
+def _version(go: str, env: Mapping[str, str]) -> tuple[int, int]:
+    """(1, 26), or (0, 0) where this Go cannot be run in that environment."""
+    said = subprocess.run([go, "version"], capture_output=True, text=True, env=env, check=False)
+    found = re.search(r"go(\d+)\.(\d+)", said.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

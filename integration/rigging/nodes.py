@@ -1,0 +1,154 @@
+"""The rig's nodes, on both sides: as Kubernetes Nodes, and as nodes of Slurm.
+
+External nodes are made by slurmrestd's `new/node` and not in slurm.conf: GPUs of static external nodes have no indices and
+are lost by some requests.  Each is told its address, because slurmctld otherwise resolves the name at every allocation.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from . import places, rest, slurm
+from .places import Rig
+from .shell import RigError, wait
+
+CPUS, MEMORY_MIB, GPUS, PODS = 64, 512000, 8, 110
+CONNECTIONS = 8
+
+
+def create_played(rig: Rig) -> None:
+    """Make the Node objects that kwok plays: k1..kN, and n1..nN, which have a slurmd."""
+    options = rig.read_options()
+    wanted = [(f"k{i}", places.kwok_address(i)) for i in range(1, options.kwok + 1)]
+    wanted += [(f"n{i}", places.slurmd_address(i)) for i in range(1, options.slurmd + 1)]
+    own = threading.local()
+
+    def create(node: tuple[str, str]) -> None:
+        if not hasattr(own, "api"):
+            own.api = rest.kubernetes(rig)
+        own.api("POST", "/api/v1/nodes", _node(*node))
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for _ in pool.map(create, wanted):
+            pass
+
+
+def register_played(rig: Rig) -> None:
+    """Make k1..kN known to Slurm as external nodes.  (n1..nN are in slurm.conf.)"""
+    # One a call: with several, Slurm reads GresConf for the first and finds nothing left of it for the next ("Missing value
+    # in str: count", 500/22).
+    api = rest.slurm(rig)
+    for i in range(1, rig.read_options().kwok + 1):
+        size = f"{slurm.NODE} {slurm.GPUS} GresConf={slurm.GPU_CONF} Feature=h100"
+        _register(api, f"NodeName=k{i} NodeAddr={places.kwok_address(i)} {size}")
+
+
+def register_kubelets(rig: Rig) -> None:
+    """Make the nodes with a kubelet known to Slurm, as large as kubelet says that they are."""
+    api, far = rest.kubernetes(rig), rest.slurm(rig)
+    for number, name in enumerate(rig.read_options().kubelets, 1):
+        has = api("GET", f"/api/v1/nodes/{name}")["status"]["allocatable"]
+        cpus, memory = int(has["cpu"]), mebibytes(has["memory"])
+        size = f"Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory}"
+        _register(far, f"NodeName={name} NodeAddr={places.kubelet_address(number)} {size} Feature=kubelet")
+
+
+def wait_ready(rig: Rig, names: Sequence[str] | None = None, *, seconds: float = 60) -> None:
+    """Wait until these nodes (default: all that there are to be) are Ready in Kubernetes and usable in Slurm."""
+    options = rig.read_options()
+    everything = [
+        *(f"k{i}" for i in range(1, options.kwok + 1)),
+        *(f"n{i}" for i in range(1, options.slurmd + 1)),
+        *options.kubelets,
+    ]
+    wanted = set(everything if names is None else names)
+    api = rest.kubernetes(rig)
+    wait("the nodes to be Ready in Kubernetes", lambda: wanted <= set(_ready(api)), seconds=seconds)
+
+
+def wait_usable(rig: Rig, *, seconds: float = 60) -> None:
+    """Wait until Slurm can give away every node."""
+    options = rig.read_options()
+    count = options.kwok + options.slurmd + len(options.kubelets)
+    api = rest.slurm(rig)
+
+    def usable() -> bool:
+        states = [set(node["state"]) for node in api("GET", "/slurm/v0.0.45/nodes/")["nodes"]]
+        return sum("IDLE" in state and not state & {"NOT_RESPONDING", "DOWN", "UNKNOWN"} for state in states) == count
+
+    wait(f"{count} nodes to be idle in Slurm", usable, seconds=seconds)
+
+
+def mebibytes(quantity: str) -> int:
+    """Kubelet's memory in whole MiB, rounded down: kubelet says it in Ki, or bytes."""
+    return int(quantity[:-2]) // 1024 if quantity.endswith("Ki") else int(quantity) // 1024**2
+
+
+def _register(api: rest.Rest, line: str) -> None:
+    answer = api("POST", "/slurm/v0.0.45/new/node/", {"node_conf": f"{line} State=EXTERNAL"})
+    if answer["errors"] or answer["warnings"]:
+        raise RigError(f"Slurm did not take {line}: {json.dumps(answer['errors'] + answer['warnings'])}")
+
+
+def _ready(api: rest.Rest) -> Iterator[str]:
+    """Names of the nodes that are Ready and have lost the taint of those that are not."""
+    more = ""
+    while True:
+        page = api("GET", f"/api/v1/nodes?limit=500&continue={more}")
+        for node in page["items"]:
+            conditions = node["status"].get("conditions", [])
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions) and not _tainted(node):
+                yield node["metadata"]["name"]
+        more = page["metadata"].get("continue", "")
+        if not more:
+            return
+
+
+def _tainted(node: dict[str, Any]) -> bool:
+    return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints", []))
+
+
+def _node(name: str, address: str) -> dict[str, Any]:
+    size = {
+        "cpu": str(CPUS),
+        "memory": f"{MEMORY_MIB}Mi",
+        "nvidia.com/gpu": str(GPUS),
+        "pods": str(PODS),
+        "ephemeral-storage": "1Ti",
+    }
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "type": "kwok",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "status": {
+            # kwok makes this True, which shows that kwok works.
+            "conditions": [
+                {"type": "Ready", "status": "False", "reason": "Starting", "message": "kwok has not seen it yet"}
+            ],
+            "capacity": size,
+            "allocatable": size,
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "kwok",
+                "kernelVersion": "kwok",
+                "kubeProxyVersion": f"v{places.KUBERNETES}",
+                "kubeletVersion": f"v{places.KUBERNETES}",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "kwok",
+                "systemUUID": "",
+            },
+        },
+    }

@@ -1,0 +1,46 @@
+"""Debian packages that the rig needs on the machine itself.
+
+What is looked for is the program, not the package: a machine that has it from elsewhere keeps its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from .shell import RigError, logged
+
+BUILD = {"debootstrap": "debootstrap"}
+RUN = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount", "openssl": "openssl"}
+KUBELET = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+}
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def find(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{PATH}")
+
+
+def ensure(programs: dict[str, str], log: Path) -> None:
+    """Install the packages of those programs that are missing.  Raises RigError."""
+    missing = sorted({package for program, package in programs.items() if not find(program)})
+    if not missing:
+        return
+    names = " ".join(missing)
+    if not find("apt-get"):
+        raise RigError(
+            f"These Debian packages are missing, and this machine has no apt-get: {names}. Install what they hold."
+        )
+    print(f"rig: installing {names}", flush=True)
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing]
+    with log.open("ab") as out:
+        first = subprocess.run(install, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, check=False)
+    if first.returncode != 0:  # as a rule the package lists are old or not there at all
+        logged("Reading the package lists", log, ["apt-get", "update", "-q"], env=env)
+        logged(f"Installing {names}", log, install, env=env)
