@@ -33,6 +33,10 @@ class Wire(msgspec.Struct, rename="camel", gc=False):
     """A narrow view of an object of the API."""
 
 
+class Anything(Wire):
+    """An object of which only the presence matters."""
+
+
 class OwnerReference(Wire):
     """`metadata.ownerReferences[]`."""
 
@@ -112,9 +116,7 @@ class NodeAffinity(Wire):
 class PodTerms(Wire):
     """`affinity.podAffinity` and `podAntiAffinity`: only whether anything is required."""
 
-    required: list[msgspec.Raw] | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: list[Anything] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(Wire):
@@ -151,7 +153,7 @@ class Volume(Wire):
 
     name: str
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: msgspec.Raw | None = None
+    ephemeral: Anything | None = None
 
 
 class PodSpec(Wire):
@@ -167,12 +169,12 @@ class PodSpec(Wire):
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
-    scheduling_gates: list[msgspec.Raw] | None = None
+    scheduling_gates: list[Anything] | None = None
     node_selector: Texts | None = None
     affinity: Affinity | None = None
     tolerations: list[WireToleration] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
-    resource_claims: list[msgspec.Raw] | None = None
+    resource_claims: list[Anything] | None = None
     volumes: list[Volume] | None = None
 
 

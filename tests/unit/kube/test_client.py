@@ -1,0 +1,153 @@
+"""The client's answers to "did it happen?" where the server cannot be made to give them; the rest is in the contract."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from bridge.errors import (
+    Conflict,
+    ContractError,
+    Exhausted,
+    FarSideError,
+    Invalid,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+)
+from bridge.kube.client import EVENTS_REMEMBERED, KubeClient
+from bridge.kube.transport import Reply
+from scheduler.actions import BindPod, EndByDeadline, EvictPod
+from scheduler.model import OwnerRef
+from tests.unit.kube.fakes import FakeTransport, no, pod, reply
+
+BIND = BindPod("key", "u-1", "hpc", "a", "x1", 4711, {"slurm-bridge/job-id": "4711"}, "granted")
+EVICT = EvictPod("key", "u-1", "hpc", "a", "Slurm cancelled job 4711")
+END = EndByDeadline("key", "u-1", "hpc", "a", "Slurm cancelled job 4711")
+DONE = reply({"kind": "Status", "status": "Success", "code": 201}, 201)
+POD = reply(pod())
+
+
+def client(transport: FakeTransport) -> KubeClient:
+    return KubeClient(transport, "slurm-bridge", lambda: 1_795_237_200.0)
+
+
+async def test_a_bind_is_one_write_with_uid_and_annotations() -> None:
+    far = FakeTransport(DONE)
+    await client(far).bind(BIND)
+    [(method, path, _, body)] = far.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/hpc/pods/a/binding")
+    assert body["metadata"] == {"name": "a", "uid": "u-1", "annotations": {"slurm-bridge/job-id": "4711"}}
+    assert body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "x1"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (no(500, "InternalError"), Unanswered),
+        (Reply(504, {}, b"upstream request timeout"), Unanswered),
+        (Reply(201, {}, b"<html>welcome</html>"), ContractError),
+        (Reply(404, {}, b"404 page not found"), ContractError),
+        (no(429, "TooManyRequests"), Exhausted),
+        (no(403, "Forbidden"), Unauthorized),
+        (Unreachable("post", "Kubernetes", "no connection"), Unreachable),
+        (Unanswered("post", "Kubernetes", "closed"), Unanswered),
+    ],
+)
+async def test_a_bind_that_did_not_end_well_says_how(answer: Reply | FarSideError, kind: type[FarSideError]) -> None:
+    with pytest.raises(kind) as failed:
+        await client(FakeTransport(answer)).bind(BIND)
+    assert type(failed.value) is kind
+    assert failed.value.operation == "bind"
+
+
+async def test_a_conflict_that_cannot_be_looked_into_is_unanswered() -> None:
+    far = FakeTransport(no(409, "Conflict"), Unreachable("get", "Kubernetes", "no connection"))
+    with pytest.raises(Unanswered):
+        await client(far).bind(BIND)
+
+
+async def test_a_conflict_with_a_namesake_on_the_same_node_is_a_conflict() -> None:
+    far = FakeTransport(no(409, "Conflict", "already assigned"), reply(pod(uid="u-2", nodeName="x1")))
+    with pytest.raises(Conflict, match="already assigned"):
+        await client(far).bind(BIND)
+
+
+async def test_an_eviction_without_its_grace_leaves_it_to_the_pod() -> None:
+    far = FakeTransport(POD, POD)
+    await client(far).evict_by_delete(EVICT)
+    assert [asked[0] for asked in far.asked] == ["PATCH", "DELETE"]
+    assert far.asked[1][3] == {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u-1"}}
+
+
+async def test_an_eviction_with_a_grace_sends_it() -> None:
+    far = FakeTransport(POD, POD)
+    await client(far).evict_by_delete(dataclasses.replace(EVICT, grace_s=0))
+    assert far.asked[1][3]["gracePeriodSeconds"] == 0
+
+
+async def test_a_write_that_lost_against_others_is_no_proof_that_the_pod_is_gone() -> None:
+    lost = no(409, "Conflict", "the object has been modified")
+    with pytest.raises(Conflict, match="has been modified"):
+        await client(FakeTransport(lost, POD)).evict_by_delete(EVICT)
+    with pytest.raises(Conflict, match="has been modified"):
+        await client(FakeTransport(POD, lost, POD)).evict_by_delete(EVICT)
+    with pytest.raises(Conflict, match="has been modified"):
+        await client(FakeTransport(POD, lost, POD)).end_by_deadline(END)
+
+
+async def test_an_eviction_is_not_done_because_something_else_says_404() -> None:
+    with pytest.raises(ContractError):
+        await client(FakeTransport(Reply(404, {}, b"not here"))).evict_by_delete(EVICT)
+
+
+async def test_a_deadline_that_the_server_refuses_is_said() -> None:
+    with pytest.raises(Invalid):
+        await client(FakeTransport(POD, no(422, "Invalid"))).end_by_deadline(END)
+
+
+async def test_reading_an_owner_that_is_not_ours_to_read_is_none() -> None:
+    ref = OwnerRef("apps/v1", "ReplicaSet", "web", "o-1")
+    assert await client(FakeTransport(no(403, "Forbidden"))).read_owner(ref, "hpc") is None
+    with pytest.raises(Unanswered):
+        await client(FakeTransport(no(500, "InternalError"))).read_owner(ref, "hpc")
+
+
+async def test_a_name_from_elsewhere_cannot_leave_its_place_in_the_path() -> None:
+    far = FakeTransport(no(404, "NotFound", name="x"))
+    await client(far).read_owner(OwnerRef("apps/v1", "ReplicaSet", "../../secrets/x?y", "o-1"), "hpc")
+    assert far.asked[0][1] == "/apis/apps/v1/namespaces/hpc/replicasets/..%2F..%2Fsecrets%2Fx%3Fy"
+
+
+async def test_every_call_is_told_with_its_outcome() -> None:
+    told: list[tuple[str, str]] = []
+    far = FakeTransport(DONE, no(403, "Forbidden"), Unreachable("get", "Kubernetes", "no connection"))
+    made = client(far)
+    made.on_call = lambda operation, _seconds, outcome: told.append((operation, outcome))
+    await made.bind(BIND)
+    for _ in range(2):
+        with pytest.raises(FarSideError):
+            await made.read_pod("hpc", "a")
+    assert told == [("bind", "done"), ("read pod", "Unauthorized"), ("read pod", "Unreachable")]
+
+
+async def test_the_memory_for_events_is_bounded() -> None:
+    far = FakeTransport()
+    made = client(far)
+    for number in range(EVENTS_REMEMBERED + 10):
+        far.answers.append(DONE)
+        await made.post_event("hpc", "a", "u-1", "SlurmJobPending", f"Waiting, number {number}.")
+    assert len(made._events) == EVENTS_REMEMBERED
+    assert far.answers == []
+
+
+async def test_a_long_event_is_cut_and_keeps_its_name() -> None:
+    far = FakeTransport(DONE, POD)
+    made = client(far)
+    for _ in range(2):
+        await made.post_event("hpc", "a" * 253, "u-1", "SlurmJobPending", "x" * 5000)
+    (_, _, _, posted), (method, _, _, counted) = far.asked
+    assert len(posted["message"]) == 1024
+    assert len(posted["metadata"]["name"]) <= 253
+    assert (method, counted["count"]) == ("PATCH", 2)

@@ -1,0 +1,293 @@
+"""What the API server says, as nouns: every field that decisions read, and every odd shape that must not hurt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bridge.errors import ContractError
+from bridge.kube.codec import NAMESPACES, NODES, PODS, Bookmark, Changed, Failed
+from scheduler.model import (
+    Condition,
+    Container,
+    HostPort,
+    Namespace,
+    Node,
+    NodeTerm,
+    OwnerRef,
+    Pod,
+    PodPhase,
+    Requirement,
+    Taint,
+    Toleration,
+)
+
+
+def read(metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> Pod:
+    meta = {"name": "a", "namespace": "hpc", "uid": "u-1", **(metadata or {})}
+    return PODS.one(json.dumps({"metadata": meta, "spec": spec, "status": status or {}}).encode())
+
+
+def ended(name: str, code: int, reason: str = "", **more: Any) -> dict[str, Any]:
+    return {"name": name, "state": {"terminated": {"exitCode": code, "reason": reason, **more}}}
+
+
+def test_the_smallest_pod_has_the_defaults_of_the_api() -> None:
+    assert read() == Pod("u-1", "hpc", "a")
+
+
+def test_null_is_the_same_as_missing() -> None:
+    nothing = {"labels": None, "annotations": None, "ownerReferences": None, "creationTimestamp": None}
+    spec = {"containers": None, "initContainers": None, "tolerations": None, "volumes": None, "affinity": None}
+    assert read(nothing, {"conditions": None, "containerStatuses": None}, **spec) == Pod("u-1", "hpc", "a")
+
+
+def test_identity_times_and_owner_are_read() -> None:
+    owners = [
+        {"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "o-0"},
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o-1", "controller": True},
+    ]
+    pod = read(
+        {
+            "creationTimestamp": "2026-11-21T05:00:00Z",
+            "labels": {"app": "web"},
+            "annotations": {"slurm-bridge/partition": "main", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+            "ownerReferences": owners,
+        },
+        schedulerName="slurm-bridge",
+        serviceAccountName="trainer",
+        nodeName="x1",
+        restartPolicy="Never",
+        activeDeadlineSeconds=600,
+        schedulingGates=[{"name": "g"}],
+    )
+    assert pod.created == 1_795_237_200.0
+    assert pod.labels == {"app": "web"}
+    assert pod.annotations == {"slurm-bridge/partition": "main"}
+    assert pod.owner == OwnerRef("apps/v1", "ReplicaSet", "web", "o-1")
+    assert (pod.scheduler_name, pod.service_account, pod.node) == ("slurm-bridge", "trainer", "x1")
+    assert (pod.restart_policy, pod.active_deadline_s, pod.gated) == ("Never", 600, True)
+
+
+def test_grace_is_the_pods_own_until_it_is_being_deleted() -> None:
+    assert read(terminationGracePeriodSeconds=0).grace_s == 0
+    assert read(terminationGracePeriodSeconds=77).grace_s == 77
+    deleting = {"deletionTimestamp": "2026-11-21T05:00:05Z", "deletionGracePeriodSeconds": 5}
+    pod = read(deleting, terminationGracePeriodSeconds=77)
+    assert (pod.deleting_at, pod.grace_s) == (1_795_237_205.0, 5)
+
+
+def test_amounts_are_rounded_up_and_sidecars_are_told_apart() -> None:
+    pod = read(
+        containers=[
+            {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "1.5"}, "limits": {"x.com/gpu": "1"}}}
+        ],
+        initContainers=[{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup", "resources": {}}],
+        overhead={"cpu": "250m"},
+        resources={"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}},
+    )
+    assert pod.containers == (Container("main", {"cpu": 100, "memory": 2}, {"x.com/gpu": 1}),)
+    assert pod.init_containers == (Container("proxy", sidecar=True), Container("setup"))
+    assert pod.overhead == {"cpu": 250}
+    assert (pod.pod_requests, pod.pod_limits) == ({"cpu": 2000}, {"memory": 2**30})
+
+
+def test_an_amount_that_cannot_be_read_refuses_the_pod_and_no_other() -> None:
+    bad = {
+        "metadata": {"name": "bad"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1e99"}}}]},
+    }
+    good = {"metadata": {"name": "good"}, "spec": {}}
+    pods, version, token = PODS.page(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [bad, good]}).encode())
+    assert [pod.name for pod in pods] == ["bad", "good"]
+    assert (version, token) == ("7", "")
+    assert pods[0].refused_fields == ('limits of container c: "1e99" has an exponent beyond 24',)
+    assert pods[1].refused_fields == ()
+
+
+def test_where_a_pod_may_stand_is_read() -> None:
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x9"]}]},
+                ]
+            },
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}],
+        }
+    }
+    pod = read(
+        affinity=affinity,
+        nodeSelector={"zone": "a"},
+        tolerations=[
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+            {"operator": "Exists"},
+            {"key": "k", "value": "v"},
+        ],
+        containers=[
+            {"name": "c", "ports": [{"containerPort": 80}, {"hostPort": 8080, "protocol": "UDP", "hostIP": "::1"}]}
+        ],
+        volumes=[
+            {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "e", "emptyDir": {}},
+        ],
+    )
+    assert pod.node_affinity == (
+        NodeTerm((Requirement("disk", "In", ("ssd", "nvme")),)),
+        NodeTerm((), (Requirement("metadata.name", "NotIn", ("x9",)),)),
+    )
+    assert pod.node_selector == {"zone": "a"}
+    assert pod.tolerations == (
+        Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
+        Toleration("", "Exists"),
+        Toleration("k", "Equal", "v"),
+    )
+    assert pod.host_ports == (HostPort(8080, "UDP", "::1"),)
+    assert pod.claims == ("data", "a-scratch")
+    assert pod.refused_fields == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims (dynamic resource allocation)"),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}}},
+            "required pod affinity",
+        ),
+        (
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "required pod anti-affinity",
+        ),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            "topologySpreadConstraints with DoNotSchedule",
+        ),
+    ],
+)
+def test_a_demand_that_is_not_honoured_is_named(spec: dict[str, Any], words: str) -> None:
+    assert read(**spec).refused_fields == (words,)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
+        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}},
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+    ],
+)
+def test_a_preference_refuses_nothing(spec: dict[str, Any]) -> None:
+    assert read(**spec).refused_fields == ()
+
+
+def test_the_conditions_that_matter_are_read() -> None:
+    pod = read(
+        status={
+            "phase": "Running",
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "SlurmJobPending", "message": "Waiting."},
+                {"type": "DisruptionTarget", "status": "True"},
+                {"type": "Ready", "status": "False"},
+            ],
+        }
+    )
+    assert pod.phase is PodPhase.RUNNING
+    assert pod.scheduled == Condition(False, "SlurmJobPending", "Waiting.")
+    assert pod.disrupted
+    assert not read(status={"conditions": [{"type": "DisruptionTarget", "status": "False"}]}).disrupted
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "reason"),
+    [
+        ([], None, ""),
+        ([{"name": "c", "state": {"running": {}}}], None, ""),
+        ([{"name": "c"}], None, ""),
+        ([ended("c", 0, "Completed")], 0, "Completed"),
+        ([ended("c", 3, "Error"), ended("d", 0, "Completed")], 3, "Error"),
+        ([ended("c", 137, "OOMKilled"), ended("d", 1, "Error")], 137, "OOMKilled"),
+        ([ended("c", 0, "Error", signal=9)], 137, "Error"),
+    ],
+)
+def test_the_end_is_that_of_the_worst_container(statuses: list[dict[str, Any]], code: int | None, reason: str) -> None:
+    pod = read(status={"containerStatuses": statuses})
+    assert (pod.exit_code, pod.end_reason) == (code, reason)
+
+
+def test_a_failed_init_container_is_the_end_but_a_sidecar_never_is() -> None:
+    init = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
+    pod = read(
+        initContainers=init,
+        status={"initContainerStatuses": [ended("setup", 2, "Error"), ended("proxy", 137, "Error")]},
+    )
+    assert pod.exit_code == 2
+
+
+def test_the_reason_of_the_pod_comes_before_that_of_its_container() -> None:
+    status = {"reason": "DeadlineExceeded", "containerStatuses": [ended("c", 137, "Error")]}
+    assert read(status=status).end_reason == "DeadlineExceeded"
+
+
+def test_a_phase_that_is_not_known_is_unknown() -> None:
+    assert read(status={"phase": "Dreaming"}).phase is PodPhase.UNKNOWN
+
+
+def test_a_node_offers_rounded_down_and_is_ready_only_if_it_says_so() -> None:
+    thing = {
+        "metadata": {"name": "x1", "labels": {"zone": "a"}},
+        "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {
+            "allocatable": {"cpu": "1500500u", "memory": "1.5", "pods": "110", "odd": "1e99"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    offered = {"cpu": 1500, "memory": 1, "pods": 110, "odd": 0}
+    assert NODES.one(json.dumps(thing).encode()) == Node(
+        "x1", {"zone": "a"}, True, True, (Taint("k", "", "NoSchedule"),), offered
+    )
+    for said in ([], [{"type": "Ready", "status": "Unknown"}], [{"type": "Ready", "status": "False"}]):
+        node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": said}}).encode())
+        assert not node.ready
+        assert not node.unschedulable
+
+
+def test_a_namespace_is_name_uid_and_labels() -> None:
+    thing = {"metadata": {"name": "hpc", "uid": "n-1", "labels": {"slurm-bridge/managed": "true"}}}
+    assert NAMESPACES.one(json.dumps(thing).encode()) == Namespace("hpc", "n-1", {"slurm-bridge/managed": "true"})
+
+
+def test_the_lines_of_a_watch_are_changes_bookmarks_and_failures() -> None:
+    def line(kind: str, thing: dict[str, Any]) -> Any:
+        return NAMESPACES.line(json.dumps({"type": kind, "object": thing}).encode())
+
+    thing = {"metadata": {"name": "hpc", "uid": "n-1", "resourceVersion": "8"}}
+    hpc = Namespace("hpc", "n-1")
+    assert line("ADDED", thing) == line("MODIFIED", thing) == Changed(hpc, "8", gone=False)
+    assert line("DELETED", thing) == Changed(hpc, "8", gone=True)
+    assert line("BOOKMARK", {"metadata": {"resourceVersion": "9"}}) == Bookmark("9")
+    assert line("ERROR", {"kind": "Status", "code": 410, "message": "too old"}) == Failed(410, "too old")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"null", b"[]", b"{}", b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":null}', b"\xff\xfe"),
+        *(b'{"type":"ADDED","object":{"metadata":{}}}', b'{"type":"SUNG","object":{}}', b'{"type":"ADDED","object":{'),
+        b'{"type":"ADDED","object":{"metadata":{"name":7},"spec":{}}}',
+        b'{"type":"ADDED","object":{"metadata":{"name":"a","creationTimestamp":"yesterday"},"spec":{}}}',
+    ],
+)
+def test_what_is_no_event_is_an_error_of_the_contract(text: bytes) -> None:
+    with pytest.raises(ContractError):
+        PODS.line(text)
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":[{"spec":{}}]}'])
+def test_what_is_no_list_is_an_error_of_the_contract(text: bytes) -> None:
+    with pytest.raises(ContractError):
+        PODS.page(text)

@@ -1,0 +1,280 @@
+"""The list-watch machine, failure by failure, on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from bridge.dev.virtual_time import run
+from bridge.errors import ContractError, Unanswered, Unreachable
+from bridge.kube.transport import Reply, StreamRefused
+from bridge.kube.watch import BACKOFF_MOST_S, KubeWatches, Listing, ListWatch, State, Watching, our_pods
+from scheduler.events import Event, PodGone, PodSeen, PodsListed, SideBack, SideLost
+from tests.unit.kube.fakes import FakeTransport, bookmark, line, listed, no, pod
+
+AWAY = Unreachable("get", "Kubernetes", "no connection to https://api")
+BROKEN = Unanswered("watch", "Kubernetes", "https://api closed the connection")
+TOO_OLD = line("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
+
+
+class Watched:
+    """A list-watch on a far end, and all it said."""
+
+    def __init__(self, far: FakeTransport) -> None:
+        self.events: list[Event] = []
+        self.said: list[str] = []
+        self.far = far
+        self.watch = ListWatch(
+            far,
+            our_pods("slurm-bridge"),
+            self.events.append,
+            clock=lambda: asyncio.get_running_loop().time(),
+            on_trouble=self.said.append,
+            on_fine=lambda: self.said.append("fine"),
+            chance=random.Random(1),
+        )
+
+    async def steps(self, count: int, state: State | None = None) -> State:
+        state = state or Listing()
+        for _ in range(count):
+            state = await self.watch.step(state)
+        return state
+
+    @property
+    def told(self) -> list[str]:
+        return [_short(event) for event in self.events]
+
+
+def _short(event: Event) -> str:
+    match event:
+        case PodsListed():
+            return "listed " + " ".join(pod.name for pod in event.pods)
+        case PodSeen():
+            return f"seen {event.pod.name}"
+        case PodGone():
+            return f"gone {event.pod.name}"
+    raise AssertionError(event)
+
+
+def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def wrapped() -> None:
+        run(test())
+
+    wrapped.__name__ = test.__name__
+    wrapped.__doc__ = test.__doc__
+    return wrapped
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@on_virtual_time
+async def test_a_list_then_its_changes() -> None:
+    far = FakeTransport(
+        listed("5", pod("a")),
+        streams=[[line("ADDED", pod("b", version="6")), line("DELETED", pod("a", version="7")), bookmark("9")]],
+    )
+    watched = Watched(far)
+    assert await watched.steps(2) == Watching("9")
+    assert watched.told == ["listed a", "seen b", "gone a"]
+    assert watched.said == ["fine", "fine"]
+    asked = far.opened[0]
+    assert asked["resourceVersion"] == "5"
+    assert asked["allowWatchBookmarks"] == "true"
+    assert asked["fieldSelector"] == "spec.schedulerName=slurm-bridge"
+    assert 240 <= int(asked["timeoutSeconds"]) <= 300
+
+
+@on_virtual_time
+async def test_a_page_that_fails_starts_the_list_over_and_nothing_half_is_told() -> None:
+    far = FakeTransport(listed("5", pod("a"), token="t"), AWAY, listed("8", pod("b")))
+    watched = Watched(far)
+    assert await watched.steps(1) == Listing()
+    assert watched.told == []
+    assert await watched.steps(1) == Watching("8")
+    assert watched.told == ["listed b"]
+    assert "continue" not in far.asked[2][2]
+
+
+@on_virtual_time
+async def test_pages_are_asked_for_with_their_token() -> None:
+    far = FakeTransport(listed("5", pod("a"), token="t1"), listed("5", pod("b"), token="t2"), listed("5", pod("c")))
+    watched = Watched(far)
+    await watched.steps(1)
+    assert [asked[2].get("continue") for asked in far.asked] == [None, "t1", "t2"]
+    assert watched.told == ["listed a b c"]
+
+
+@on_virtual_time
+async def test_a_forgotten_page_token_starts_the_list_over_at_once_the_first_time() -> None:
+    far = FakeTransport(listed("5", pod("a"), token="t"), no(410, "Expired"), listed("8"))
+    watched, began = Watched(far), now()
+    assert await watched.steps(2) == Watching("8")
+    assert now() == began
+    assert watched.said == ["fine"]
+
+
+@on_virtual_time
+async def test_a_forgotten_version_is_listed_anew_at_once_however_it_is_said() -> None:
+    for stream in ([TOO_OLD], StreamRefused(no(410, "Expired"))):
+        far = FakeTransport(listed("8"), streams=[stream])
+        watched, began = Watched(far), now()
+        assert await watched.steps(2, Watching("5")) == Watching("8")
+        assert now() == began
+        assert watched.told == ["listed "]
+
+
+@on_virtual_time
+async def test_a_server_that_forgets_at_once_again_and_again_is_asked_ever_more_slowly() -> None:
+    rounds = 8
+    far = FakeTransport(*[listed("8")] * rounds, streams=[[TOO_OLD]] * rounds)
+    watched, began = Watched(far), now()
+    await watched.steps(2 * rounds, Watching("5"))
+    assert now() - began > 5
+    assert any("forgets" in said for said in watched.said)
+
+
+@on_virtual_time
+async def test_a_broken_watch_goes_on_where_it_was_and_says_nothing_the_first_time() -> None:
+    far = FakeTransport(streams=[[line("ADDED", pod("a", version="6")), BROKEN], [bookmark("7")]])
+    watched = Watched(far)
+    assert await watched.steps(1, Watching("5")) == Watching("6")
+    assert await watched.steps(1, Watching("6")) == Watching("7")
+    assert [opened["resourceVersion"] for opened in far.opened] == ["5", "6"]
+    assert watched.told == ["seen a"]
+    assert watched.said == ["fine", "fine"]
+
+
+@on_virtual_time
+async def test_a_watch_that_breaks_again_is_trouble() -> None:
+    far = FakeTransport(streams=[AWAY, AWAY, [bookmark("7")]])
+    watched = Watched(far)
+    assert await watched.steps(2, Watching("5")) == Watching("5")
+    assert watched.said == ["Kubernetes: get: no connection to https://api"]
+    assert await watched.steps(1, Watching("5")) == Watching("7")
+    assert watched.said[-1] == "fine"
+
+
+@on_virtual_time
+async def test_waiting_grows_is_never_the_same_and_has_a_limit() -> None:
+    far = FakeTransport(*[AWAY] * 12)
+    watched = Watched(far)
+    await watched.steps(12)
+    waits = [after - before for before, after in zip(far.times, far.times[1:], strict=False)]
+    assert 0.1 <= waits[0] <= 0.2
+    assert all(wait <= BACKOFF_MOST_S for wait in waits)
+    assert min(waits[6:]) >= BACKOFF_MOST_S / 2
+    assert len({round(wait, 6) for wait in waits}) == len(waits)
+
+
+@on_virtual_time
+async def test_waiting_starts_small_again_after_the_watch_has_told_something() -> None:
+    far = FakeTransport(*[AWAY] * 8, listed("5"), streams=[[bookmark("6"), BROKEN], [bookmark("7")]])
+    watched = Watched(far)
+    await watched.steps(9)
+    began = now()
+    await watched.steps(1, Watching("5"))
+    assert now() - began <= 0.2
+
+
+@on_virtual_time
+async def test_the_server_may_ask_for_more_time_but_not_for_ever() -> None:
+    far = FakeTransport(no(429, "TooManyRequests", retryAfterSeconds=9), no(429, "Too", retryAfterSeconds=86400))
+    watched, began = Watched(far), now()
+    await watched.steps(1)
+    assert now() - began == pytest.approx(9)
+    await watched.steps(1)
+    assert now() - began == pytest.approx(39)
+
+
+@on_virtual_time
+async def test_an_answer_that_makes_no_sense_is_never_taken_for_an_empty_cluster() -> None:
+    for nonsense in (Reply(200, {}, b"<html>"), Reply(404, {}, b"not here"), listed(""), no(403, "Forbidden")):
+        watched = Watched(FakeTransport(nonsense))
+        assert await watched.steps(1) == Listing()
+        assert watched.told == []
+        assert len(watched.said) == 1
+
+
+@on_virtual_time
+async def test_a_line_that_makes_no_sense_is_a_gap_so_everything_is_listed_anew() -> None:
+    lines = [line("ADDED", pod("a", version="6")), b'{"type":"ADDED","object":7}']
+    failed = line("ERROR", {"kind": "Status", "code": 500, "message": "etcd event lost"})
+    for stream in (
+        lines,
+        [lines[0], failed],
+        [lines[0], ContractError("watch", "Kubernetes", "one event is too long")],
+    ):
+        watched = Watched(FakeTransport(streams=[stream]))
+        assert await watched.steps(1, Watching("5")) == Listing()
+        assert watched.told == ["seen a"]
+        assert len(watched.said) == 2
+
+
+@on_virtual_time
+async def test_a_watch_that_ends_as_it_should_goes_on_at_once() -> None:
+    far = FakeTransport(streams=[[250.0, bookmark("6")]])
+    watched, began = Watched(far), now()
+    assert await watched.steps(1, Watching("5")) == Watching("6")
+    assert now() - began == 250
+
+
+@on_virtual_time
+async def test_a_watch_that_said_nothing_at_all_to_its_end_is_not_believed() -> None:
+    """As of a server restored from a backup: our version is far in its future."""
+    watched = Watched(FakeTransport(streams=[[250.0]]))
+    assert await watched.steps(1, Watching("5")) == Listing()
+
+
+@on_virtual_time
+async def test_a_server_that_ends_every_watch_at_once_is_not_hammered() -> None:
+    far = FakeTransport(streams=[[]] * 10)
+    watched, began = Watched(far), now()
+    assert await watched.steps(10, Watching("5")) == Watching("5")
+    assert now() - began > 10
+    assert any("ends every watch at once" in said for said in watched.said)
+
+
+@on_virtual_time
+async def test_run_lists_watches_and_recovers_by_itself() -> None:
+    far = FakeTransport(
+        listed("5", pod("a")),
+        AWAY,
+        listed("9", pod("b")),
+        streams=[[line("ADDED", pod("b", version="6")), TOO_OLD], [3600.0]],
+    )
+    watched = Watched(far)
+    task = asyncio.create_task(watched.watch.run())
+    await asyncio.sleep(60)
+    task.cancel()
+    assert watched.told == ["listed a", "seen b", "listed b"]
+
+
+@on_virtual_time
+async def test_one_word_for_the_health_of_all_watches() -> None:
+    events: list[Event] = []
+    watches = KubeWatches(FakeTransport(), "slurm-bridge", events.append, now)
+    watches._fine("nodes")
+    watches._trouble("nodes", "the server is away")
+    watches._trouble("our pods", "the server is away, too")
+    watches._fine("nodes")
+    assert [type(event) for event in events] == [SideLost]
+    watches._fine("our pods")
+    assert [type(event) for event in events] == [SideLost, SideBack]
+    assert isinstance(events[0], SideLost)
+    assert events[0].why == "the server is away"
+
+
+@on_virtual_time
+async def test_all_is_synced_once_every_resource_has_been_listed() -> None:
+    watches = KubeWatches(FakeTransport(), "slurm-bridge", lambda _event: None, now)
+    for name in ("nodes", "namespaces", "our pods"):
+        watches._fine(name)
+        assert not watches.synced.is_set()
+    watches._fine("other pods")
+    assert watches.synced.is_set()
