@@ -39,6 +39,7 @@ from bridge.errors import ConfigError
 
 RELOAD_EVERY_S = 60.0  # the kubelet rewrites a token at 80 % of its life, which is ten minutes at the least
 EXEC_DEADLINE_S = 30.0
+SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
 
 # The package's loaders carry no types.
@@ -70,7 +71,11 @@ class Access:
 
 
 async def load(
-    kubeconfig: str | None = None, *, now: Now = time.time, environ: Mapping[str, str] = os.environ
+    kubeconfig: str | None = None,
+    *,
+    now: Now = time.time,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
     """Find the cluster: `kubeconfig` (one path), else $KUBECONFIG, else ~/.kube/config, else the service account.
 
@@ -83,7 +88,7 @@ async def load(
     if home.exists():
         return await _from_kubeconfig(str(home), now)
     if environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
-        return await _from_service_account(now, environ)
+        return await _from_service_account(service_account, now, environ)
     raise ConfigError(
         f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {home}) and this is not "
         "a pod of a cluster. Name a kubeconfig with --kubeconfig FILE."
@@ -93,9 +98,7 @@ async def load(
 # --- the service account of a pod -----------------------------------------------------------------------------------
 
 
-async def _from_service_account(now: Now, environ: Mapping[str, str]) -> Access:
-    folder = Path(environ.get("SERVICE_ACCOUNT_FOLDER") or Path(incluster_config.SERVICE_TOKEN_FILENAME).parent)
-
+async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, str]) -> Access:
     async def configuration() -> Configuration:
         loader = _InClusterLoader(
             str(folder / "token"), str(folder / "ca.crt"), try_refresh_token=False, environ=environ
@@ -327,7 +330,7 @@ class _ExecPlugin:
                 stdout=subprocess.PIPE,
             )
         except FileNotFoundError:
-            raise self._wrong("is not installed", str(self.entry.get("installHint") or "").strip()) from None
+            raise self._wrong("is not installed", " ".join(str(self.entry.get("installHint") or "").split())) from None
         except OSError as error:
             raise self._wrong(f"cannot be started: {_reason(error)}") from None
         try:

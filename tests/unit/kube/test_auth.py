@@ -1,0 +1,416 @@
+"""Kubeconfigs and service accounts: who we are, what rotates, and every mistake as one sentence without a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.errors import ConfigError
+from bridge.kube import auth
+from bridge.kube.auth import Access, load
+from tests.unit.kube.certificates import Certificates, made_certificates  # noqa: F401 -- a fixture
+
+SECRET = "s3cr3t-t0k3n"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_795_237_200.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, **top: Any) -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": "http://127.0.0.1:8001", **(cluster or {})}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "me"}}],
+        "users": [{"name": "me", "user": user}],
+        **top,
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+async def authorization(access: Access) -> str | None:
+    return dict(await access.headers()).get("Authorization")
+
+
+# --- where the configuration is ---
+
+
+async def test_the_named_file_comes_before_the_environment_before_the_home_before_the_pod(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    for name in ("named", "env", "home/.kube"):
+        (tmp_path / name).mkdir(parents=True)
+    named = kubeconfig(tmp_path / "named", {"token": "named"})
+    env = kubeconfig(tmp_path / "env", {"token": "env"})
+    home = kubeconfig(tmp_path / "home/.kube", {"token": "home"})
+    os.rename(home, tmp_path / "home/.kube/config")
+    service_account(tmp_path, "pod", certificates)
+
+    async def who(kubeconfig: str | None = None, **environ: str) -> str | None:
+        environ = {"HOME": str(tmp_path / "nobody"), **POD, **environ}
+        return await authorization(await load(kubeconfig, environ=environ, service_account=tmp_path))
+
+    at_home = {"HOME": str(tmp_path / "home")}
+    assert await who(named, KUBECONFIG=env, **at_home) == "Bearer named"
+    assert await who(KUBECONFIG=env, **at_home) == "Bearer env"
+    assert await who(**at_home) == "Bearer home"
+    assert await who() == "bearer pod"
+
+
+async def test_nothing_anywhere_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no Kubernetes cluster to talk to: .* --kubeconfig FILE"):
+        await load(environ={"HOME": str(tmp_path)})
+
+
+async def test_several_files_are_merged_and_the_first_entry_wins(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first = kubeconfig(tmp_path / "a", {"token": "first"})
+    second = kubeconfig(tmp_path / "b", {"token": "second"})
+    access = await load(os.pathsep.join([first, str(tmp_path / "missing"), second]))
+    assert await authorization(access) == "Bearer first"
+
+
+# --- who we are ---
+
+
+async def test_a_token_a_password_and_nobody(tmp_path: Path) -> None:
+    access = await load(kubeconfig(tmp_path, {"token": SECRET}))
+    assert access.server == "http://127.0.0.1:8001"
+    assert access.tls is None
+    assert await authorization(access) == f"Bearer {SECRET}"
+
+    access = await load(kubeconfig(tmp_path, {"username": "me", "password": "pw"}))
+    assert await authorization(access) == "Basic " + base64.b64encode(b"me:pw").decode()
+
+    access = await load(kubeconfig(tmp_path, {}))
+    assert await access.headers() == ()
+
+
+async def test_impersonation_is_never_dropped(tmp_path: Path) -> None:
+    access = await load(kubeconfig(tmp_path, {"token": SECRET, "as": "bridge", "as-groups": ["a", "b"]}))
+    assert await access.headers() == (
+        ("Authorization", f"Bearer {SECRET}"),
+        ("Impersonate-User", "bridge"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+    )
+    with pytest.raises(ConfigError, match="as-uid is not supported"):
+        await load(kubeconfig(tmp_path, {"as": "bridge", "as-uid": "7"}))
+
+
+async def test_a_token_file_that_is_rewritten_is_read_again_within_a_minute(tmp_path: Path) -> None:
+    clock, token = Clock(), tmp_path / "token"
+    token.write_text("first\n")
+    access = await load(kubeconfig(tmp_path, {"tokenFile": "token"}), now=clock)
+    assert await authorization(access) == "Bearer first"
+
+    token.write_text("second\n")
+    clock.now += 30
+    assert await authorization(access) == "Bearer first"
+    clock.now += 31
+    assert await authorization(access) == "Bearer second"
+
+
+async def test_after_a_401_newer_credentials_are_looked_for_at_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=Clock())
+    assert await access.renew() is False
+    token.write_text("second")
+    assert await access.renew() is True
+    assert await authorization(access) == "Bearer second"
+
+
+async def test_a_token_file_that_is_missing_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
+    clock, token = Clock(), tmp_path / "token"
+    token.write_text("first")
+    access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=clock)
+    token.unlink()
+    clock.now += 61
+    assert await authorization(access) == "Bearer first"
+    with pytest.raises(ConfigError, match="No such file"):
+        await access.renew()
+
+
+# --- a pod's service account ---
+
+
+POD = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "6443"}
+
+
+def service_account(folder: Path, token: str, certificates: Certificates) -> None:
+    (folder / "token").write_text(token)
+    (folder / "ca.crt").write_text(certificates.authority.read_text())
+
+
+async def test_a_pod_speaks_as_its_service_account_whose_token_rotates(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    clock = Clock()
+    service_account(tmp_path, "first\n", certificates)
+    access = await load(environ={"HOME": str(tmp_path), **POD}, now=clock, service_account=tmp_path)
+    assert access.server == "https://[::1]:6443"
+    assert access.tls is not None
+    assert await authorization(access) == "bearer first"
+    (tmp_path / "token").write_text("second\n")
+    clock.now += 61
+    assert await authorization(access) == "bearer second"
+
+
+async def test_a_service_account_without_a_token_is_said(tmp_path: Path, certificates: Certificates) -> None:
+    service_account(tmp_path, "x", certificates)
+    (tmp_path / "token").unlink()
+    with pytest.raises(ConfigError, match=r"service account in .* cannot be used: Service token file does not exist"):
+        await load(environ={"HOME": str(tmp_path), **POD}, service_account=tmp_path)
+
+
+# --- exec plugins ---
+
+
+def plugin(folder: Path, code: str) -> str:
+    """A program that writes how often it ran, then does what `code` says."""
+    path = folder / "plugin"
+    path.write_text(
+        f"#!{sys.executable}\nimport json, os, pathlib, sys, time\nruns = pathlib.Path({str(folder / 'runs')!r})\n"
+        "number = int(runs.read_text()) + 1 if runs.exists() else 1\nruns.write_text(str(number))\n"
+        "def say(**status):\n"
+        '    print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "status": status}))\n'
+        f"{code}\n"
+    )
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def runs_of(folder: Path) -> int:
+    return int((folder / "runs").read_text())
+
+
+def executing(command: str, **more: Any) -> dict[str, Any]:
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, **more}}
+
+
+async def test_a_plugin_gives_the_token_and_is_asked_once_while_it_is_good(tmp_path: Path) -> None:
+    command = plugin(tmp_path, 'say(token=f"t{number}-{sys.argv[1]}-{os.environ[chr(65)]}")')
+    user = executing(command, args=["arg"], env=[{"name": "A", "value": "env"}])
+    clock = Clock()
+    access = await load(kubeconfig(tmp_path, user), now=clock)
+    for _ in range(3):
+        clock.now += 3600
+        assert await authorization(access) == "Bearer t1-arg-env"
+    assert runs_of(tmp_path) == 1
+
+
+async def test_a_plugin_is_asked_again_before_its_token_expires_and_after_a_401(tmp_path: Path) -> None:
+    command = plugin(tmp_path, 'say(token=f"t{number}", expirationTimestamp="2026-11-21T06:00:00Z")')
+    clock = Clock()  # 05:00:00
+    access = await load(kubeconfig(tmp_path, executing(command)), now=clock)
+    clock.now += 3500
+    assert await authorization(access) == "Bearer t1"
+    assert await access.renew() is True
+    assert await authorization(access) == "Bearer t2"
+    clock.now += 80
+    assert await authorization(access) == "Bearer t3"
+
+
+async def test_a_plugin_is_found_beside_its_kubeconfig_and_told_what_is_asked(tmp_path: Path) -> None:
+    plugin(tmp_path, 'info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])\nsay(token=info["kind"])')
+    access = await load(kubeconfig(tmp_path, executing("./plugin")))
+    assert await authorization(access) == "Bearer ExecCredential"
+
+
+async def test_a_plugin_may_give_a_client_certificate(tmp_path: Path, certificates: Certificates) -> None:
+    pair = {
+        "clientCertificateData": certificates.certificate.read_text(),
+        "clientKeyData": certificates.key.read_text(),
+    }
+    command = plugin(tmp_path, f"say(**{pair!r})")
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(certificates.authority)}
+    access = await load(kubeconfig(tmp_path, executing(command), cluster))
+    assert await access.headers() == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("sys.exit(3)", "failed with exit code 3"),
+        ("pass", "printed no ExecCredential"),
+        ('print("[]")', "printed no ExecCredential"),
+        ("say()", "printed neither a token nor"),
+        ('print(json.dumps({"apiVersion": "v0", "status": {}}))', "answered in v0"),
+        ('say(clientCertificateData="x", clientKeyData="y")', "printed a client certificate that cannot be used"),
+    ],
+)
+async def test_a_plugin_that_fails_is_said_and_never_means_nobody(
+    tmp_path: Path, certificates: Certificates, code: str, words: str
+) -> None:
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(certificates.authority)}
+    with pytest.raises(ConfigError, match=f"its exec plugin .*/plugin {words}"):
+        await load(kubeconfig(tmp_path, executing(plugin(tmp_path, code)), cluster))
+
+
+async def test_a_plugin_that_is_not_installed_is_said_with_its_hint(tmp_path: Path) -> None:
+    user = executing("no-such-plugin-here", installHint="Get it from your cloud's admin.")
+    with pytest.raises(ConfigError, match=r"no-such-plugin-here is not installed\. Get it from your cloud's admin\."):
+        await load(kubeconfig(tmp_path, user))
+
+
+async def test_a_plugin_that_needs_a_terminal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="asks for a terminal"):
+        await load(kubeconfig(tmp_path, executing("x", interactiveMode="Always")))
+
+
+async def test_a_plugin_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "EXEC_DEADLINE_S", 0.5)
+    command = plugin(tmp_path, f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\ntime.sleep(600)")
+    with pytest.raises(ConfigError, match="did not answer"):
+        await load(kubeconfig(tmp_path, executing(command)))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_a_plugin_that_fails_later_leaves_the_token_and_says_why_after_a_401(tmp_path: Path) -> None:
+    code = 'say(token="t1", expirationTimestamp="2026-11-21T06:00:00Z") if number == 1 else sys.exit(1)'
+    clock = Clock()
+    access = await load(kubeconfig(tmp_path, executing(plugin(tmp_path, code))), now=clock)
+    clock.now += 3600
+    assert await authorization(access) == "Bearer t1"
+    with pytest.raises(ConfigError, match="failed with exit code 1"):
+        await access.renew()
+
+
+# --- TLS ---
+
+
+async def test_certificates_given_as_data_or_as_files_are_used(tmp_path: Path, certificates: Certificates) -> None:
+    def data(path: Path) -> str:
+        return base64.b64encode(path.read_bytes()).decode()
+
+    for user, cluster in (
+        (
+            {"client-certificate": str(certificates.certificate), "client-key": str(certificates.key)},
+            {"certificate-authority": str(certificates.authority)},
+        ),
+        (
+            {"client-certificate-data": data(certificates.certificate), "client-key-data": data(certificates.key)},
+            {"certificate-authority-data": data(certificates.authority)},
+        ),
+    ):
+        cluster |= {"server": "https://127.0.0.1:6443/", "tls-server-name": "kube.example.com"}
+        access = await load(kubeconfig(tmp_path, user, cluster))
+        assert access.server == "https://127.0.0.1:6443"
+        assert access.server_hostname == "kube.example.com"
+        assert access.tls is not None
+        assert access.tls.check_hostname
+        assert len(access.tls.get_ca_certs()) == 1
+
+
+async def test_a_server_is_unverified_only_where_the_kubeconfig_says_so(tmp_path: Path) -> None:
+    cluster = {"server": "https://127.0.0.1:6443", "insecure-skip-tls-verify": True}
+    access = await load(kubeconfig(tmp_path, {"token": "t"}, cluster))
+    assert access.tls is not None
+    assert not access.tls.check_hostname
+
+
+async def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
+    access = await load(kubeconfig(tmp_path, {"token": "t"}, {"proxy-url": "http://proxy.example.com:3128"}))
+    assert access.proxy == "http://proxy.example.com:3128"
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"current-context": None}, "no current-context. Choose one: kubectl config use-context NAME"),
+        ({"current-context": "prod"}, 'its current-context "prod" is not among its contexts'),
+        ({"contexts": [{"name": "lab", "context": {"cluster": "x"}}]}, 'context "lab" names no cluster'),
+        ({"clusters": []}, 'context "lab" names no cluster that has a server'),
+        ({"users": []}, 'names the user "me", who is not in it'),
+        ({"users": "me"}, "not a kubeconfig"),
+        ({"users": [{"user": {}}]}, "not a kubeconfig"),
+    ],
+)
+async def test_a_kubeconfig_that_lacks_something_is_said(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    path = kubeconfig(tmp_path, {"token": SECRET}, **change)
+    with pytest.raises(ConfigError) as failed:
+        await load(path)
+    assert str(failed.value).startswith(f"kubeconfig {path}: ")
+    assert words in str(failed.value)
+    assert SECRET not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("users: [", "not valid YAML (line 1)"),
+        (f"users:\n  - token: '{SECRET}\n", "not valid YAML (line"),
+        ("", "not a kubeconfig"),
+        ("just text", "not a kubeconfig"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+async def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as failed:
+        await load(str(path))
+    assert words in str(failed.value)
+    assert SECRET not in str(failed.value)
+
+
+async def test_files_that_are_not_there_are_said(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    with pytest.raises(
+        ConfigError, match=f"kubeconfig {missing}: no such file. Point --kubeconfig or KUBECONFIG at one."
+    ):
+        await load(missing)
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        await load(str(tmp_path))
+    with pytest.raises(ConfigError, match="No such file"):
+        await load(kubeconfig(tmp_path, {"tokenFile": missing}))
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": missing}
+    with pytest.raises(ConfigError, match=f"no such file: {missing}"):
+        await load(kubeconfig(tmp_path, {"token": SECRET}, cluster))
+
+
+async def test_certificates_that_are_none_are_said(tmp_path: Path, certificates: Certificates) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(bad)}
+    with pytest.raises(ConfigError, match="holds no certificate"):
+        await load(kubeconfig(tmp_path, {"token": SECRET}, cluster))
+    cluster["certificate-authority"] = str(certificates.authority)
+    user = {"client-certificate": str(certificates.certificate), "client-key": str(bad)}
+    with pytest.raises(
+        ConfigError, match="its client certificate and key, or the certificate-authority, cannot be used"
+    ):
+        await load(kubeconfig(tmp_path, user, cluster))
+
+
+async def test_an_odd_entry_is_refused_without_quoting_it(tmp_path: Path) -> None:
+    for user in (
+        {"token": SECRET, "auth-provider": {"name": "oidc"}},
+        {"auth-provider": {"name": "gcp", "config": {}}},
+    ):
+        with pytest.raises(ConfigError) as failed:
+            await load(kubeconfig(tmp_path, user))
+        assert SECRET not in str(failed.value)
+        assert json.dumps(user) not in str(failed.value)
