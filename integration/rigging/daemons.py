@@ -6,6 +6,7 @@ A daemon is found by its command line among the processes of the rig, so one tha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ class Daemon:
     log      where its output goes
     ready    the condition that says it serves
     seconds  how long that may take
+    stop     the signal that ends it
     """
 
     name: str
@@ -39,6 +41,7 @@ class Daemon:
     sign: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 60.0
+    stop: signal.Signals = signal.SIGTERM
 
 
 def processes(daemon: Daemon) -> list[int]:
@@ -91,11 +94,11 @@ def start(daemon: Daemon) -> None:
         raise RigError(f"{daemon.name} ended at once, with code {code}.", daemon.log)
 
 
-def stop(daemon: Daemon, *, how: signal.Signals = signal.SIGTERM) -> None:
-    """End it and wait until it is gone; one that does not follow a gentle signal is killed.  Raises RigError."""
+def stop(daemon: Daemon, *, how: signal.Signals | None = None) -> None:
+    """End it and wait until it is gone; one that does not follow its signal is killed.  Raises RigError."""
     if not processes(daemon):
         raise RigError(f"{daemon.name} is not running.")
-    send(daemon, how)
+    send(daemon, how or daemon.stop)
     send(daemon, signal.SIGCONT)  # a paused one would not hear the first
 
     def gone() -> bool:
@@ -111,7 +114,5 @@ def stop(daemon: Daemon, *, how: signal.Signals = signal.SIGTERM) -> None:
 
 def send(daemon: Daemon, what: signal.Signals) -> None:
     for pid in processes(daemon):
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself in between
             os.kill(pid, what)
-        except ProcessLookupError:
-            pass  # ended by itself in between, which is what it was told to
