@@ -180,5 +180,7 @@ def _outcome(error: FarSideError) -> Outcome:
 
 def _refusal(error: FarSideError) -> Refusal:
     later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
+    if not isinstance(error, Refused):
+        return Refusal(names.REFUSED, f"{error}.", error.code, later=later)
     number = f" (error {error.code})" if error.code else ""
     return Refusal(names.REFUSED, f"{error.side} refused it: {error.message}{number}.", error.code, later=later)

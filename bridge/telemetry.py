@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
@@ -65,7 +65,7 @@ class Telemetry:
         resource = Resource.create({"service.name": "slurm-bridge"})
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
-        view = View(instrument_name="*_seconds", aggregation=ExplicitBucketHistogramAggregation(SECONDS))
+        view = View(instrument_type=Histogram, aggregation=ExplicitBucketHistogramAggregation(SECONDS))
         self._meters = MeterProvider([reader], resource=resource, views=[view])
         meter = self._meters.get_meter("slurm-bridge")
         self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")

@@ -324,6 +324,9 @@ def _granted(workload: Workload, view: View) -> None:
     pod = workload.unfinished[0]
     if workload.hold is not None or pod.uid in workload.pod_holds:
         return
+    lost = world.lost.get(Side.SLURM)
+    if lost is not None and job.learned < lost.since:
+        return  # what is known of the job is old news: it may have ended meanwhile
     if job.grant is None:
         _look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
         return

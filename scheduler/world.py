@@ -60,6 +60,7 @@ class World:
         self.nodes: dict[str, Node] | None = None
         self.by_slurm_name: dict[str, str] = {}
         self.standing: dict[str, dict[str, Pod]] = {}
+        self.assumed: dict[str, str] = {}  # pod UID to the node that a bind of ours takes, until the watch shows one
         self.listed: dict[Scope, set[str]] = {}
         self.owners: dict[str, Owner | None] = {}
         self.claims: dict[str, tuple[Claim, ...]] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduler import names
-from scheduler.actions import Action, Outcome, Plan
+from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import (
     ActionEnded,
@@ -23,6 +23,7 @@ from scheduler.events import (
     Scope,
     SlurmNodesPolled,
 )
+from scheduler.feasible import slurm_name
 from scheduler.jobspec import Translation
 from scheduler.model import (
     Container,
@@ -42,6 +43,7 @@ from scheduler.policy import Choice, Policy, Rule, Tenant
 from scheduler.tuning import Config, Tuning
 from scheduler.world import World
 
+A = TypeVar("A", bound=Action)
 MIB = 1024 * 1024
 START = 1000.0
 ALICE = Tenant(
@@ -121,7 +123,7 @@ class Story:
             PodsListed(Scope.OURS, (), START),
             PodsListed(Scope.OTHERS, (), START),
             SlurmNodesPolled(
-                tuple(slurm_node(each.name) for each in nodes),
+                tuple(slurm_node(slurm_name(each)) for each in nodes),
                 (Partition("main", default=True), Partition("gpu", max_time_min=600)),
                 START,
             ),
@@ -152,12 +154,39 @@ class Story:
     def decides(self, at: float) -> list[Action]:
         return list(self.plan(at).actions)
 
+    def acts(self, kind: type[A], at: float) -> list[A]:
+        """Decide, and look only at the actions of that kind."""
+        return [action for action in self.decides(at) if isinstance(action, kind)]
+
     def ended(self, action: Action, outcome: Outcome = Outcome.DONE, *, at: float, **answer: Any) -> None:
         number = answer.pop("number", None)
         if number is not None:
             later = answer.pop("later", False)
             answer["refusal"] = Refusal(names.REFUSED, f"Slurm refused it (error {number}).", number, later)
         self.world.apply(ActionEnded(action, outcome, at, at, **answer))
+
+    def queues(self, what: Pod, job_id: int, *, at: float) -> SubmitJob:
+        """The pod comes, and its job stands in Slurm's queue; the first try, where it is one for nodes at once, finds no room."""
+        self.sees(what)
+        [asked] = [each for each in self.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+        if isinstance(asked, AllocateNow):
+            self.ended(asked, Outcome.REFUSED, at=at, number=2013)
+            [asked] = self.acts(SubmitJob, at)
+        self.ended(asked, at=at, job_id=job_id)
+        return asked
+
+    def runs(self, what: Pod, job_id: int, *, on: str = "x1", at: float) -> Pod:
+        """The pod comes, is granted nodes at once and bound; the watch and a poll have shown it."""
+        self.sees(what)
+        [asked] = self.acts(AllocateNow, at)
+        wants = asked.spec
+        granted = grant(job_id, on, cpus=wants.cpus_per_task, memory=wants.memory_mib, gpu=dict(wants.gres).get("gpu", 0))
+        self.ended(asked, at=at, job_id=job_id, grant=granted)
+        [bind] = self.acts(BindPod, at)
+        self.ended(bind, at=at)
+        shown = self.bound(what, job_id, on)
+        self.sees(shown)
+        return shown
 
     def bound(self, what: Pod, job_id: int, on: str = "x1", **fields: Any) -> Pod:
         """The pod as the watch shows it after our bind."""

@@ -1,0 +1,168 @@
+"""The two simulated clusters as the bridge reaches them while everything may go wrong.
+
+A fault is chosen for each request by one seeded dice: it may be lost on the way there (nothing happened), on the way back
+(it happened, and nobody is told), or take effect only later, when its caller has given up.  An answer may be slow, so that
+it tells of a moment long past, or make no sense.  With `faults.on` False everything is quick and right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.errors import Unanswered, Unreachable
+from bridge.kube.transport import NO_PARAMS
+from bridge.kube.transport import Reply as KubeReply
+from bridge.slurm.transport import Reply as SlurmReply
+from tests.simulation.promises import Promises, Violation
+
+T = TypeVar("T")
+LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (ARCHITECTURE 10)
+
+
+@dataclass(slots=True)
+class Faults:
+    """How often, out of 1; each request throws one dice."""
+
+    chance: random.Random
+    on: bool = True
+    lost_request: float = 0.02
+    lost_answer: float = 0.03
+    late_effect: float = 0.02
+    slow: float = 0.05
+    nonsense: float = 0.01
+    late: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def through(self, side: str, what: str, act: Callable[[], T], *, nonsense: T) -> T:
+        """One request by way of these faults."""
+        chance = self.chance
+        await asyncio.sleep(chance.uniform(0.0005, 0.004))
+        if not self.on:
+            return act()
+        dice = chance.random()
+        for limit, fault in (
+            (self.lost_request, self._lost_request),
+            (self.lost_answer, self._lost_answer),
+            (self.late_effect, self._late_effect),
+        ):
+            if dice < limit:
+                return await fault(side, what, act)
+            dice -= limit
+        answer = act()
+        if dice < self.slow:
+            await asyncio.sleep(chance.uniform(0.1, 3.0))
+        elif dice < self.slow + self.nonsense:
+            return nonsense
+        return answer
+
+    async def _lost_request(self, side: str, what: str, act: Callable[[], T]) -> T:
+        raise Unreachable(what, side, "simulated: the request was lost")
+
+    async def _lost_answer(self, side: str, what: str, act: Callable[[], T]) -> T:
+        act()
+        await asyncio.sleep(self.chance.uniform(0.1, 5.0))
+        raise Unanswered(what, side, "simulated: the answer was lost")
+
+    async def _late_effect(self, side: str, what: str, act: Callable[[], T]) -> T:
+        given_up_s = self.chance.uniform(0.1, 5.0)
+
+        async def happens_later() -> None:
+            await asyncio.sleep(given_up_s + self.chance.uniform(0.0, LATEST_EFFECT_S))
+            with contextlib.suppress(Violation):  # it is on record
+                act()
+
+        task = asyncio.create_task(happens_later())
+        self.late.add(task)
+        task.add_done_callback(self.late.discard)
+        await asyncio.sleep(given_up_s)
+        raise Unanswered(what, side, "simulated: nobody knows")
+
+
+class SlurmEnd:
+    """slurmrestd, as bridge.slurm.transport.Transport.  Every request that takes effect is shown to the promises."""
+
+    def __init__(self, cluster: SlurmCluster, faults: Faults, promises: Promises, clock: Callable[[], float]) -> None:
+        self._cluster, self._faults, self._promises, self._clock = cluster, faults, promises, clock
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> SlurmReply:
+        self._promises.sent_to_slurm(method, target, headers)
+
+        def act() -> SlurmReply:
+            reply = SlurmReply(*self._cluster.handle(self._clock(), method, target, headers, body))
+            if method != "GET":
+                self._promises.after()
+            return reply
+
+        broken = SlurmReply(500, {}, b"Unspecified error")
+        return await self._faults.through("Slurm", f"{method} {target}", act, nonsense=broken)
+
+
+class KubeEnd:
+    """The API server, as bridge.kube.transport.Transport.  Lists may be old, watches break off."""
+
+    def __init__(self, inner: InProcessKube, faults: Faults, promises: Promises, clock: Callable[[], float]) -> None:
+        self._inner, self._faults, self._promises, self._clock = inner, faults, promises, clock
+        self._lists: dict[tuple[str, str], KubeReply] = {}
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] = NO_PARAMS,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        deadline_s: float,
+    ) -> KubeReply:
+        self._promises.sent_to_kube(method, path, body)
+
+        def act() -> KubeReply:
+            self._promises.reaches_kube(method, path, body)
+            answer = self._inner.cluster.handle(self._clock(), method, path, params, body, content_type)
+            reply = KubeReply(*answer)
+            self._inner.wake()
+            self._promises.after_kube(method, path, reply.status)
+            return self._perhaps_stale(path, params, reply)
+
+        broken = KubeReply(503, {}, b"upstream connect error")
+        return await self._faults.through("Kubernetes", f"{method} {path}", act, nonsense=broken)
+
+    def _perhaps_stale(self, path: str, params: Mapping[str, str], reply: KubeReply) -> KubeReply:
+        """Now and then the list of another API server, which is behind; its version is too, so the watch catches up."""
+        if "limit" not in params or "continue" in params or reply.status != 200:
+            return reply
+        key = (path, params.get("fieldSelector", ""))
+        before = self._lists.get(key)
+        self._lists[key] = reply
+        stale = before is not None and self._faults.on and self._faults.chance.random() < 0.2
+        return before if stale and before is not None else reply
+
+    def stream(
+        self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._stream(path, params, stall_s)
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, params: Mapping[str, str], stall_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with self._inner.stream(path, params=params, stall_s=stall_s) as lines:
+            yield self._breaking(lines)
+
+    async def _breaking(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for line in lines:
+            if self._faults.on and self._faults.chance.random() < 0.01:
+                raise Unanswered("watch", "Kubernetes", "simulated: the stream broke off")
+            yield line
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,320 @@
+"""One seed: a load, a chaos, a heal; and whether every promise held.
+
+The real bridge, with its clients, codecs, list-watch, loop and core, lives between the two simulated clusters on a virtual
+clock.  For the first minute and a half anything may happen to either; then faults end, and two minutes later every pod
+must be bound or say why not, and no job may be left over (ARCHITECTURE 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.app import Bridge
+from bridge.dev import kube_objects as objects
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.kube_cluster import KubeCluster
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.dev.slurm_jobs import SimPartition, SimUser
+from bridge.dev.slurm_nodes import SlurmSimNode
+from bridge.dev.virtual_time import START, run
+from bridge.errors import FarSideError
+from bridge.kube.client import KubeClient
+from bridge.settings import Settings
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import LiteralToken
+from scheduler.actions import Action
+from scheduler.events import ActionEnded, Event
+from scheduler.world import World
+from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
+from tests.simulation.promises import Promises, Violation
+
+USERS = {"alice-a": "alice", "bob-b": "bob"}
+CHAOS_S = 90.0
+HEAL_S = 150.0
+CPUS, MEMORY_MIB, GPUS = 8, 16_384, 2
+SETTINGS = Settings.model_validate(
+    {
+        "slurm_url": "http://127.0.0.1:1",
+        "policy": {
+            "rules": [
+                {"namespaces": ["alice-*"], "user": "alice", "account": {"default": "teama"}},
+                {"namespaces": ["bob-*"], "user": "bob"},
+            ]
+        },
+    }
+)
+
+
+@dataclass(slots=True)
+class _Listener:
+    """The bridge's own story, for a failure's report."""
+
+    promises: Promises
+
+    def planned(self, action: Action, at: float) -> None:
+        self.promises.note(f"plans {type(action).__name__} {getattr(action, 'name', '')}: {action.reason}")
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        why = event.refusal.message if event.refusal else ""
+        job = f" job {event.job_id}" if event.job_id else ""
+        self.promises.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
+
+    def seen(self, event: Event) -> None:
+        """What was seen follows from what was done."""
+
+
+@dataclass(slots=True)
+class Life:
+    """All of one seed."""
+
+    seed: int
+    chance: random.Random = field(init=False)
+    kube: KubeCluster = field(init=False)
+    slurm: SlurmCluster = field(init=False)
+    inner: InProcessKube = field(init=False)
+    faults: Faults = field(init=False)
+    promises: Promises = field(init=False)
+    bridge: Bridge | None = None
+    kill: Callable[[], object] | None = None
+    lives: int = 0
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.kube = KubeCluster(self.seed)
+        names = ["x1", "x2", "x3"]
+        self.slurm = SlurmCluster(
+            [SlurmSimNode(name, CPUS, MEMORY_MIB, {("gpu", "h100"): GPUS}) for name in names],
+            (SimPartition("main", default_time_min=60, default=True),),
+            (SimUser("alice", ("teama",)), SimUser("bob", ("teamb",), max_submit_jobs=6), SimUser("carol", ("teamb",))),
+            seed=self.seed,
+            stock=self.chance.random() < 0.5,
+            accounting=self.chance.random() < 0.7,
+            started=START,
+        )
+        for name in names:
+            amounts = {"nvidia.com/gpu": str(GPUS)}
+            self.kube.create(START, "nodes", objects.node(name, cpu=str(CPUS), memory=f"{MEMORY_MIB}Mi", **amounts))
+        for name in (*USERS, "free"):
+            labels = {"slurm-bridge/managed": "true"}
+            self.kube.create(START, "namespaces", {"metadata": {"name": name, "labels": labels}})
+        self.faults = Faults(random.Random(self.seed + 1))
+
+    def clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def live(self) -> None:
+        """Raises Violation."""
+        self.inner = InProcessKube(self.kube, self.clock)
+        self.promises = Promises(self.kube, self.slurm, USERS, self.clock)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
+            tasks.append(group.create_task(self._bridges()))
+            await self._chaos()
+            self._heal()
+            await asyncio.sleep(HEAL_S)
+            for task in tasks:
+                task.cancel()
+        if self.promises.violations:
+            raise self.promises.violations[0]
+        if wrong := self.promises.at_rest():
+            raise Violation("; ".join(wrong))
+
+    async def _slurm_lives(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self.slurm.tick(self.clock())
+            self.promises.after()
+
+    # --- the bridge and its lives --------------------------------------------------------------------------------
+
+    async def _bridges(self) -> None:
+        """One life after the other; each is killed without warning when chaos says so."""
+        while True:
+            self.lives += 1
+            self.promises.note(f"life {self.lives} of the bridge begins")
+            life = asyncio.create_task(self._one_bridge())
+            self.kill = life.cancel
+            try:
+                await life
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    raise
+            except FarSideError as error:
+                self.promises.note(f"could not start: {error}")
+            await asyncio.sleep(self.chance.uniform(0.1, 3.0))
+
+    async def _one_bridge(self) -> None:
+        transport = KubeEnd(self.inner, self.faults, self.promises, self.clock)
+        slurm_end = SlurmEnd(self.slurm, self.faults, self.promises, self.clock)
+        slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
+        await slurm.discover()
+        kube = KubeClient(transport, "slurm-bridge", self.clock)
+        chance = random.Random(self.seed + 1000 * self.lives)
+        self.bridge = Bridge(SETTINGS, kube, transport, slurm, self.clock, _Listener(self.promises), chance)
+        await self.bridge.run()
+
+    # --- what happens --------------------------------------------------------------------------------------------
+
+    async def _chaos(self) -> None:
+        ends = self.clock() + CHAOS_S
+        acts = (
+            [self._new_pod] * 12
+            + [self._delete_pod] * 4
+            + [self._new_replica_set, self._new_batch_job]
+            + [self._cancel_job] * 3
+            + [self._preempt_job, self._foreign_job, self._forged_job, self._edit_pod]
+            + [self._drain, self._resume, self._cordon, self._node_down]
+            + [self._kill_bridge] * 2
+            + [self._controller_down, self._forget_watches, self._lose_jobs]
+        )
+        while self.clock() < ends:
+            await asyncio.sleep(self.chance.expovariate(0.6))
+            act = self.chance.choice(acts)
+            self.promises.note(f"chaos: {act.__name__.strip('_')}")
+            act()
+            self.inner.wake()
+
+    def _heal(self) -> None:
+        self.promises.note("faults end")
+        self.faults.on = False
+        self.slurm.controller_up = True
+        for name in list(self.slurm.nodes):
+            self.slurm.resume(name, self.clock())
+        for node in list(self.kube.store.all("nodes")):
+            self._cordoned(node, False)
+        self.inner.wake()
+
+    def _new_pod(self) -> None:
+        self.made += 1
+        space = self.chance.choice(list(USERS))
+        runs = self.chance.choice(["2", "8", "25", ""])
+        says = {objects.RUN_S: runs, objects.EXIT_CODE: self.chance.choice("003")} if runs else {}
+        self.kube.create(
+            self.clock(),
+            "pods",
+            objects.pod(space, f"p{self.made}", requests=self._wants(), annotations=says, grace_s=5),
+        )
+
+    def _wants(self) -> dict[str, str]:
+        wants = {"cpu": str(self.chance.choice([1, 1, 2, 4])), "memory": "512Mi"}
+        if self.chance.random() < 0.4:
+            wants["nvidia.com/gpu"] = str(self.chance.choice([1, 2]))
+        return wants
+
+    def _template(self) -> dict[str, Any]:
+        made = objects.pod("alice-a", "t", requests=self._wants(), grace_s=5)
+        return {"metadata": {"labels": {"app": "t"}}, "spec": made["spec"]}
+
+    def _new_replica_set(self) -> None:
+        self.made += 1
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": "t"}}, "template": self._template()}
+        meta = {"namespace": "alice-a", "name": f"r{self.made}"}
+        self.kube.create(self.clock(), "replicasets", {"metadata": meta, "spec": spec})
+
+    def _new_batch_job(self) -> None:
+        self.made += 1
+        template = self._template()
+        template["metadata"]["annotations"] = {objects.RUN_S: "5"}
+        spec = {"parallelism": 2, "completions": 3, "template": template}
+        meta = {"namespace": "alice-a", "name": f"j{self.made}"}
+        self.kube.create(self.clock(), "jobs", {"metadata": meta, "spec": spec})
+
+    def _some_pod(self) -> dict[str, Any] | None:
+        pods = self.promises.pods()
+        return self.chance.choice(pods) if pods else None
+
+    def _delete_pod(self) -> None:
+        if (pod := self._some_pod()) is not None and not pod["metadata"].get("deletionTimestamp"):
+            self.kube.remove(self.clock(), "pods", pod, self.chance.choice([None, None, 0]))
+
+    def _edit_pod(self) -> None:
+        if (pod := self._some_pod()) is not None:
+            meta = pod["metadata"]
+            said = {**meta.get("annotations", {}), "slurm-bridge/time-limit": str(self.chance.randint(1, 90))}
+            self.kube.store.put("pods", {**pod, "metadata": {**meta, "annotations": said}})
+
+    def _some_job(self) -> int | None:
+        live = self.promises.ours()
+        return self.chance.choice(live).id if live else None
+
+    def _cancel_job(self) -> None:
+        if (job_id := self._some_job()) is not None:
+            self.slurm.cancel(job_id, self.clock())
+
+    def _preempt_job(self) -> None:
+        running = [job.id for job in self.promises.ours() if job.holds]
+        if running:
+            self.slurm.preempt(self.chance.choice(running), self.clock())
+
+    def _submit(self, user: str, name: str) -> None:
+        headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
+        job = b'"flags":["EXTERNAL_JOB"],"cpus_per_task":1,"memory_per_node":{"set":true,"number":100}'
+        body = b'{"job":{"name":"' + name.encode() + b'",' + job + b"}}"
+        self.slurm.handle(self.clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
+
+    def _foreign_job(self) -> None:
+        self._submit(self.chance.choice(["alice", "carol"]), f"native-{self.made}")
+
+    def _forged_job(self) -> None:
+        if (job_id := self._some_job()) is not None:
+            self._submit("carol", self.slurm.jobs[job_id].name)
+
+    def _drain(self) -> None:
+        self.slurm.drain(self.chance.choice(list(self.slurm.nodes)), "chaos")
+
+    def _resume(self) -> None:
+        for name in list(self.slurm.nodes):
+            self.slurm.resume(name, self.clock())
+
+    def _node_down(self) -> None:
+        self.slurm.down(self.chance.choice(list(self.slurm.nodes)), self.clock(), "chaos")
+
+    def _cordon(self) -> None:
+        node = self.chance.choice(list(self.kube.store.all("nodes")))
+        self._cordoned(node, not node["spec"].get("unschedulable"))
+
+    def _cordoned(self, node: dict[str, Any], cordoned: bool) -> None:
+        self.kube.store.put("nodes", {**node, "spec": {**node["spec"], "unschedulable": cordoned}})
+
+    def _kill_bridge(self) -> None:
+        if self.kill is not None:
+            self.kill()
+
+    def _controller_down(self) -> None:
+        self.slurm.controller_up = False
+        asyncio.get_running_loop().call_later(self.chance.uniform(1, 20), self._controller_back)
+
+    def _controller_back(self) -> None:
+        self.slurm.controller_up = True
+
+    def _lose_jobs(self) -> None:
+        """slurmctld crashes: what it had not saved is gone, and those ids are given out again."""
+        self.slurm.lose_state(self.clock())
+        self.promises.lost_at = self.clock()
+
+    def _forget_watches(self) -> None:
+        self.kube.compact()
+
+
+def live(seed: int) -> None:
+    """Live one seed.  Raises Violation with the seed and the end of the story."""
+    life = Life(seed)
+    try:
+        run(life.live())
+    except* Violation as broken:
+        told = "\n".join(f"  {at - START:8.3f}  {what}" for at, what in life.promises.log[-150:])
+        [first, *_] = _leaves(broken)
+        raise Violation(f"seed {seed}: {first}\n{told}") from None
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for each in group.exceptions:
+        found += _leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
+    return found

@@ -1,0 +1,150 @@
+"""A thousand lives of the bridge among faults, and the proof that the promises can be broken.
+
+`SEED=n pytest tests/simulation` lives one seed again, `SEEDS=n` so many.  Every seed is lived in a process of its own hash
+seed, so that it is the same life each time.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from bridge.dev import kube_objects as objects
+from bridge.dev.kube_cluster import KubeCluster
+from bridge.dev.slurm_cluster import SlurmCluster
+from scheduler import names
+from tests.simulation.life import USERS, live
+from tests.simulation.promises import Promises, Violation
+
+WORKERS = 2
+CHUNK = 25
+
+
+def _live_all(seeds: list[int]) -> list[str]:
+    """The stories of those that broke a promise."""
+    broken = []
+    for seed in seeds:
+        try:
+            live(seed)
+        except Violation as violation:
+            broken.append(str(violation))
+    return broken
+
+
+def test_every_promise_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [int(os.environ["SEED"])] if "SEED" in os.environ else range(int(os.environ.get("SEEDS", "1000")))
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # for the workers: sets of words in the same order each time
+    chunks = [list(wanted[at : at + CHUNK]) for at in range(0, len(wanted), CHUNK)]
+    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+        broken = [story for stories in pool.map(_live_all, chunks) for story in stories]
+    assert not broken, f"{len(broken)} of {len(wanted)} seeds; the first:\n{broken[0]}"
+
+
+# --- the promises can be broken -----------------------------------------------------------------------------------
+
+
+class Clusters:
+    """Two small clusters with one pod and one running job of it."""
+
+    def __init__(self) -> None:
+        self.kube = KubeCluster()
+        self.slurm = SlurmCluster.example(external=2, slurmd=0, stock=False)
+        self.kube.create(0.0, "namespaces", objects.namespace("alice-a"))
+        for name in ("k1", "k2"):
+            self.kube.create(0.0, "nodes", objects.node(name))
+        self.pod = self.kube.create(0.0, "pods", objects.pod("alice-a", "p", requests={"cpu": "1"}))
+        self.promises = Promises(self.kube, self.slurm, USERS, lambda: 100.0)
+        self.job = self.submit("alice", self.name_of(self.pod))
+        self.slurm.tick(1.0)
+        assert self.slurm.jobs[self.job].state == "RUNNING"
+
+    def name_of(self, pod: objects.Object) -> str:
+        key = names.workload_key(pod["metadata"]["uid"])
+        return names.job_name(f"alice-a/{pod['metadata']['name']}", self.promises.cluster, key)
+
+    def submit(self, user: str, name: str) -> int:
+        headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
+        job = {"name": name, "flags": ["EXTERNAL_JOB"], "cpus_per_task": 1}
+        job["memory_per_node"] = {"set": True, "number": 100}
+        body = json.dumps({"job": job}).encode()
+        answer = self.slurm.handle(0.0, "POST", "/slurm/v0.0.45/job/submit", headers, body)
+        job_id: int = json.loads(answer[2])["job_id"]
+        return job_id
+
+    def binds(self, pod: objects.Object, node: str, job_id: int) -> None:
+        meta = pod["metadata"]
+        keys = {names.JOB_ID: str(job_id)}
+        body = {"metadata": {"uid": meta["uid"], "annotations": keys}, "target": {"name": node}}
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding"
+        raw = json.dumps(body).encode()
+        self.promises.sent_to_kube("POST", path, raw)
+        self.promises.reaches_kube("POST", path, raw)
+        self.kube.handle(100.0, "POST", path, {}, raw)
+
+
+@pytest.fixture
+def clusters() -> Clusters:
+    return Clusters()
+
+
+def test_the_right_bind_breaks_nothing(clusters: Clusters) -> None:
+    holding = clusters.slurm.jobs[clusters.job].holding
+    assert holding is not None
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    clusters.promises.after()
+    assert clusters.promises.at_rest() == []
+
+
+def test_a_bind_to_a_node_that_was_not_granted_breaks_v2(clusters: Clusters) -> None:
+    holding = clusters.slurm.jobs[clusters.job].holding
+    assert holding is not None
+    with pytest.raises(Violation, match="V2"):
+        clusters.binds(clusters.pod, "k2" if holding.node == "k1" else "k1", clusters.job)
+
+
+def test_a_bind_for_the_job_of_another_breaks_v2(clusters: Clusters) -> None:
+    other = clusters.kube.create(0.0, "pods", objects.pod("alice-a", "q"))
+    with pytest.raises(Violation, match="V2"):
+        clusters.binds(other, "k1", clusters.job)
+
+
+def test_a_bind_where_there_is_no_room_breaks_v3(clusters: Clusters) -> None:
+    holding = clusters.slurm.jobs[clusters.job].holding
+    assert holding is not None
+    squatter = objects.pod("alice-a", "squatter", scheduler="other", requests={"cpu": "64"}, nodeName=holding.node)
+    clusters.kube.create(0.0, "pods", squatter)
+    with pytest.raises(Violation, match="V3"):
+        clusters.binds(clusters.pod, holding.node, clusters.job)
+
+
+def test_touching_a_foreign_job_breaks_v6(clusters: Clusters) -> None:
+    foreign = clusters.submit("alice", "native")
+    with pytest.raises(Violation, match="V6"):
+        clusters.promises.sent_to_slurm("DELETE", f"/slurm/v0.0.45/job/{foreign}", {"X-SLURM-USER-NAME": "alice"})
+
+
+def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:
+    holding = clusters.slurm.jobs[clusters.job].holding
+    assert holding is not None
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
+    with pytest.raises(Violation, match="V7"):
+        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+
+
+def test_another_users_job_breaks_v8(clusters: Clusters) -> None:
+    clusters.submit("bob", clusters.name_of(clusters.pod))
+    with pytest.raises(Violation, match="V8"):
+        clusters.promises.after()
+
+
+def test_what_is_left_behind_is_found(clusters: Clusters) -> None:
+    wrong = clusters.promises.at_rest()
+    assert any(each.startswith("L1") for each in wrong), "the pod waits and does not say why"
+    assert any(each.startswith("L3") for each in wrong), "its job runs and it is not bound"
+    clusters.kube.remove(0.0, "pods", clusters.pod, 0)
+    assert any(each.startswith("L2") for each in clusters.promises.at_rest())
