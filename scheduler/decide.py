@@ -16,7 +16,7 @@ from scheduler import names
 from scheduler.actions import Plan
 from scheduler.events import Side
 from scheduler.feasible import Feasible, demand, feasible
-from scheduler.hostlist import expand, fold
+from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.jobspec import jobspec
 from scheduler.model import JobSpec, NodeTerm, Pod, Refusal, is_ended
 from scheduler.phase import Phase, chosen
@@ -63,7 +63,7 @@ def _keys(view: View, everything: bool) -> list[str]:
         for key in list(waiting_keys)[: max(0, view.free(lane))]:
             keys[key] = None
     keys.update(world.dirty)
-    keys.update((key, None) for at, key in world.timers if at <= view.now)
+    keys.update(dict.fromkeys(world.due(view.now)[0]))
     if everything:
         keys.update(dict.fromkeys(world.workloads))
     return list(keys)
@@ -292,7 +292,11 @@ def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) ->
 def _as_adopted(spec: JobSpec, job: Placeholder) -> JobSpec:
     """A job of a previous life: what the user asked is taken as unchanged, the nodes are compared (K, F2)."""
     assert job.job is not None
-    return replace(spec, excluded_nodes=fold(expand(job.job.excluded_nodes)))
+    try:
+        excluded = fold(expand(job.job.excluded_nodes))
+    except HostlistError:  # its owner wrote there what we never would: it is replaced by what we would
+        excluded = job.job.excluded_nodes
+    return replace(spec, excluded_nodes=excluded)
 
 
 def _cancel_twins(workload: Workload, keep: Placeholder, view: View) -> bool:

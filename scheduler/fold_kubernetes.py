@@ -52,37 +52,28 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
 
 
 def _stand(world: World, pod: Pod) -> None:
-    """Keep who stands where: every unfinished pod with a node, whoever put it there."""
-    if pod.node and not pod.finished:
-        there = world.standing.setdefault(pod.node, {})
-        before = there.get(pod.uid)
-        there[pod.uid] = pod
-        if pod.host_ports and before is None:
-            world.feasibility_changed()
-    else:
+    """Keep who stands where: every unfinished pod with a node, whoever put it there; a bind of ours counts at once."""
+    assumed = world.assumed.get(pod.uid, "")
+    if pod.node and assumed:
+        del world.assumed[pod.uid]
+        if assumed != pod.node:
+            world.leave(assumed, pod.uid)
+    node = pod.node or assumed
+    if not node or pod.finished:
         _unstand(world, pod)
+        return
+    there = world.standing.setdefault(node, {})
+    before = there.get(pod.uid)
+    there[pod.uid] = pod
+    if pod.host_ports and before is None:
+        world.feasibility_changed()
+    if before is None or before.deleting_at != pod.deleting_at:
+        world.room_changed()
 
 
 def _unstand(world: World, pod: Pod) -> None:
-    for node in (pod.node, _assumed_node(world, pod.uid)):
-        there = world.standing.get(node)
-        if there is not None and there.pop(pod.uid, None) is not None:
-            if not there:
-                del world.standing[node]
-            if pod.host_ports:
-                world.feasibility_changed()
-            _room_on(world, node)
-
-
-def _assumed_node(world: World, uid: str) -> str:
-    workload = world.workloads.get(world.key_of_pod.get(uid, ""))
-    return workload.bound.get(uid, "") if workload else ""
-
-
-def _room_on(world: World, node: str) -> None:
-    """Somebody left the node: grants there may wait for that (F6)."""
-    for key in world.by_phase[Phase.GRANTED]:
-        world.dirty[key] = None
+    for node in {pod.node, world.assumed.pop(pod.uid, "")}:
+        world.leave(node, pod.uid)
 
 
 def _our_pod(world: World, pod: Pod) -> None:
@@ -116,13 +107,17 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if job_id is None or job_id == workload.hint:
         return
     workload.hint = job_id
-    workload.jobs.add(job_id)
     if job_id not in world.placeholders and job_id not in world.foreign:
+        unlisted = world.polled is not None and job_id not in world.states
+        if unlisted and (not pod.node or pod.finished):
+            return  # it is over, and nobody depends on it
         states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
-        world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
+        job = world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
         world.known(job_id)
-        if world.polled is not None and job_id not in world.states:
-            world.is_absent(world.placeholders[job_id], world.polled.began)
+        world.expected.add(job_id)
+        if unlisted and world.polled is not None:
+            world.is_absent(job, world.polled.began)
+    workload.jobs.add(job_id)
     if job_id in world.placeholders:
         world.placeholders[job_id].hinted_by.add(workload.key)
 
@@ -182,6 +177,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
 def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
     if world.namespaces is not None and event.name != "kube-system":
         world.namespaces.pop(event.name, None)
+        world.dirty.update(world.by_phase[Phase.UNCLAIMED])
 
 
 def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
@@ -200,6 +196,8 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
     key = world.key_of_pod.get(event.uid)
     if key is not None:
         world.dirty[key] = None
+        if any(claim.problem for claim in event.claims):
+            world.back_off(world.workloads[key], event.at)  # looked at again, with patience
 
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {

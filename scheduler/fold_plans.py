@@ -97,8 +97,10 @@ def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDe
     workload = world.workloads[action.key]
     workload.pod_holds[action.uid] = Hold(action, at)
     workload.story.append((at, action.reason))
-    if isinstance(action, act.BindPod):  # assume: nobody else is given that room meanwhile (V5)
-        world.standing.setdefault(action.node, {})[action.uid] = workload.pods[action.uid]
+    if isinstance(action, act.BindPod):
+        world.assume(workload.pods[action.uid], action.node)
+    elif not any(job.ended for job in world.mine(workload) if job.id == workload.hint):
+        world.rations["absent"].take(at, 1)
 
 
 def _place_report(world: World, action: act.Report, at: float) -> None:
@@ -209,7 +211,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             if job.holds_nodes:
                 world.freed_at = event.at
             job.learned = event.at
-            world.expected.discard(job.id)
+            world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
             job.read_began = event.at  # the answer to the cancel is proof enough
@@ -282,10 +284,9 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
 
 
 def _unassume(world: World, action: act.BindPod) -> None:
-    there = world.standing.get(action.node, {})
-    assumed = there.get(action.uid)
-    if assumed is not None and assumed.node != action.node:
-        del there[action.uid]
+    if world.assumed.get(action.uid) == action.node:
+        del world.assumed[action.uid]
+        world.leave(action.node, action.uid)
 
 
 def _eviction_ended(world: World, action: act.EvictPod | act.EndByDeadline, event: ev.ActionEnded) -> None:

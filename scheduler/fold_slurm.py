@@ -35,12 +35,13 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
         was = before.get(job_id)
         if was is None:
             arrived.append(job_id)
-        elif was is states:
+        elif was is states or was == states:
             continue
-        elif was != states and holds_nodes(was) and is_ended(states):
+        elif holds_nodes(was) and is_ended(states):
             world.freed_at = event.ended
-        if was != states or job_id in world.absent or job_id in world.expected:
-            _poll_shows(world, job_id, states, event)
+        _poll_shows(world, job_id, states, event)
+    for job_id in (world.expected | world.absent) & event.states.keys():
+        _poll_shows(world, job_id, event.states[job_id], event)
     for job_id in before.keys() - event.states.keys():
         _poll_lacks(world, job_id, before[job_id], event)
     _still_missing(world, event)
@@ -55,10 +56,16 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     job = world.placeholders.get(job_id)
     if job is None or event.began <= job.learned:
         return
+    if job.denied and job_id in world.foreign:  # the id was given out again: this is somebody else's job
+        world.is_absent(job, event.began)
+        return
     world.expected.discard(job_id)
     world.absent.discard(job_id)
     job.absent_first = job.absent_last = None
-    world.set_states(job, states, event.ended)
+    if states != job.states:
+        world.set_states(job, states, event.ended)
+    else:
+        world.touch(job)
 
 
 def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) -> None:
@@ -66,20 +73,34 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
         world.freed_at = event.ended
     world.foreign.discard(job_id)
     world.known(job_id)
-    job = world.placeholders.get(job_id)
-    if job is not None and event.began > job.learned:
-        if job.ended and job.proven_end(world.config.tuning.absent_s):
-            world.drop(job)
-        else:
-            world.is_absent(job, event.began)
+    _lacks(world, job_id, event)
 
 
 def _still_missing(world: World, event: ev.JobsPolled) -> None:
     """Jobs that no poll has shown, and those absent before: this answer lacks them too."""
-    for job_id in [*world.expected, *world.absent]:
-        job = world.placeholders.get(job_id)
-        if job is not None and job_id not in event.states and event.began > job.learned:
-            world.is_absent(job, event.began)
+    for job_id in (world.expected | world.absent) - event.states.keys():
+        _lacks(world, job_id, event)
+
+
+def _lacks(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    job = world.placeholders.get(job_id)
+    if job is None or event.began <= job.learned:
+        return
+    if job.ended and job.proven_end(world.config.tuning.absent_s):
+        if world.phase_of.get(job.key or "") is Phase.REVOKED:
+            world.expected.add(job_id)  # its pods are yet to be told why they end
+        else:
+            world.drop(job)
+    elif job.key is None and not _depended_on(world, job):
+        world.drop(job)
+    else:
+        world.is_absent(job, event.began)
+
+
+def _depended_on(world: World, job: Placeholder) -> bool:
+    """Whether unfinished pods stand on nodes for it."""
+    pods = ((workload, pod) for workload in world.concerned(job) for pod in workload.pods.values())
+    return any(workload.node_of(pod) and not pod.finished for workload, pod in pods)
 
 
 def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> None:
@@ -123,7 +144,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
 
 def _denied(world: World, job: Placeholder, began: float) -> None:
     job.read_began = began
-    if job.key is None:  # a hint that led nowhere
+    if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
         world.drop(job)
         return
     job.denied = True
@@ -143,23 +164,25 @@ def _whose(world: World, job: Job) -> str | None:
 def _ours(world: World, event: ev.JobRead, key: str) -> None:
     assert event.job is not None
     world.known(event.job_id)
+    world.foreign.discard(event.job_id)
+    job = world.placeholders.get(event.job_id)
+    if job is not None and event.began <= job.learned:
+        return
     workload = world.workloads.get(key)
     if workload is None:
         workload = world.workloads[key] = Workload(key, created=event.job.submitted or 0.0)
-    job = world.placeholders.get(event.job_id)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
             event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
         )
     elif job.key not in (None, key):
         world.forget_job_of(job)
-    if event.began <= job.learned:
-        return
     job.key, job.user = key, event.job.user
     job.job, job.grant = event.job, event.grant or job.grant
     job.read_began, job.learned, job.denied = event.began, event.began, False
     job.absent_first = job.absent_last = None
     world.absent.discard(job.id)
+    world.expected.add(job.id)
     if workload.look is not None and not is_ended(event.job.states):
         workload.look = None
     workload.jobs.add(job.id)
@@ -173,13 +196,14 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     nodes = {node.name: node for node in event.nodes}
     partitions = {partition.name: partition for partition in event.partitions}
     world.nodes_stale = False
+    changed = nodes != world.slurm_nodes or partitions != world.partitions
     if partitions != world.partitions:
         world.partitions = partitions
         world.default_partition = next((each.name for each in event.partitions if each.default), "")
         for key in world.by_phase[Phase.UNCLAIMED]:  # Slurm's configuration changed: ask again (Q4)
             world.input_changed(world.workloads[key])
-    if nodes != world.slurm_nodes:
-        world.slurm_nodes = nodes
+    world.slurm_nodes = nodes
+    if changed:
         world.feasibility_changed()
 
 

@@ -83,9 +83,8 @@ class View:
     def plan(self) -> Plan:
         """The finished plan."""
         timers = [*self.wake.values(), *([self.shared_wake] if self.shared_wake is not None else [])]
-        if self.world.timers:
-            later = next((at for at, _ in self.world.timers[:1] if at > self.now), None)
-            timers += [later] if later is not None else []
+        later = self.world.due(self.now)[1]
+        timers += [later] if later is not None else []
         return Plan(
             actions=tuple(self.actions),
             looked_at=tuple(self.looked_at),
@@ -125,4 +124,7 @@ class View:
 
     def excluded(self, workload: Workload) -> list[str]:
         """Slurm nodes on which a grant of this workload could not be used a moment ago (F6)."""
-        return sorted(name for name, until in workload.excluded.items() if until > self.now)
+        still = {name: until for name, until in workload.excluded.items() if until > self.now}
+        if still:
+            self.wake_at(workload.key, min(still.values()))
+        return sorted(still)

@@ -77,7 +77,7 @@ class World:
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
         self.placeholders: dict[int, Placeholder] = {}
-        self.expected: set[int] = set()  # made by us, not yet in a poll
+        self.expected: set[int] = set()  # learned otherwise than by a poll: the next one is compared with it
         self.absent: set[int] = set()
         self.lost: dict[Side, ev.SideLost] = {}
         self.breakers: dict[str, Breaker] = {}
@@ -169,6 +169,23 @@ class World:
             return float("-inf")
         return min(self.scan_until, self.first_polled + self.config.tuning.scan_s)
 
+    def due(self, now: float) -> tuple[list[str], float | None]:
+        """The keys whose time has come, and when the next one's will: down the heap of timers, no further than needed."""
+        keys: list[str] = []
+        next_at: float | None = None
+        todo = [0]
+        while todo:
+            place = todo.pop()
+            if place >= len(self.timers):
+                continue
+            at, key = self.timers[place]
+            if at <= now:
+                keys.append(key)
+                todo += (2 * place + 2, 2 * place + 1)
+            elif next_at is None or at < next_at:
+                next_at = at
+        return keys, next_at
+
     def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], str | None]:
         """The controllers known, nearest first, and the UID of one that has still to be read."""
         chain: list[Owner] = []
@@ -223,14 +240,43 @@ class World:
         handler(self, event)
 
     # --- what the folds share -----------------------------------------------------------------------------------------
+
     def input_changed(self, workload: Workload) -> None:
+        """What was refused may be accepted now (Q4)."""
         workload.refused = None
         workload.retry_at = float("-inf")
+        self.limited.pop(workload.key, None)
 
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
         for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
             self.dirty.update(self.by_phase[each])
+
+    def assume(self, pod: Pod, node: str) -> None:
+        """A bind of ours is on its way: nobody else is given that room meanwhile (V5)."""
+        before = self.assumed.get(pod.uid, node)
+        if before != node:
+            self.leave(before, pod.uid)
+        self.assumed[pod.uid] = node
+        self.standing.setdefault(node, {})[pod.uid] = pod
+        if pod.host_ports:
+            self.feasibility_changed()
+
+    def leave(self, node: str, uid: str) -> None:
+        """That pod stands there no more."""
+        there = self.standing.get(node, {})
+        left = there.pop(uid, None)
+        if left is None:
+            return
+        if not there:
+            del self.standing[node]
+        if left.host_ports:
+            self.feasibility_changed()
+        self.room_changed()
+
+    def room_changed(self) -> None:
+        """Somebody came, left or began to terminate: grants may wait for that (F6)."""
+        self.dirty.update(self.by_phase[Phase.GRANTED])
 
     def set_states(self, job: Placeholder, states: States, at: float) -> None:
         if is_ended(states) and not job.ended:
@@ -276,6 +322,9 @@ class World:
             at = bisect.bisect_left(self.unread, job_id)
             if at < len(self.unread) and self.unread[at] == job_id:
                 del self.unread[at]
+            self.dirty.update(self.looking)
+            if not self.unread:  # the search is over: who waited for it goes on
+                self.dirty.update(self.by_phase[Phase.UNCLAIMED])
 
     def forget_job_of(self, job: Placeholder) -> None:
         before = self.workloads.get(job.key or "")

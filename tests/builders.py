@@ -166,7 +166,7 @@ class Story:
         self.world.apply(ActionEnded(action, outcome, at, at, **answer))
 
     def queues(self, what: Pod, job_id: int, *, at: float) -> SubmitJob:
-        """The pod comes, and its job stands in Slurm's queue; the first try, where it is one for nodes at once, finds no room."""
+        """The pod comes, and its job stands in Slurm's queue; where nodes are asked for at once first, there is no room."""
         self.sees(what)
         [asked] = [each for each in self.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
         if isinstance(asked, AllocateNow):
@@ -180,7 +180,9 @@ class Story:
         self.sees(what)
         [asked] = self.acts(AllocateNow, at)
         wants = asked.spec
-        granted = grant(job_id, on, cpus=wants.cpus_per_task, memory=wants.memory_mib, gpu=dict(wants.gres).get("gpu", 0))
+        granted = grant(
+            job_id, on, cpus=wants.cpus_per_task, memory=wants.memory_mib, gpu=dict(wants.gres).get("gpu", 0)
+        )
         self.ended(asked, at=at, job_id=job_id, grant=granted)
         [bind] = self.acts(BindPod, at)
         self.ended(bind, at=at)

@@ -1,0 +1,443 @@
+"""A pod comes, Slurm has room: two calls of Slurm, one write of the pod (W1, S1, K; issue of the main job)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadClaims, ReadJob, ReadOwner, Report
+from scheduler.decide import MAX_BIND_FAILURES
+from scheduler.events import (
+    ClaimsRead,
+    NamespaceGone,
+    NamespaceSeen,
+    NamespacesListed,
+    NodeGone,
+    NodeSeen,
+    OwnerRead,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    Scope,
+)
+from scheduler.model import Claim, HostPort, JobSpec, Namespace, NodeTerm, Owner, OwnerRef, PodPhase, Requirement
+from scheduler.world import World
+from tests.builders import (
+    CLUSTER,
+    CONFIG,
+    KUBE_SYSTEM,
+    OWNER,
+    START,
+    Story,
+    grant,
+    job_of,
+    key_of,
+    node,
+    pod,
+)
+
+NOW = START + 20  # the quiet period is over
+TRAIN = pod("train")
+
+
+def test_a_pod_is_asked_for_granted_and_bound_with_one_write() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    spec = JobSpec(f"hpc/train~{CLUSTER}.{key_of(TRAIN)}", "alice", 1, 100)
+    [asked] = story.decides(NOW)
+    assert asked == AllocateNow(key_of(TRAIN), spec, "asking Slurm for nodes in partition main as alice")
+
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    [bind] = story.decides(NOW + 1)
+    assert bind == BindPod(
+        key_of(TRAIN),
+        "uid-train",
+        "hpc",
+        "train",
+        "x1",
+        17,
+        {
+            "slurm-bridge/job-id": "17",
+            "slurm-bridge/job-nodes": "x1",
+            "slurm-bridge/size": "1",
+            "slurm-bridge/rank": "0",
+            "slurm-bridge/local-rank": "0",
+            "slurm-bridge/traceparent": names.traceparent(CLUSTER, key_of(TRAIN)),
+        },
+        "Slurm job 17 was granted x1",
+        created=TRAIN.created,
+        asked=NOW + 1,
+        granted=NOW + 1,
+        message="Bound to x1 by Slurm job 17.",
+    )
+    assert story.decides(NOW + 1) == []
+
+    story.ended(bind, at=NOW + 2)
+    story.sees(story.bound(TRAIN, 17))
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    assert story.decides(NOW + 3) == []
+
+
+def test_binding_waits_for_no_quiet_period() -> None:
+    story = Story()
+    assert story.runs(TRAIN, 17, at=START + 1).node == "x1"
+
+
+def test_a_callers_trace_is_kept() -> None:
+    story = Story()
+    caller = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    story.sees(replace(TRAIN, annotations={names.TRACEPARENT: caller}))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    assert names.TRACEPARENT not in bind.annotations
+
+
+def test_a_grant_that_could_not_be_read_with_the_answer_is_read_before_the_bind() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17)
+    [read] = story.decides(NOW)
+    assert read == ReadJob(17, "which nodes did Slurm grant job 17?", key_of(TRAIN))
+    assert story.decides(NOW) == []  # it is being read
+
+    story.ended(read, Outcome.UNREACHED, at=NOW)
+    assert story.decides(NOW) == []
+    [again] = story.decides(NOW + 1)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
+    story.ended(again, at=NOW + 1)
+    [bind] = story.decides(NOW + 1)
+    assert isinstance(bind, BindPod)
+
+
+def test_a_node_is_bound_by_its_name_in_kubernetes() -> None:
+    story = Story(nodes=[node("ip-10-0-0-7", labels={names.SLURM_NODE_LABEL: "x7"})])
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == ""
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17, "x7"))
+    [bind] = story.acts(BindPod, NOW)
+    assert (bind.node, bind.annotations[names.JOB_NODES]) == ("ip-10-0-0-7", "x7")
+
+
+# --- who may use it -----------------------------------------------------------------------------------------------
+
+
+def test_a_namespace_that_is_not_managed_is_told_so_until_it_is() -> None:
+    story = Story()
+    story.sees(NamespaceSeen(Namespace("hpc", "1")), TRAIN)
+    [said] = story.decides(NOW)
+    assert said == Report(
+        key_of(TRAIN),
+        "uid-train",
+        "hpc",
+        "train",
+        "NamespaceNotManaged",
+        "Namespace hpc is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
+        event="NamespaceNotManaged",
+        warning=True,
+        essence=(said.message,) if isinstance(said, Report) else (),
+    )
+    assert story.decides(NOW + 1) == []
+
+    story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})))
+    assert len(story.acts(AllocateNow, NOW + 2)) == 1
+
+
+def test_a_namespace_may_be_managed_by_the_settings() -> None:
+    story = Story(replace(CONFIG, managed_namespaces=frozenset({"hpc"})))
+    story.sees(NamespaceSeen(Namespace("hpc", "1")), TRAIN)
+    assert len(story.acts(AllocateNow, NOW)) == 1
+
+
+def test_a_label_that_says_no_is_a_no_and_a_namespace_that_goes_is_not_managed() -> None:
+    story = Story()
+    story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "false"})), TRAIN)
+    assert [type(each) for each in story.decides(NOW)] == [Report]
+    story = Story()
+    story.sees(TRAIN, NamespaceGone("hpc"))
+    assert [type(each) for each in story.decides(NOW)] == [Report]
+
+
+def test_a_namespace_without_a_slurm_user_is_told_so() -> None:
+    story = Story(replace(CONFIG, managed_namespaces=frozenset({"stray"})))
+    story.sees(pod("stray", namespace="stray"))
+    [said] = story.acts(Report, NOW)
+    assert said.condition == names.REFUSED
+    assert said.message.startswith("Namespace stray has no Slurm user")
+
+
+def test_a_gated_pod_is_no_member_until_it_is_ungated() -> None:
+    story = Story()
+    story.sees(pod("train", gated=True))
+    assert story.decides(NOW) == []
+    story.sees(TRAIN)
+    assert len(story.acts(AllocateNow, NOW + 1)) == 1
+
+
+# --- what is read first -------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_decided_before_everything_was_listed_once() -> None:
+    world = World(CONFIG, START)
+    assert world.missing == [
+        "the list of namespaces",
+        "the list of Kubernetes nodes",
+        "the list of this scheduler's pods",
+        "the list of other pods",
+        "Slurm's nodes",
+        "Slurm's jobs",
+    ]
+    assert not world.ready
+    ready = Story().world
+    assert ready.ready
+    assert ready.missing == []
+
+
+def test_changes_seen_before_the_first_list_do_not_pass_for_a_list() -> None:
+    world = World(CONFIG, START)
+    for event in (
+        NodeSeen(node("x1")),
+        NodeGone("x1"),
+        NamespaceSeen(KUBE_SYSTEM),
+        NamespaceGone("hpc"),
+        PodSeen(Scope.OURS, TRAIN),
+    ):
+        world.apply(event)
+    assert len(world.missing) == 6
+
+
+def test_annotations_of_owners_are_read_once_before_the_first_decision() -> None:
+    story = Story()
+    deployment = OwnerRef("apps/v1", "Deployment", "web", "uid-deployment")
+    one, two = pod("web-1", owner=OWNER), pod("web-2", owner=OWNER)
+    story.sees(one, two)
+    [read] = story.decides(NOW)
+    assert read == ReadOwner("hpc", OWNER, "annotations of ReplicaSet web")
+
+    story.sees(OwnerRead(OWNER, Owner(OWNER, {"slurm-bridge/qos": "high"}, deployment), NOW))
+    story.ended(read, at=NOW)
+    [next_read] = story.decides(NOW)
+    assert next_read == ReadOwner("hpc", deployment, "annotations of Deployment web")
+
+    story.sees(OwnerRead(deployment, Owner(deployment, {"slurm-bridge/partition": "gpu"}), NOW))
+    story.ended(next_read, at=NOW)
+    asked = [each for each in story.decides(NOW) if not isinstance(each, Report)]
+    assert {(each.spec.qos, each.spec.partition) for each in asked} == {("high", "gpu")}  # type: ignore[union-attr]
+    assert len(asked) == 2
+
+
+def test_an_owner_that_cannot_be_read_or_is_not_known_is_no_error() -> None:
+    """W2."""
+    story = Story()
+    story.sees(pod("web-1", owner=OWNER))
+    [read] = story.decides(NOW)
+    story.ended(read, Outcome.UNREACHED, at=NOW)
+    assert story.decides(NOW) == []
+    [read] = story.decides(NOW + 1)  # after a pause, again
+    story.sees(OwnerRead(OWNER, None, NOW + 1))
+    story.ended(read, at=NOW + 1)
+    assert len(story.acts(AllocateNow, NOW + 1)) == 1
+
+
+def test_a_circle_of_owners_ends() -> None:
+    story = Story()
+    story.sees(OwnerRead(OWNER, Owner(OWNER, owner=OWNER), NOW), pod("web-1", owner=OWNER))
+    assert len(story.acts(AllocateNow, NOW)) == 1
+
+
+def test_the_volumes_of_a_pod_are_read_and_limit_its_nodes() -> None:
+    story = Story()
+    with_data = pod("train", claims=("data",))
+    story.sees(with_data)
+    [read] = story.decides(NOW)
+    assert read == ReadClaims(key_of(with_data), "uid-train", "hpc", ("data",), "its volumes")
+    on_x2 = (NodeTerm(fields=(Requirement("metadata.name", "In", ("x2",)),)),)
+    story.sees(ClaimsRead("uid-train", (Claim("data", True, on_x2),), NOW))
+    story.ended(read, at=NOW)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == "x1"
+
+
+def test_a_volume_that_cannot_be_used_is_said_and_looked_at_again_with_patience() -> None:
+    story = Story()
+    story.sees(pod("train", claims=("data",)))
+    [read] = story.decides(NOW)
+    missing = Claim("data", False, problem="Claim data does not exist.")
+    story.sees(ClaimsRead("uid-train", (missing,), NOW))
+    story.ended(read, at=NOW)
+    [said] = story.decides(NOW)
+    assert isinstance(said, Report)
+    assert said.message == "Claim data does not exist."
+
+    [again] = story.acts(ReadClaims, NOW + 1)
+    story.sees(ClaimsRead("uid-train", (missing,), NOW + 1))
+    story.ended(again, at=NOW + 1)
+    assert story.acts(ReadClaims, NOW + 2) == []  # twice as long between
+    [again] = story.acts(ReadClaims, NOW + 3)
+    story.sees(ClaimsRead("uid-train", (Claim("data", True),), NOW + 3))
+    story.ended(again, at=NOW + 3)
+    assert len(story.acts(AllocateNow, NOW + 10)) == 1
+
+
+def test_a_read_of_volumes_that_failed_is_repeated_after_a_pause() -> None:
+    story = Story()
+    story.sees(pod("train", claims=("data",)))
+    [read] = story.decides(NOW)
+    story.ended(read, Outcome.UNREACHED, at=NOW)
+    assert story.decides(NOW) == []
+    assert len(story.acts(ReadClaims, NOW + 1)) == 1
+
+
+# --- the bind -----------------------------------------------------------------------------------------------------
+
+
+def granted(story: Story, what: object = TRAIN, *, job_id: int = 17, at: float = NOW) -> BindPod:
+    story.sees(what)  # type: ignore[arg-type]
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, at=at, job_id=job_id, grant=grant(job_id))
+    [bind] = story.acts(BindPod, at)
+    return bind
+
+
+def test_a_refused_bind_is_tried_again_with_growing_pauses_and_then_the_grant_is_given_back() -> None:
+    story = Story()
+    bind, at = granted(story), NOW
+    for failure in range(MAX_BIND_FAILURES):
+        story.ended(bind, Outcome.REFUSED, at=at, number=409)
+        assert story.acts(BindPod, at) == []
+        at += 2**failure
+        acts = story.decides(at)
+        if failure < MAX_BIND_FAILURES - 1:
+            [bind] = [each for each in acts if isinstance(each, BindPod)]
+        else:
+            [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+            assert cancel.reason == "given back: Kubernetes refused the bind again and again"
+
+
+def test_a_bind_whose_answer_was_lost_is_repeated_for_it_cannot_hit_twice() -> None:
+    """The binding carries the uid; ours already there is a success (kube FACTS 1)."""
+    story = Story()
+    bind = granted(story)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW)
+    [again] = story.acts(BindPod, NOW + 1)
+    assert replace(again, reason="") == replace(bind, reason="")
+
+
+def test_the_watch_may_show_the_bind_before_its_answer_comes() -> None:
+    story = Story()
+    bind = granted(story)
+    story.sees(story.bound(TRAIN, 17))
+    assert story.decides(NOW) == []
+    story.ended(bind, at=NOW)
+    assert story.decides(NOW) == []
+    assert story.world.workloads[key_of(TRAIN)].bound == {}
+
+
+def test_a_pod_deleted_while_it_is_bound_frees_its_place() -> None:
+    story = Story()
+    bind = granted(story)
+    story.sees(PodGone(Scope.OURS, TRAIN, NOW))
+    story.ended(bind, Outcome.REFUSED, at=NOW, number=404)
+    assert story.world.standing == {}
+
+
+BIG = {"cpu": 40_000}
+
+
+def test_two_pods_are_never_given_the_same_room() -> None:
+    """V3, V5: what one was given in this pass, or is on its way to, is taken for the next."""
+    story = Story(nodes=[node("x1", cpu=64_000)])
+    one, two = pod("one", **BIG), pod("two", created=START + 2, **BIG)
+    story.runs(pod("warm"), 16, at=NOW)  # now the bridge trusts that there is room
+    story.sees(one, two)
+    asked = story.acts(AllocateNow, NOW)
+    for job_id, each in enumerate(asked, 17):
+        story.ended(each, at=NOW, job_id=job_id, grant=grant(job_id, cpus=40))
+    acts = story.decides(NOW)
+    [bind] = [each for each in acts if isinstance(each, BindPod)]
+    [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+    assert (bind.name, cancel.job_id) == ("one", 18)
+
+
+def test_news_from_before_the_bind_does_not_free_the_room_that_the_bind_took() -> None:
+    """V3: the condition written before the bind comes through the watch after it."""
+    story = Story(nodes=[node("x1", cpu=64_000)])
+    one = pod("one")
+    bind = granted(story, one)
+    story.sees(replace(one, labels={"late": "news"}))
+    story.ended(bind, at=NOW)
+    story.sees(replace(one, labels={"later": "news"}))
+    assert set(story.world.standing["x1"]) == {one.uid}
+
+
+def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
+    story = Story()
+    bind = granted(story)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW)
+    story.sees(story.bound(TRAIN, 17, on="x2"))  # another life of ours, or somebody else, was faster
+    assert {name: set(pods) for name, pods in story.world.standing.items()} == {"x2": {TRAIN.uid}}
+
+
+def test_a_host_port_that_our_own_bind_took_is_taken() -> None:
+    web = {"host_ports": (HostPort(80),)}
+    story = Story()
+    story.runs(pod("one", **web), 17, at=NOW)
+    story.sees(pod("two", **web))
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    assert asked.spec.excluded_nodes == "x1"
+
+
+def test_a_finished_pod_takes_no_room() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    assert set(story.world.standing["x1"]) == {TRAIN.uid}
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    assert story.world.standing == {}
+
+
+def test_other_pods_are_counted_and_forgotten_by_their_list() -> None:
+    story = Story()
+    daemon = pod("daemon", namespace="kube-system", node="x1", scheduler_name="default-scheduler")
+    story.sees(PodSeen(Scope.OTHERS, daemon))
+    assert set(story.world.standing["x1"]) == {daemon.uid}
+    assert story.world.workloads == {}
+    story.sees(PodsListed(Scope.OTHERS, (), NOW))
+    assert story.world.standing == {}
+    story.sees(PodSeen(Scope.OTHERS, daemon), PodGone(Scope.OTHERS, daemon, NOW))
+    assert story.world.standing == {}
+
+
+def test_kube_system_cannot_go() -> None:
+    story = Story()
+    story.sees(NamespaceGone("kube-system"))
+    assert story.world.ready
+    story.sees(NamespacesListed((Namespace("hpc", "1"),)))
+    assert not story.world.ready
+    assert story.decides(NOW) == []
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_pod_missing_from_a_list_is_gone(gone: bool) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    story.sees(PodsListed(Scope.OURS, () if gone else (TRAIN,), NOW))
+    assert (story.acts(AllocateNow, NOW) == []) is gone
+
+
+def test_the_story_of_a_workload_is_told_in_order() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.loses(shown, at=NOW + 5)
+    assert [what for _, what in story.world.story(key_of(TRAIN))] == [
+        "pod hpc/train created",
+        "asking Slurm for nodes in partition main as alice",
+        "Slurm job 17 is RUNNING",
+        "Slurm job 17 was granted x1",
+        "stands on node x1",
+        "pod hpc/train is gone",
+    ]
+    assert story.world.story("nobody") == []
