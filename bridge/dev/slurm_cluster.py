@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from bridge.dev import slurm_rest
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
@@ -154,10 +154,9 @@ class SlurmCluster:
     # --- jobs come
 
     def new_job(self, job: SimJob) -> None:
-        """Take a job into the queue (or, ended already, into the records)."""
-        self.jobs[job.id] = job
+        """Take a job into the queue."""
+        self.jobs[job.id] = self._pending[job.id] = job
         self._unsaved.append(job)
-        (self._ended if job.ended else self._pending)[job.id] = job
         if self.accounting:
             self.accounted.setdefault(job.name, []).append(job)
             self.accounted_by_id[job.id] = job
@@ -206,14 +205,19 @@ class SlurmCluster:
                     return other
         return None
 
-    def blocks_immediate(self, partition: SimPartition, now: float) -> bool:
-        """Whether a runnable job of an equal or higher tier waits, in whatever partition."""
+    def blocks_immediate(self, partition: SimPartition, asking: SimJob) -> bool:
+        """Whether another runnable job of an equal or higher tier waits, in whatever partition."""
         return any(
-            self.partitions[job.partition].tier >= partition.tier
-            and job.reason != "AssocGrpGRES"
+            job is not asking
+            and self.partitions[job.partition].tier >= partition.tier
+            and job.reason not in ("AssocGrpGRES", "ReqNodeNotAvail")
             and not self._not_runnable(job)
             for job in self._pending.values()
         )
+
+    def has_node_in_service(self, job: SimJob) -> bool:
+        """Whether some node that is neither down nor drained would do."""
+        return any(node.in_service and node.could(job.wanted) for node in self.nodes.values())
 
     def place(self, job: SimJob, now: float) -> bool:
         """Start the job on the first node that has room."""
@@ -241,6 +245,7 @@ class SlurmCluster:
         assert not job.ended, f"job {job_id} has ended already"
         if job.holding:
             self.nodes[job.holding.node].give_back(job_id, job.holding)
+            self._notice_by_chance(now)
         else:
             job.starts = int(now)
         job.state, job.ends, job.exit_code, job.flags = state, int(now), exit_code, ()
@@ -249,8 +254,11 @@ class SlurmCluster:
         self._pending.pop(job_id, None)
         self._live.pop(job_id, None)
         self._ended[job_id] = job
-        if self._stock:  # noticed by the next event, often soon, at the latest by the next backfill pass
-            self._pass_due = min(self._pass_due, now + self._random.choice((1, 1, 6, 20, BACKFILL_INTERVAL_S)))
+
+    def refuse(self, job: SimJob, now: float) -> None:
+        """An immediate allocation that got nothing leaves a record."""
+        self.end(job.id, "FAILED", now)
+        job.reason = "BadConstraints"
 
     def cancel(self, job_id: int, now: float) -> None:
         """An admin cancels it."""
@@ -366,6 +374,8 @@ class SlurmCluster:
                 job.reason, job.starts, job.planned = why, 0, ""
             elif self.over_limit(self.users[job.user], job.wanted):
                 job.reason, job.starts, job.planned = "AssocGrpGRES", 0, ""
+            elif not self.has_node_in_service(job):
+                job.reason, job.starts, job.planned = "ReqNodeNotAvail", 0, ""
             elif job.partition in blocked:
                 job.reason = "Priority"
             elif not self.place(job, now) and not (self.preempt_for(job, now) and self.place(job, now)):
@@ -393,7 +403,7 @@ class SlurmCluster:
         """The node that will have room first, and when, as if nothing else came.  ("" where that is not known.)"""
         best: tuple[float, str] = (float("inf"), "")
         for node in self.nodes.values():
-            if node.down or node.drained or not node.could(job.wanted):
+            if not node.in_service or not node.could(job.wanted):
                 continue
             ends = [self.jobs[job_id].ends for job_id in node.jobs]
             if all(ends):
@@ -417,7 +427,7 @@ class SlurmCluster:
 
     def _victims(self, job: SimJob, node: SlurmSimNode) -> list[SimJob] | None:
         """Jobs on that node to end so that this one fits; None where that is not possible."""
-        if node.down or node.drained or not node.could(job.wanted):
+        if not node.in_service or not node.could(job.wanted):
             return None
         tier = self.partitions[job.partition].tier
         lower = [
@@ -434,16 +444,15 @@ class SlurmCluster:
                 return victims
         return None
 
+    def _notice_by_chance(self, now: float) -> None:
+        """Freed capacity is seen by the next event, often soon, at the latest by the next backfill pass."""
+        if self._stock:
+            self._pass_due = min(self._pass_due, now + self._random.choice((1, 1, 6, 20, BACKFILL_INTERVAL_S)))
+
     def _start(self, job: SimJob, node: SlurmSimNode, now: float) -> None:
         job.holding = node.take(job.id, job.wanted)
         job.state, job.reason, job.starts, job.planned = "RUNNING", "None", int(now), ""
         job.ends = int(now) + job.time_limit_min * 60 if job.time_limit_min is not None else 0
-        self._pending.pop(job.id, None)
-        self._live[job.id] = job
-
-    def started_now(self, job: SimJob) -> None:
-        """An immediate allocation that `place` granted is known from here on."""
-        self.new_job(job)
         self._pending.pop(job.id, None)
         self._live[job.id] = job
 
@@ -488,8 +497,3 @@ def _enough(spare: _Spare, wanted: Wanted) -> bool:
             for name, kind, asked in wanted.gres
         )
     )
-
-
-def live(jobs: Iterable[SimJob]) -> Iterator[SimJob]:
-    """Those that have not ended."""
-    return (job for job in jobs if not job.ended)

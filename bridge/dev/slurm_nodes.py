@@ -77,6 +77,11 @@ class SlurmSimNode:
             used[name] = first + count
 
     @property
+    def in_service(self) -> bool:
+        """Whether anything may start there."""
+        return not (self.down or self.drained or self.not_responding)
+
+    @property
     def states(self) -> list[str]:
         """As slurmrestd lists them."""
         if self.down:
@@ -105,7 +110,7 @@ class SlurmSimNode:
 
     def fits(self, wanted: Wanted) -> bool:
         """Whether the job fits now."""
-        if self.down or self.drained or self.not_responding or self.whole_for is not None or not self.could(wanted):
+        if not self.in_service or self.whole_for is not None or not self.could(wanted):
             return False
         if wanted.whole and self.jobs:
             return False

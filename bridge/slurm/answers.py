@@ -47,6 +47,7 @@ MEANING: Mapping[int, type[FarSideError]] = {
     ALREADY_ENDED: Conflict,
     2038: Conflict,  # singleton: a twin of this name lives
     2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
+    2068: Exhausted,  # the nodes that would do are down, drained or reserved
     2084: Conflict,  # the job has ended: no update
     2085: Conflict,  # the job holds nothing (yet, or any more)
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
@@ -58,7 +59,7 @@ _NO_NUMBER = (0, -1, 0xFFFFFFFF)
 # Warnings on a write that say nothing about what we sent, by their source, and why.  (One about a field that Slurm did
 # not understand has that field as its source: "#/job/cpus_per_task/".)
 HARMLESS: Mapping[str, str] = {
-    "slurm_submit_batch_job()": "the job was accepted and waits for what the warning says: held, partition down",
+    "slurm_submit_batch_job()": "accepted; it waits for what the warning says: held, partition down, nodes drained",
 }
 
 MAX_TEXT = 300

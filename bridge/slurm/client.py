@@ -156,9 +156,9 @@ class SlurmClient:
         """Ask for nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
 
         Returns the job id: granted.  What, says `grant(id)`.
-        Raises Exhausted (no room: 2013, 2016, a limit), Conflict (2038: a twin of this name lives; look for it),
-        Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED record in
-        accounting: callers ration it (ARCHITECTURE 5).
+        Raises Exhausted (no room now: 2013, 2016, 2068; a limit: 2050), Conflict (2038: a twin of this name lives; look
+        for it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED
+        record, and where partitions preempt, 2016 may have ended lower jobs already: callers ration it (ARCHITECTURE 5).
         """
         body = codec.job_body(spec, immediate=True)
         return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from bridge.errors import BridgeError, FarSideError
+from bridge.errors import BridgeError, FarSideError, said
 from bridge.slurm.client import SlurmClient
 from scheduler.events import Event, JobsPolled, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.model import States, holds_nodes
@@ -132,4 +132,4 @@ class Poller:
     def _trouble(self, error: BridgeError) -> None:
         if not self._lost:
             self._lost = True
-            self._emit(SideLost(Side.SLURM, self._clock(), f"{error}."))
+            self._emit(SideLost(Side.SLURM, self._clock(), said(error)))

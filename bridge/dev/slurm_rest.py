@@ -1,0 +1,658 @@
+"""The face of slurmrestd over the simulated cluster: paths, JSON, error numbers, statuses.
+
+It says what the real one was heard to say, awkward parts included: 200 with an error in `status`, warnings for fields it
+does not know, 404 in plain text for a path it does not know, 403 to a cancel while slurmctld is down, job ids as strings
+in jobs/state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
+from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from scheduler.hostlist import HostlistError, expand
+
+if TYPE_CHECKING:
+    from bridge.dev.slurm_cluster import SlurmCluster
+
+Answer = tuple[int, dict[str, str], bytes]
+Body = dict[str, Any]
+
+VERSIONS = ("v0.0.45", "v0.0.44")
+SLURM_USER = "slurm"
+RELEASE = "26.05.5"
+
+_JSON = {"Content-Type": "application/json"}
+_TEXT = {"Content-Type": "text/plain", "Connection": "Close"}
+_NO_URL = b"Unable to find requested URL endpoint. Please query the '/openapi/v3' endpoint."
+_UNKNOWN_JOB = "Invalid job id specified"
+
+TEXTS: Mapping[int, tuple[int, str]] = {
+    -1: (500, "Unspecified error"),
+    1: (403, "Operation not permitted"),
+    1000: (500, "Unexpected message received"),
+    1007: (511, "Protocol authentication error"),
+    1800: (502, "Unable to contact slurm controller (connect failure)"),
+    2000: (422, "Invalid partition name specified"),
+    2002: (422, "Access/permission denied"),
+    2005: (422, "More processors requested than permitted"),
+    2007: (422, "MaxJobCount limit reached"),
+    2010: (422, "Invalid user id"),
+    2013: (422, "Immediate execution impossible, insufficient priority"),
+    2014: (422, "Requested node configuration is not available"),
+    2016: (422, "Requested nodes are busy"),
+    2017: (404, _UNKNOWN_JOB),
+    2018: (422, "Invalid node name specified"),
+    2029: (422, "Invalid feature specification"),
+    2038: (422, "Job dependency problem"),
+    2045: (422, "Invalid account or account/partition combination specified"),
+    2050: (422, "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
+    2051: (422, "Requested time limit is invalid (missing or exceeds some limit)"),
+    2053: (422, "Requested reservation is invalid"),
+    2066: (422, "Invalid qos specification"),
+    2068: (422, "Required node not available (down, drained or reserved)"),
+    2072: (422, "Invalid generic resource (gres) specification"),
+    2073: (422, "Job is no longer pending execution"),
+    2084: (422, "Job has already finished"),
+    2085: (422, "Job is not running"),
+    2123: (422, "Invalid --nice value"),
+    6010: (500, "Rejecting authentication of user nobody or group nobody"),
+    7000: (502, "Unable to connect to database"),
+    9000: (422, "Query empty or not RFC7320 compliant"),
+}
+
+# Fields of a job description that Slurm knows; another one earns a warning.
+_KNOWN_FIELDS = frozenset(
+    {
+        "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task", "current_working_directory",
+        "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate", "licenses", "memory_per_node", "name",
+        "nice", "nodes", "partition", "qos", "reservation", "shared", "tasks", "time_limit", "tres_per_node", "wckey",
+    }
+)  # fmt: skip
+# Of a running job these may be changed; the rest is 2073.
+_CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "comment", "name", "nice", "account"})
+
+
+class SlurmSaysNo(Exception):
+    """A refusal by number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(TEXTS[number][1])
+        self.number = number
+
+
+class _Asked:
+    """One request, taken apart."""
+
+    __slots__ = ("acts_as", "body", "cluster", "now", "operator", "query", "version")
+
+    def __init__(self, cluster: SlurmCluster, now: float, version: str, query: str, body: bytes) -> None:
+        self.cluster, self.now, self.version = cluster, now, version
+        self.query = parse_qs(query) if query else {}
+        self.body = body
+        self.acts_as = ""
+        self.operator = False
+
+
+def answer(
+    cluster: SlurmCluster, now: float, method: str, target: str, headers: Mapping[str, str], body: bytes
+) -> Answer:
+    """One request, one answer; see SlurmCluster.handle."""
+    path, _, query = target.partition("?")
+    parts = path.strip("/").split("/")
+    if len(parts) < 3 or parts[0] not in ("slurm", "slurmdb") or parts[1] not in VERSIONS:
+        return 404, _TEXT, _NO_URL
+    route, argument = _ROUTES.get((method, parts[0], parts[2], len(parts))), parts[-1]
+    if route is None:
+        return 404, _TEXT, _NO_URL
+    asked = _Asked(cluster, now, parts[1], query, body)
+    lowered = {name.lower(): value for name, value in headers.items()}
+    if body and "json" not in lowered.get("content-type", "application/json"):
+        return 500, _TEXT, b"Unspecified error"
+    token = lowered.get("x-slurm-user-token", "")
+    if not token:
+        return 401, _TEXT, b"Authentication failure"
+    try:
+        if route is not _ping:
+            _authenticate(asked, token, lowered.get("x-slurm-user-name", ""))
+            _reachable(cluster, parts[0], method, parts[2], argument)
+        return route(asked, argument)
+    except SlurmSaysNo as no:
+        return _refusal(asked, no.number)
+    except msgspec.DecodeError:
+        return 400, _TEXT, b"Failure during parsing"
+
+
+def _authenticate(asked: _Asked, token: str, name: str) -> None:
+    user = asked.cluster.who(token, asked.now)
+    if user is None or (name and name != user and user != SLURM_USER):
+        raise SlurmSaysNo(1007)
+    asked.acts_as = name or user
+    asked.operator = asked.acts_as == SLURM_USER
+
+
+def _reachable(cluster: SlurmCluster, side: str, method: str, noun: str, argument: str) -> None:
+    """slurmrestd alone: what it says of each call while the daemon behind it is down."""
+    if side == "slurmdb":
+        if not cluster.accounting_up:
+            raise SlurmSaysNo(7000)
+    elif not cluster.controller_up:
+        if noun == "job" and method == "DELETE":
+            raise SlurmSaysNo(1)
+        raise SlurmSaysNo(_WHILE_DOWN.get((method, noun), 1800) if argument not in ("submit", "allocate") else 1800)
+
+
+# Measured with slurmctld stopped.  POST job/{id} is an update, unless it is a submission or an allocation.
+_WHILE_DOWN = {("GET", "jobs"): -1, ("GET", "job"): -1, ("GET", "resources"): -1, ("POST", "job"): 1000}
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+_metas: dict[tuple[str, bool], msgspec.Raw] = {}
+
+
+def _meta(asked: _Asked) -> msgspec.Raw:
+    key = (asked.version, asked.cluster.accounting)
+    if key not in _metas:
+        storage = "accounting_storage/slurmdbd" if asked.cluster.accounting else ""
+        meta = {
+            "plugin": {
+                "type": "openapi/slurmctld",
+                "data_parser": f"data_parser/{asked.version}",
+                "accounting_storage": storage,
+            },
+            "slurm": {"release": RELEASE, "cluster": "simulated"},
+        }
+        _metas[key] = msgspec.Raw(msgspec.json.encode(meta))
+    return _metas[key]
+
+
+def _yes(asked: _Asked, content: Mapping[str, Any], warnings: tuple[Mapping[str, str], ...] = ()) -> Answer:
+    return 200, _JSON, msgspec.json.encode({**content, "meta": _meta(asked), "errors": (), "warnings": warnings})
+
+
+def _refusal(asked: _Asked, number: int) -> Answer:
+    status, text = TEXTS[number]
+    errors = ({"description": "Request failed", "error_number": number, "error": text, "source": "slurmctld"},)
+    body = msgspec.json.encode({"meta": _meta(asked), "errors": errors, "warnings": ()})
+    return status, {**_JSON, "Connection": "Close"}, body
+
+
+def _number(value: int | None) -> Mapping[str, Any]:
+    return {"set": value is not None, "infinite": False, "number": value or 0}
+
+
+# --- reads --------------------------------------------------------------------------------------------------------
+
+
+def _ping(asked: _Asked, _: str) -> Answer:
+    up = asked.cluster.controller_up
+    ping: dict[str, Any] = {"hostname": "slurm-host", "responding": up, "primary": True, "latency": 100}
+    if asked.version == "v0.0.44":
+        ping["pinged"] = "UP" if up else "DOWN"
+    return _yes(asked, {"pings": (ping,)})
+
+
+def _states(asked: _Asked, _: str) -> Answer:
+    jobs = asked.cluster.jobs
+    if wanted := asked.query.get("job_id"):
+        listed = [jobs[job_id] for job_id in map(int, wanted) if job_id in jobs]
+    else:
+        listed = list(jobs.values())
+    return _yes(asked, {"jobs": [{"job_id": str(job.id), "state": (job.state, *job.flags)} for job in listed]})
+
+
+def _job(asked: _Asked, argument: str) -> Answer:
+    job = _known(asked, argument)
+    limit = job.time_limit_min
+    told = {
+        "account": job.account,
+        "comment": job.comment,
+        "cpus_per_task": _number(job.wanted.cpus),
+        "dependency": "",
+        "end_time": _number(job.ends),
+        "excluded_nodes": job.excluded_text,
+        "exit_code": {"return_code": _number(job.exit_code)},
+        "features": job.constraints,
+        "hold": bool(job.held),
+        "job_id": job.id,
+        "job_state": (job.state, *job.flags),
+        "memory_per_node": _number(job.wanted.memory_mib),
+        "name": job.name,
+        "nice": job.nice,
+        "nodes": job.holding.node if job.holding else "",
+        "partition": job.partition,
+        "priority": _number(0 if job.held else 1),
+        "qos": job.qos,
+        "scheduled_nodes": job.planned,
+        "start_time": _number(job.starts),
+        "state_reason": job.reason,
+        "step_id": {"sluid": f"s{job.serial:013d}"},
+        "submit_time": _number(job.submitted),
+        "time_limit": _number(limit) if limit is not None else {"set": False, "infinite": True, "number": 0},
+        "tres_per_node": job.gres_text,
+        "user_name": job.user,
+        "wckey": job.wckey,
+    }
+    return _yes(asked, {"jobs": (told,)})
+
+
+def _resources(asked: _Asked, argument: str) -> Answer:
+    job = _known(asked, argument)
+    if not job.holds:
+        raise SlurmSaysNo(2085)
+    assert job.holding is not None
+    cores = asked.cluster.nodes[job.holding.node].cpus
+    gres = [
+        {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices)}
+        for (name, kind), indices in job.holding.devices.items()
+    ]
+    node = {
+        "node": job.holding.node,
+        "sockets_per_node": 1,
+        "cores_per_socket": cores,
+        "mem_alloc": job.holding.memory_mib,
+        "core_bitmap": f"0x{job.holding.cores:0{-(-cores // 4)}X}",
+        "gres": gres,
+    }
+    return _yes(asked, {"nodes": (node,)})
+
+
+def _nodes(asked: _Asked, _: str) -> Answer:
+    partitions = list(asked.cluster.partitions)
+    return _yes(asked, {"nodes": [_node(node, partitions) for node in asked.cluster.nodes.values()]})
+
+
+def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
+    return {
+        "name": node.name,
+        "state": node.states,
+        "partitions": partitions,
+        "features": node.features,
+        "active_features": node.features,
+        "cpus": node.cpus,
+        "effective_cpus": node.cpus,
+        "sockets": 1,
+        "cores": node.cpus,
+        "threads": 1,
+        "real_memory": node.memory_mib,
+        "specialized_memory": 0,
+        "gres": ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in node.devices.items()),
+        "reason": node.reason,
+    }
+
+
+def _partitions(asked: _Asked, _: str) -> Answer:
+    return _yes(asked, {"partitions": [_partition(p, asked.version) for p in asked.cluster.partitions.values()]})
+
+
+def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
+    longest = partition.max_time_min
+    told: dict[str, Any] = {
+        "name": partition.name,
+        "partition": {"state": ("UP" if partition.up else "DOWN",)},
+        "maximums": {
+            "time": _number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}
+        },
+    }
+    if version != "v0.0.44":
+        told["flags"] = ("DEFAULT",) if partition.default else ()
+    return told
+
+
+def _accounted(asked: _Asked, _: str) -> Answer:
+    found = [job for name in asked.query.get("job_name", ()) for job in asked.cluster.accounted.get(name, ())]
+    jobs = [
+        {
+            "job_id": job.id,
+            "name": job.name,
+            "user": job.user,
+            "state": {"current": (job.state,), "reason": job.reason},
+            "time": {"end": job.ends if job.ended else 0, "submission": job.submitted},
+            "comment": {"job": job.accounted_comment},
+            "derived_exit_code": {"return_code": _number(job.derived_exit_code)},
+        }
+        for job in found
+    ]
+    nothing = {"description": "slurmdb_jobs_get() found nothing", "source": "_dump_jobs"}
+    return _yes(asked, {"jobs": jobs}, () if jobs else (nothing,))
+
+
+# --- writes -------------------------------------------------------------------------------------------------------
+
+
+def _submit(asked: _Asked, _: str) -> Answer:
+    job, warnings = _taken(asked)
+    asked.cluster.look_after_submission(asked.now)
+    return _yes(asked, {"job_id": job.id, "step_id": "batch"}, warnings)
+
+
+def _allocate(asked: _Asked, _: str) -> Answer:
+    job, warnings = _taken(asked)
+    cluster = asked.cluster
+    number = _not_now(cluster, job, asked.now)
+    if number:
+        cluster.refuse(job, asked.now)
+        raise SlurmSaysNo(number)
+    return _yes(asked, {"job_id": job.id}, warnings)
+
+
+def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
+    """Start it at once; else the number that says why not."""
+    if "singleton" in job.dependency and cluster.twin(job):
+        return 2038
+    if cluster.over_limit(cluster.users[job.user], job.wanted):
+        return 2050
+    partition = cluster.partitions[job.partition]
+    if not partition.up or cluster.blocks_immediate(partition, job):
+        return 2013
+    if not cluster.has_node_in_service(job):
+        return 2068
+    if cluster.place(job, now):
+        return 0
+    cluster.preempt_for(job, now)  # the room that this makes is for whoever asks next
+    return 2016
+
+
+def _taken(asked: _Asked) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    """The job in the queue.  Raises SlurmSaysNo."""
+    cluster = asked.cluster
+    wished = (msgspec.json.decode(asked.body) if asked.body else {}).get("job")
+    if not isinstance(wished, dict):
+        raise SlurmSaysNo(9000)
+    if len(cluster.jobs) >= cluster.max_job_count:
+        raise SlurmSaysNo(2007)
+    user = cluster.users.get(asked.acts_as)
+    if user is None:
+        raise SlurmSaysNo(6010)
+    warnings = _unknown_fields(wished)
+    draft = _draft(asked, user, {**_NEW, **wished})
+    draft.id, draft.serial = cluster.new_id()
+    if wished.get("hold"):
+        draft.held = draft.reason = "JobHeldUser"
+        warnings += (
+            {"description": "Job is in held state, pending scheduler release", "source": "slurm_submit_batch_job()"},
+        )
+    if not cluster.partitions[draft.partition].up:
+        warnings += ({"description": "Partition in DOWN state", "source": "slurm_submit_batch_job()"},)
+    cluster.new_job(draft)
+    if not any(node.could(draft.wanted) for node in cluster.nodes.values()):
+        cluster.refuse(draft, asked.now)
+        raise SlurmSaysNo(2014)
+    return draft, warnings
+
+
+def _unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
+    return tuple(
+        {"description": f'Ignoring unknown field "{field}" in DATA_PARSER_JOB_DESC_MSG', "source": f"#/job/{field}/"}
+        for field in wished
+        if field not in _KNOWN_FIELDS
+    )
+
+
+# What Slurm takes for what is not said.
+_NEW: Body = {"name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": ""}
+
+
+def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
+    """A job as it is wished, not yet in the queue.  Raises SlurmSaysNo, in the order in which Slurm looks."""
+    cluster = asked.cluster
+    partition = _partition_of(cluster, wished.get("partition", ""))
+    account = wished.get("account") or user.accounts[0]
+    qos = wished.get("qos") or user.qos[0]
+    if account not in user.accounts:
+        raise SlurmSaysNo(2045)
+    if qos not in user.qos:
+        raise SlurmSaysNo(2066)
+    if wished.get("reservation"):
+        raise SlurmSaysNo(2053)
+    if wished["nice"] < 0 and not asked.operator:
+        raise SlurmSaysNo(2123)
+    if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
+        raise SlurmSaysNo(2050)
+    excluded = ",".join(wished.get("excluded_nodes", ()))
+    return SimJob(
+        id=0,
+        serial=0,
+        name=wished["name"],
+        user=user.name,
+        account=account,
+        partition=partition.name,
+        qos=qos,
+        wanted=_wanted(cluster, wished, excluded),
+        gres_text=wished.get("tres_per_node", ""),
+        excluded_text=excluded,
+        time_limit_min=_limit(partition, wished.get("time_limit")),
+        submitted=int(asked.now),
+        comment=wished["comment"],
+        nice=wished["nice"],
+        wckey=wished["wckey"],
+        dependency=_dependency(wished["dependency"]),
+        constraints=wished["constraints"],
+    )
+
+
+def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
+    if not name:
+        return next(partition for partition in cluster.partitions.values() if partition.default)
+    if name not in cluster.partitions:
+        raise SlurmSaysNo(2000)
+    return cluster.partitions[name]
+
+
+def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
+    cpus = wished.get("cpus_per_task", 1)
+    if cpus > max(node.cpus for node in cluster.nodes.values()):
+        raise SlurmSaysNo(2005)
+    memory = wished.get("memory_per_node") or {}
+    return Wanted(
+        cpus=cpus,
+        memory_mib=memory["number"]
+        if memory.get("set") and memory["number"]
+        else max(n.memory_mib for n in cluster.nodes.values()),
+        gres=_gres(cluster, wished.get("tres_per_node", "")),
+        features=_features(cluster, wished["constraints"]),
+        excluded=_excluded(cluster, excluded),
+        whole="none" in wished.get("shared", ()),
+    )
+
+
+def _gres(cluster: SlurmCluster, text: str) -> tuple[tuple[str, str, int], ...]:
+    asked: list[tuple[str, str, int]] = []
+    for item in filter(None, text.split(",")):
+        name, *rest = item.removeprefix("gres/").split(":")
+        if name not in cluster.gres_names:
+            raise SlurmSaysNo(2072)
+        count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
+        asked.append((name, rest[0] if rest else "", count))
+    # what names its type chooses first: an untyped wish may take any, but not the last that another must have
+    return tuple(sorted(asked, key=lambda item: not item[1]))
+
+
+def _features(cluster: SlurmCluster, text: str) -> frozenset[str]:
+    """Only conjunctions are played: "a&b"."""
+    features = frozenset(filter(None, text.replace(",", "&").split("&")))
+    if not features <= cluster.features:
+        raise SlurmSaysNo(2029)
+    return features
+
+
+def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
+    try:
+        names = frozenset(expand(text))
+    except HostlistError:
+        raise SlurmSaysNo(2018) from None
+    if not names <= cluster.nodes.keys():
+        raise SlurmSaysNo(2018)
+    return names
+
+
+def _limit(partition: SimPartition, wished: Body | None) -> int | None:
+    if not wished or not (wished.get("set") or wished.get("infinite")):
+        return partition.default_time_min if partition.default_time_min is not None else partition.max_time_min
+    minutes = None if wished.get("infinite") else int(wished["number"])
+    longest = partition.max_time_min
+    if longest is not None and (minutes is None or minutes > longest):
+        raise SlurmSaysNo(2051)
+    return minutes
+
+
+def _dependency(text: str) -> str:
+    for condition in filter(None, text.split(",")):
+        kind, _, job_id = condition.partition(":")
+        if condition != "singleton" and (kind != "afterany" or not job_id.isdecimal()):
+            raise SlurmSaysNo(2038)
+    return text
+
+
+def _update(asked: _Asked, argument: str) -> Answer:
+    job = _known(asked, argument)
+    wished: Body = msgspec.json.decode(asked.body)
+    if job.user != asked.acts_as and not asked.operator:
+        raise SlurmSaysNo(2010)
+    if job.ended:
+        raise SlurmSaysNo(2084)
+    if job.pending:
+        _change_waiting(asked, job, wished)
+    else:
+        _change_running(asked, job, wished)
+    asked.cluster.look_soon(asked.now)
+    return _yes(asked, {"results": None}, _unknown_fields(wished))
+
+
+def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
+    cluster = asked.cluster
+    if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
+        raise SlurmSaysNo(2002)
+    if "hold" in wished:
+        if job.held == "JobHeldAdmin" and not asked.operator:
+            raise SlurmSaysNo(2002)
+        job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if wished["hold"] else ""
+        job.reason = job.held or "None"
+    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+    limit: Body = {
+        "set": job.time_limit_min is not None,
+        "infinite": job.time_limit_min is None,
+        "number": job.time_limit_min,
+    }
+    if (wished.get("time_limit") or {}).get("set"):
+        limit = wished["time_limit"]
+    merged: Body = {
+        "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
+        "comment": job.comment, "dependency": job.dependency, "constraints": job.constraints, "wckey": job.wckey,
+        "tres_per_node": job.gres_text, "cpus_per_task": job.wanted.cpus, "shared": ["none"] if job.wanted.whole else [],
+        "memory_per_node": {"set": True, "number": job.wanted.memory_mib},
+        **wished, "time_limit": limit, "excluded_nodes": [excluded],
+    }  # fmt: skip
+    user = cluster.users[job.user]
+    unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
+    changed = _draft(asked, unlimited, merged)
+    for field in ("name", "partition", "account", "qos", "nice", "comment", "dependency", "constraints", "wckey", "gres_text",
+                  "excluded_text", "wanted", "time_limit_min"):  # fmt: skip
+        setattr(job, field, getattr(changed, field))
+
+
+def _change_running(asked: _Asked, job: SimJob, wished: Body) -> None:
+    if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING:
+        raise SlurmSaysNo(2073)
+    limit = wished.get("time_limit") or {}
+    if limit.get("set"):
+        minutes = None if limit.get("infinite") else int(limit["number"])
+        now = job.time_limit_min
+        if not asked.operator and now is not None and (minutes is None or minutes > now):
+            raise SlurmSaysNo(2002)
+        job.time_limit_min = minutes
+        job.ends = job.starts + minutes * 60 if minutes is not None else 0
+    job.comment = wished.get("comment", job.comment)
+    job.name = wished.get("name", job.name)
+
+
+def _cancel(asked: _Asked, argument: str) -> Answer:
+    job = asked.cluster.jobs.get(_id(argument))
+    code = 0
+    if job is None:
+        code = 2017
+    elif job.ended:
+        code = 2021
+    elif job.user != asked.acts_as and not asked.operator:
+        code = 2002
+    if code == 0:
+        asked.cluster.cancel(_id(argument), asked.now)
+        return _yes(asked, {"status": ()})
+    text = "Job/step already completing or completed" if code == 2021 else TEXTS[code][1]
+    return _yes(asked, {"status": ({"error": {"string": text, "code": code, "message": text}},)})
+
+
+def _record(asked: _Asked, argument: str) -> Answer:
+    job = asked.cluster.accounted_by_id.get(_id(argument))
+    if job is None:
+        return 304, {"Connection": "Close"}, b""
+    wished: Body = msgspec.json.decode(asked.body)
+    code = ((wished.get("derived_exit_code") or {}).get("return_code") or {}).get("number", 0)
+    job.derived_exit_code = code >> 8
+    job.accounted_comment = (wished.get("comment") or {}).get("job", job.accounted_comment)
+    return _yes(asked, {"results": (f"{job.id} submitted",)})
+
+
+def _change_node(asked: _Asked, argument: str) -> Answer:
+    cluster = asked.cluster
+    if argument not in cluster.nodes:
+        raise SlurmSaysNo(2018)
+    if not asked.operator:
+        raise SlurmSaysNo(2002)
+    wished: Body = msgspec.json.decode(asked.body)
+    for state in wished.get("state", ()):
+        if state == "DRAIN":
+            cluster.drain(argument, wished.get("reason", ""))
+        elif state == "DOWN":
+            cluster.down(argument, asked.now, wished.get("reason", ""))
+        elif state in ("RESUME", "UNDRAIN"):
+            cluster.resume(argument, asked.now)
+    return _yes(asked, {})
+
+
+def _known(asked: _Asked, argument: str) -> SimJob:
+    job = asked.cluster.jobs.get(_id(argument))
+    if job is None:
+        raise SlurmSaysNo(2017)
+    return job
+
+
+def _id(argument: str) -> int:
+    return int(argument) if argument.isdecimal() and len(argument) < 12 else -1
+
+
+def _ranges(indices: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) -> "0-2,5"."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _job_post(asked: _Asked, argument: str) -> Answer:
+    return {"submit": _submit, "allocate": _allocate}.get(argument, _update)(asked, argument)
+
+
+# (method, side, noun, number of path segments)
+_ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
+    ("GET", "slurm", "ping", 3): _ping,
+    ("GET", "slurm", "jobs", 4): _states,
+    ("GET", "slurm", "job", 4): _job,
+    ("GET", "slurm", "resources", 4): _resources,
+    ("GET", "slurm", "nodes", 3): _nodes,
+    ("GET", "slurm", "partitions", 3): _partitions,
+    ("POST", "slurm", "job", 4): _job_post,
+    ("DELETE", "slurm", "job", 4): _cancel,
+    ("POST", "slurm", "node", 4): _change_node,
+    ("GET", "slurmdb", "jobs", 3): _accounted,
+    ("POST", "slurmdb", "job", 4): _record,
+}

@@ -1,0 +1,33 @@
+"""Accounting: finding a job by its name, and telling how its pods ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.errors import NotFound
+from tests.contract.slurm_subjects import Slurm
+
+
+async def test_a_living_job_is_found_by_its_exact_name(slurm: Slurm) -> None:
+    job_id = await slurm.client.allocate_now(slurm.spec("found"))
+    await slurm.client.allocate_now(slurm.spec("found-not"))
+    name = slurm.spec("found").name
+    assert await slurm.until(lambda: slurm.client.find(name), bool, within=100) == (job_id,)
+
+
+async def test_an_ended_job_and_an_unknown_name_are_not_found(slurm: Slurm) -> None:
+    job_id = await slurm.client.allocate_now(slurm.spec("ended"))
+    await slurm.client.cancel(job_id, "alice")
+    assert await slurm.until(lambda: slurm.client.find(slurm.spec("ended").name), lambda ids: not ids, within=100) == ()
+    assert await slurm.client.find("no such name") == ()
+
+
+async def test_the_end_of_a_job_is_recorded(slurm: Slurm) -> None:
+    job_id = await slurm.client.allocate_now(slurm.spec("recorded"))
+    await slurm.client.cancel(job_id, "alice")
+    assert await slurm.client.record_end(job_id, 3, "ns/a: Error") is True
+
+
+async def test_the_end_of_a_job_that_accounting_does_not_know_cannot_be_recorded(slurm: Slurm) -> None:
+    with pytest.raises(NotFound):
+        await slurm.client.record_end(99_999_999, 3, "ns/a: Error")

@@ -1,0 +1,280 @@
+"""The life of a placeholder: it waits, is changed, runs, and ends in one of many ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bridge.errors import Conflict, Exhausted, Invalid, NotFound
+from scheduler.model import Job, is_ended
+from tests.contract.slurm_subjects import Slurm
+
+UNKNOWN = 99_999_999
+
+
+async def running(slurm: Slurm, name: str, **wishes: Any) -> int:
+    return await slurm.client.allocate_now(slurm.spec(name, **wishes))
+
+
+async def read(slurm: Slurm, job_id: int) -> Job:
+    job = await slurm.client.job(job_id)
+    assert job is not None
+    return job
+
+
+async def waiting(slurm: Slurm, name: str = "waiting", **wishes: Any) -> tuple[int, int]:
+    """A job that fills the node, and one that waits for it."""
+    full = await running(slurm, "full", cpus_per_task=slurm.place.cpus, time_limit_min=10)
+    job_id = await slurm.client.submit(slurm.spec(name, **wishes))
+    await slurm.until(lambda: read(slurm, job_id), lambda job: job.reason == "Resources", within=100)
+    return full, job_id
+
+
+# --- what is known of jobs
+
+
+async def test_every_job_is_in_the_states_with_its_own(slurm: Slurm) -> None:
+    full, queued = await waiting(slurm)
+    states = await slurm.client.states()
+    assert "RUNNING" in states[full]
+    assert "PENDING" in states[queued]
+
+
+async def test_states_of_some_jobs_leave_out_what_slurm_does_not_know(slurm: Slurm) -> None:
+    first, second = await running(slurm, "a"), await running(slurm, "b")
+    states = await slurm.client.states_of([first, UNKNOWN, second])
+    assert set(states) == {first, second}
+    assert all("RUNNING" in state for state in states.values())
+
+
+async def test_a_job_that_slurm_does_not_know_is_none(slurm: Slurm) -> None:
+    assert await slurm.client.job(UNKNOWN) is None
+
+
+async def test_what_an_unknown_job_holds_cannot_be_found(slurm: Slurm) -> None:
+    with pytest.raises(NotFound) as caught:
+        await slurm.client.grant(UNKNOWN)
+    assert caught.value.code == 2017
+
+
+async def test_a_waiting_job_holds_nothing(slurm: Slurm) -> None:
+    _, queued = await waiting(slurm)
+    with pytest.raises(Conflict) as caught:
+        await slurm.client.grant(queued)
+    assert caught.value.code == 2085
+
+
+async def test_a_waiting_job_tells_why_and_when_and_where(slurm: Slurm) -> None:
+    full, queued = await waiting(slurm)
+    job = await slurm.until(lambda: read(slurm, queued), lambda job: bool(job.planned_nodes), within=700)
+    assert (job.reason, job.planned_nodes, job.nodes) == ("Resources", slurm.place.name, "")
+    ends = (await read(slurm, full)).ends
+    assert ends is not None
+    assert job.starts is not None
+    assert abs(job.starts - ends) < 90
+
+
+async def test_a_job_behind_a_waiting_one_waits_for_its_priority(slurm: Slurm) -> None:
+    _, _ = await waiting(slurm)
+    behind = await slurm.client.submit(slurm.spec("behind"))
+    await slurm.until(lambda: read(slurm, behind), lambda job: job.reason == "Priority", within=100)
+
+
+# --- changes
+
+
+async def test_a_kick_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
+    full, queued = await waiting(slurm, comment="pod ns/a")
+    await slurm.client.cancel(full, "alice")
+    await slurm.client.kick(queued, "alice", "pod ns/a")
+    job = await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=40)
+    assert job.comment == "pod ns/a"
+
+
+async def test_a_waiting_job_is_changed_in_place_and_keeps_its_age(slurm: Slurm) -> None:
+    _, queued = await waiting(slurm)
+    before = await read(slurm, queued)
+    spec = slurm.spec(
+        "renamed", comment="new", time_limit_min=9, partition="main", qos="low", nice=3, cpus_per_task=2, memory_mib=200,
+        gres=(("gpu:h100", 1),), dependency="singleton", excluded_nodes="",
+    )  # fmt: skip
+    changes = frozenset(
+        {"name", "comment", "time_limit_min", "partition", "qos", "nice", "cpus_per_task", "memory_mib", "gres", "dependency",
+         "excluded_nodes"}
+    )  # fmt: skip
+    await slurm.client.update(queued, "alice", spec, changes)
+    after = await read(slurm, queued)
+    assert (after.name, after.comment, after.time_limit_min) == (spec.name, "new", 9)
+    assert (after.partition, after.qos, after.excluded_nodes) == ("main", "low", "")
+    assert after.submitted == before.submitted
+
+
+async def test_an_update_changes_only_what_it_names(slurm: Slurm) -> None:
+    _, queued = await waiting(slurm, comment="old", time_limit_min=8)
+    before = await read(slurm, queued)
+    await slurm.client.update(queued, "alice", slurm.spec("other", comment="new"), frozenset({"comment"}))
+    after = await read(slurm, queued)
+    assert after.comment == "new"
+    assert (after.name, after.time_limit_min, after.excluded_nodes) == (before.name, 8, before.excluded_nodes)
+
+
+@pytest.mark.parametrize(
+    ("field", "wishes", "number"),
+    [
+        ("partition", {"partition": "nope"}, 2000),
+        ("account", {"account": "teamb"}, 2045),
+        ("excluded_nodes", {"excluded_nodes": "no-such-node"}, 2018),
+        ("nice", {"nice": -5}, 2002),
+    ],
+    ids=["partition", "account", "excluded_nodes", "nice"],
+)
+async def test_a_change_that_is_not_possible_is_refused(
+    slurm: Slurm, field: str, wishes: dict[str, Any], number: int
+) -> None:
+    _, queued = await waiting(slurm)
+    with pytest.raises(Invalid) as caught:
+        await slurm.client.update(queued, "alice", slurm.spec("waiting", **wishes), frozenset({field}))
+    assert caught.value.code == number
+
+
+async def test_a_change_that_slurm_would_silently_ignore_is_not_sent(slurm: Slurm) -> None:
+    slurm.calls.clear()
+    for field in ("exclusive", "time_limit_min"):
+        with pytest.raises(Invalid, match="of a job that is there"):
+            await slurm.client.update(1, "alice", slurm.spec("any"), frozenset({field}))
+    assert slurm.calls == []
+
+
+async def test_of_a_running_job_the_time_limit_and_comment_can_be_changed_and_its_place_not(slurm: Slurm) -> None:
+    job_id = await running(slurm, "run", time_limit_min=10)
+    spec = slurm.spec("run", time_limit_min=5, comment="shorter", partition="main")
+    await slurm.client.update(job_id, "alice", spec, frozenset({"time_limit_min", "comment"}))
+    job = await read(slurm, job_id)
+    assert (job.time_limit_min, job.comment) == (5, "shorter")
+    assert job.starts is not None
+    assert job.ends == job.starts + 5 * 60
+    with pytest.raises(Invalid) as caught:
+        await slurm.client.update(job_id, "alice", spec, frozenset({"partition"}))
+    assert caught.value.code == 2073
+
+
+async def test_nobody_elses_job_can_be_changed_or_ended(slurm: Slurm) -> None:
+    job_id = await running(slurm, "alices")
+    with pytest.raises(Invalid) as changed:
+        await slurm.client.kick(job_id, "bob", "mine")
+    with pytest.raises(Invalid) as ended:
+        await slurm.client.cancel(job_id, "bob")
+    assert (changed.value.code, ended.value.code) == (2010, 2002)
+    job = await read(slurm, job_id)
+    assert "RUNNING" in job.states
+    assert job.comment == ""
+
+
+# --- ends
+
+
+async def test_a_cancelled_job_is_over_and_frees_what_it_held(slurm: Slurm) -> None:
+    job_id = await running(slurm, "over", cpus_per_task=slurm.place.cpus, gres=(("gpu", 4),))
+    assert await slurm.client.cancel(job_id, "alice") is True
+    job = await slurm.until(lambda: read(slurm, job_id), lambda job: is_ended(job.states), within=20)
+    assert "CANCELLED" in job.states
+    assert job.exit_code == 0
+    assert await running(slurm, "next", cpus_per_task=slurm.place.cpus, gres=(("gpu", 4),))
+
+
+async def test_a_waiting_job_can_be_cancelled(slurm: Slurm) -> None:
+    _, queued = await waiting(slurm)
+    assert await slurm.client.cancel(queued, "alice") is True
+    assert "CANCELLED" in (await read(slurm, queued)).states
+
+
+async def test_cancelling_again_or_an_unknown_job_says_that_it_is_not_there(slurm: Slurm) -> None:
+    job_id = await running(slurm, "over")
+    await slurm.client.cancel(job_id, "alice")
+    assert await slurm.client.cancel(job_id, "alice") is False
+    assert await slurm.client.cancel(UNKNOWN, "alice") is False
+
+
+async def test_an_ended_job_holds_nothing_and_cannot_be_changed(slurm: Slurm) -> None:
+    job_id = await running(slurm, "over")
+    await slurm.client.cancel(job_id, "alice")
+    with pytest.raises(Conflict) as held:
+        await slurm.client.grant(job_id)
+    with pytest.raises(Conflict) as changed:
+        await slurm.client.kick(job_id, "alice", "")
+    assert (held.value.code, changed.value.code) == (2085, 2084)
+
+
+async def test_an_unknown_job_cannot_be_changed(slurm: Slurm) -> None:
+    with pytest.raises(NotFound) as caught:
+        await slurm.client.kick(UNKNOWN, "alice", "")
+    assert caught.value.code == 2017
+
+
+async def test_a_job_past_its_time_limit_ends_by_it(slurm: Slurm) -> None:
+    job_id = await running(slurm, "short", time_limit_min=10)
+    await slurm.client.update(job_id, "alice", slurm.spec("short", time_limit_min=0), frozenset({"time_limit_min"}))
+    job = await slurm.until(lambda: read(slurm, job_id), lambda job: is_ended(job.states), within=700)
+    assert "TIMEOUT" in job.states
+
+
+async def test_a_job_on_a_node_that_goes_down_fails_with_it(slurm: Slurm) -> None:
+    job_id = await running(slurm, "fails")
+    await slurm.admin("POST", f"node/{slurm.place.name}", {"state": ["DOWN"], "reason": "contract suite"})
+    try:
+        job = await slurm.until(lambda: read(slurm, job_id), lambda job: is_ended(job.states), within=50)
+        assert "NODE_FAIL" in job.states
+        [node] = [node for node in await slurm.client.nodes() if node.name == slurm.place.name]
+        assert "DOWN" in node.states
+    finally:
+        await slurm.admin("POST", f"node/{slurm.place.name}", {"state": ["RESUME"]})
+
+
+async def test_a_job_on_a_drained_node_runs_on_and_nothing_new_starts_there(slurm: Slurm) -> None:
+    job_id = await running(slurm, "stays")
+    await slurm.admin("POST", f"node/{slurm.place.name}", {"state": ["DRAIN"], "reason": "contract suite"})
+    try:
+        with pytest.raises(Exhausted) as caught:
+            await running(slurm, "new")
+        assert caught.value.code == 2068
+        waits = await slurm.client.submit(slurm.spec("waits"))
+        await slurm.until(lambda: read(slurm, waits), lambda job: job.reason == "ReqNodeNotAvail", within=50)
+        assert "RUNNING" in (await read(slurm, job_id)).states
+        [node] = [node for node in await slurm.client.nodes() if node.name == slurm.place.name]
+        assert "DRAIN" in node.states
+    finally:
+        await slurm.admin("POST", f"node/{slurm.place.name}", {"state": ["RESUME"]})
+    await slurm.client.cancel(waits, "alice")
+    assert await running(slurm, "new")
+
+
+async def test_a_job_of_low_priority_gives_way(slurm: Slurm) -> None:
+    low = await running(slurm, "low", partition="low", cpus_per_task=slurm.place.cpus)
+    high = await slurm.client.submit(slurm.spec("high"))
+    await slurm.until(lambda: read(slurm, high), lambda job: "RUNNING" in job.states, within=700)
+    assert "PREEMPTED" in (await read(slurm, low)).states
+
+
+async def test_a_job_that_its_admin_holds_waits_and_says_so(slurm: Slurm) -> None:
+    full, queued = await waiting(slurm)
+    await slurm.admin("POST", f"job/{queued}", {"hold": True})
+    held = await slurm.until(lambda: read(slurm, queued), lambda job: job.reason.startswith("JobHeld"), within=50)
+    assert "PENDING" in held.states
+    await slurm.client.cancel(full, "alice")
+    await slurm.client.kick(queued, "alice", "")
+    assert "PENDING" in (await read(slurm, queued)).states
+    await slurm.admin("POST", f"job/{queued}", {"hold": False})
+    await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
+
+
+async def test_an_updated_spec_is_what_a_new_job_is_granted(slurm: Slurm) -> None:
+    full, queued = await waiting(slurm)
+    more = replace(slurm.spec("waiting"), cpus_per_task=2, memory_mib=300, gres=(("gpu:h100", 1),))
+    await slurm.client.update(queued, "alice", more, frozenset({"cpus_per_task", "memory_mib", "gres"}))
+    await slurm.client.cancel(full, "alice")
+    await slurm.client.kick(queued, "alice", "")
+    await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
+    [node] = (await slurm.client.grant(queued)).nodes
+    assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (2, 300, 1)
