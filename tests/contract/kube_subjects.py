@@ -38,6 +38,7 @@ from scheduler.model import Pod
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
 TIMES = {"lastTransitionTime", "firstTimestamp", "lastTimestamp"}  # in questions; of these any will do
 PATIENCE_S = 20.0
+REMOVAL_S = 120.0  # pods on nodes that do not exist are collected after 40 s
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -70,6 +71,9 @@ class Subject(Protocol):
 
     async def close(self) -> None: ...
 
+    async def furnish(self, namespace: str) -> None:
+        """Wait until pods can be made in the new namespace."""
+
     async def forget(self) -> None:
         """Let the server forget every version before now."""
 
@@ -99,6 +103,9 @@ class Simulated:
             await self._done.wait()
             await self.transport.close()
         living.cancel()
+
+    async def furnish(self, namespace: str) -> None:
+        """They can be at once."""
 
     async def close(self) -> None:
         self._done.set()
@@ -140,9 +147,17 @@ class Real:
         """Ask until it is gone."""
         assert self._wire
         path = f"/api/v1/namespaces/{self._namespace}"
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(REMOVAL_S):
             while (await self._wire.exchange("DELETE", path, deadline_s=30)).status != 404:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+    async def furnish(self, namespace: str) -> None:
+        """A controller has to make the service account first (where that admission is on)."""
+        assert self._wire
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self._wire.exchange("GET", path, deadline_s=30)).status != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
     async def close(self) -> None:
         assert self._wire
@@ -165,7 +180,10 @@ class Recorded:
         self.transport: Transport = _Replay(RECORDINGS / f"{test}.json")
 
     async def open(self, namespace: str) -> None:
-        pass
+        """Nothing to do."""
+
+    async def furnish(self, namespace: str) -> None:
+        """Nothing to do."""
 
     async def close(self) -> None:
         pass
@@ -437,6 +455,7 @@ async def _kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
     try:
         kube.client = kube.new_client()
         await kube.make("/api/v1/namespaces", {"metadata": {"name": kube.namespace}})
+        await subject.furnish(kube.namespace)
         yield kube
     finally:
         await subject.close()

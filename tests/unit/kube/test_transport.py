@@ -1,0 +1,364 @@
+"""The wire: what each way to fail says about whether anything was sent, and what a stream is at its edges."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from bridge.errors import ConfigError, ContractError, FarSideError, Unanswered, Unauthorized, Unreachable
+from bridge.kube import transport as module
+from bridge.kube.auth import Access, Headers
+from bridge.kube.transport import HttpTransport, StreamRefused
+from tests.unit.kube.certificates import Certificates, made_certificates  # noqa: F401 -- a fixture
+
+SECRET = "s3cr3t-t0k3n"
+Handle = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Who:
+    """Credentials of a test: the token now, and the one that a renewal finds."""
+
+    def __init__(self, token: str = SECRET, newer: str | ConfigError = "") -> None:
+        self.token = token
+        self.newer = newer
+
+    async def headers(self) -> Headers:
+        return (("Authorization", f"Bearer {self.token}"),)
+
+    async def renew(self) -> bool:
+        if isinstance(self.newer, ConfigError):
+            raise self.newer
+        self.token, changed = self.newer or self.token, bool(self.newer)
+        return changed
+
+
+@asynccontextmanager
+async def server(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """A server that reads one request head at a time and then does what the test says."""
+
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        serving.add(task)
+        # The end of the test cancels; that ends a callback of the streams module quietly only from in here.
+        with suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, asyncio.CancelledError):
+            while not writer.is_closing():
+                await handle(await reader.readuntil(b"\r\n\r\n"), reader, writer)
+        writer.transport.abort()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    finally:
+        listening.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+@asynccontextmanager
+async def wire(url: str, who: Who | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpTransport]:
+    who = who or Who()
+    made = HttpTransport(Access(url, tls, None, None, who.headers, who.renew))
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def answer(text: bytes, status: str = "200 OK", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(text)}", *(f"{k}: {v}" for k, v in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + text
+
+
+def says(*parts: bytes) -> Handle:
+    async def handle(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+
+    return handle
+
+
+def says_then_closes(*parts: bytes) -> Handle:
+    async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await says(*parts)(head, reader, writer)
+        writer.close()
+
+    return handle
+
+
+async def never_answers(_head: bytes, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(text: bytes) -> bytes:
+    return f"{len(text):x}\r\n".encode() + text + b"\r\n"
+
+
+# --- one exchange ---
+
+
+async def test_an_answer_comes_whole_whatever_its_status() -> None:
+    async with server(says(answer(b"no such thing", "404 Not Found", **{"Retry-After": "7"}))) as url, wire(url) as far:
+        reply = await far.exchange("GET", "/api/v1/pods", params={"limit": "5"}, deadline_s=5)
+    assert (reply.status, reply.body, reply.headers["retry-after"]) == (404, b"no such thing", "7")
+
+
+async def test_what_is_sent_is_what_was_asked() -> None:
+    heads: list[bytes] = []
+
+    async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head + await reader.readexactly(2))
+        writer.write(answer(b"{}"))
+
+    async with server(handle) as url, wire(url) as far:
+        patch = "application/merge-patch+json"
+        await far.exchange(
+            "PATCH", "/x/..%2Fy", params={"fieldManager": "a b"}, body=b"{}", content_type=patch, deadline_s=5
+        )
+    [head] = heads
+    text = head.decode()
+    assert text.startswith("PATCH /x/..%2Fy?fieldManager=a+b HTTP/1.1\r\n")
+    assert f"Authorization: Bearer {SECRET}\r\n" in text
+    assert "Content-Type: application/merge-patch+json\r\n" in text
+    assert "User-Agent: slurm-bridge/" in text
+
+
+async def test_no_server_is_unreachable() -> None:
+    async with server(never_answers) as url:
+        pass
+    async with wire(url) as far:
+        with pytest.raises(Unreachable) as failed:
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+    assert url in str(failed.value)
+    assert SECRET not in str(failed.value)
+
+
+async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
+    async with wire("http://no-such-host.invalid:6443") as far:
+        with pytest.raises(Unreachable, match="cannot be resolved"):
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+
+
+async def test_a_server_that_never_answers_is_unanswered() -> None:
+    async with server(never_answers) as url, wire(url) as far:
+        with pytest.raises(Unanswered, match="did not answer within 0 s"):
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=0.2)
+
+
+@pytest.mark.parametrize(
+    "parts", [[], [b"HTTP/1.1 200 OK\r\nContent-Le"], [b"HTTP/1.1 201 Created\r\nContent-Length: 99\r\n\r\n{"]]
+)
+async def test_half_an_answer_is_unanswered(parts: list[bytes]) -> None:
+    async with server(says_then_closes(*parts)) as url, wire(url) as far:
+        with pytest.raises(Unanswered):
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+
+
+async def test_what_is_no_http_is_unanswered() -> None:
+    async with server(says_then_closes(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as url, wire(url) as far:
+        with pytest.raises(Unanswered) as failed:
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+    assert SECRET not in str(failed.value)
+
+
+async def test_a_connection_that_the_server_had_closed_is_replaced_for_a_read() -> None:
+    served: list[bytes] = []
+
+    async def once_each(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(head)
+        writer.write(answer(b"{}"))
+        await writer.drain()
+        writer.close()  # without having said "Connection: close"
+
+    async with server(once_each) as url, wire(url) as far:
+        for _ in range(3):
+            assert (await far.exchange("GET", "/x", deadline_s=5)).status == 200
+    assert len(served) == 3
+
+
+async def test_a_redirection_is_an_answer_and_not_followed() -> None:
+    async with server(says(answer(b"", "302 Found", Location="http://127.0.0.1:1/"))) as url, wire(url) as far:
+        assert (await far.exchange("GET", "/x", deadline_s=5)).status == 302
+
+
+async def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BODY", 1000)
+    async with server(says_then_closes(CHUNKED, *[chunk(b"x" * 400)] * 5)) as url, wire(url) as far:
+        with pytest.raises(ContractError, match="longer than"):
+            await far.exchange("GET", "/x", deadline_s=5)
+
+
+async def test_more_calls_than_connections_wait_for_their_turn() -> None:
+    async with server(says(answer(b"{}"))) as url, wire(url) as far:
+        replies = await asyncio.gather(*(far.exchange("GET", "/x", deadline_s=5) for _ in range(3 * module.MAX_CALLS)))
+    assert {reply.status for reply in replies} == {200}
+
+
+async def test_a_call_that_found_no_connection_in_time_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CALLS", 1)
+    async with server(never_answers) as url, wire(url) as far:
+        first = asyncio.create_task(far.exchange("POST", "/x", body=b"{}", deadline_s=0.6))
+        await asyncio.sleep(0)  # the first takes the only connection
+        with pytest.raises(Unreachable):
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=0.2)
+        with pytest.raises(Unanswered):
+            await first
+
+
+# --- credentials ---
+
+
+async def only_newer(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(answer(b"{}") if b"Bearer newer" in head else answer(b"Unauthorized", "401 Unauthorized"))
+
+
+async def test_a_401_is_tried_once_more_with_newer_credentials() -> None:
+    async with server(only_newer) as url, wire(url, Who("older", "newer")) as far:
+        assert (await far.exchange("POST", "/x", deadline_s=5)).status == 200
+        async with far.stream("/x", stall_s=5):
+            pass
+    async with server(only_newer) as url, wire(url, Who("older")) as far:
+        assert (await far.exchange("POST", "/x", deadline_s=5)).status == 401
+        with pytest.raises(StreamRefused):
+            async with far.stream("/x", stall_s=5):
+                pass
+
+
+async def test_credentials_that_cannot_be_renewed_say_why() -> None:
+    why = ConfigError("its exec plugin aws failed with exit code 1.")
+    async with server(only_newer) as url, wire(url, Who("older", why)) as far:
+        with pytest.raises(Unauthorized, match="exec plugin aws failed"):
+            await far.exchange("POST", "/x", deadline_s=5)
+
+
+# --- TLS ---
+
+
+def server_tls(certificates: Certificates) -> ssl.SSLContext:
+    """Only clients with a certificate of the authority."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def test_a_client_certificate_opens_the_door(certificates: Certificates) -> None:
+    trusting = ssl.create_default_context(cafile=certificates.authority)
+    trusting.load_cert_chain(certificates.certificate, certificates.key)
+    async with server(says(answer(b"{}")), server_tls(certificates)) as url, wire(url, tls=trusting) as far:
+        assert (await far.exchange("GET", "/x", deadline_s=5)).status == 200
+
+
+async def test_a_server_that_is_not_trusted_is_sent_nothing(certificates: Certificates) -> None:
+    async with (
+        server(never_answers, server_tls(certificates)) as url,
+        wire(url, tls=ssl.create_default_context()) as far,
+    ):
+        with pytest.raises(Unreachable, match=r"TLS with .* failed: self-signed certificate"):
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+
+
+async def test_plain_http_spoken_to_a_tls_port_is_a_failure_in_words(certificates: Certificates) -> None:
+    async with server(never_answers, server_tls(certificates)) as url, wire(url.replace("https", "http")) as far:
+        with pytest.raises(FarSideError) as failed:
+            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+    assert SECRET not in str(failed.value)
+
+
+# --- streams ---
+
+
+async def lines_of(
+    parts: list[bytes], *, stall_s: float = 5, close: bool = True
+) -> tuple[list[bytes], FarSideError | None]:
+    """What a stream gives, and how it ends."""
+    heard: list[bytes] = []
+    handle = says_then_closes(*parts) if close else says(*parts)
+    async with server(handle) as url, wire(url) as far:
+        try:
+            async with far.stream("/x", params={"watch": "true"}, stall_s=stall_s) as lines:
+                async for line in lines:
+                    heard.append(line)  # noqa: PERF401 -- what came before an error must be kept
+        except FarSideError as error:
+            return heard, error
+    return heard, None
+
+
+async def test_lines_come_one_by_one_however_they_are_cut() -> None:
+    parts = [
+        CHUNKED,
+        chunk(b'{"a":1}\n{"b"'),
+        chunk(b":2}"),
+        chunk(b"\n\n"),
+        chunk(b'{"c":3}\n{"d":4}\n'),
+        b"0\r\n\r\n",
+    ]
+    assert await lines_of(parts) == ([b'{"a":1}', b'{"b":2}', b'{"c":3}', b'{"d":4}'], None)
+
+
+async def test_a_stream_that_breaks_gives_no_half_line_and_says_so() -> None:
+    heard, error = await lines_of([CHUNKED, chunk(b'{"a":1}\n{"b"')])
+    assert heard == [b'{"a":1}']
+    assert isinstance(error, Unanswered)
+
+
+async def test_a_stream_that_falls_silent_is_given_up() -> None:
+    heard, error = await lines_of([CHUNKED, chunk(b'{"a":1}\n')], stall_s=0.3, close=False)
+    assert heard == [b'{"a":1}']
+    assert isinstance(error, Unanswered)
+
+
+async def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LINE", 1000)
+    heard, error = await lines_of([CHUNKED, *[chunk(b"x" * 600)] * 3], close=False)
+    assert heard == []
+    assert isinstance(error, ContractError)
+
+
+async def test_a_stream_that_is_refused_gives_the_answer() -> None:
+    async with server(says(answer(b"too old", "410 Gone"))) as url, wire(url) as far:
+        with pytest.raises(StreamRefused) as refused:
+            async with far.stream("/x", stall_s=5):
+                pytest.fail("it was refused")
+    assert (refused.value.reply.status, refused.value.reply.body) == (410, b"too old")
+
+
+async def test_a_stream_to_nobody_is_unreachable() -> None:
+    async with server(never_answers) as url:
+        pass
+    async with wire(url) as far:
+        with pytest.raises(Unreachable):
+            async with far.stream("/x", stall_s=5):
+                pytest.fail("nobody is there")
+
+
+async def test_a_stream_that_is_never_accepted_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OPEN_DEADLINE_S", 0.2)
+    async with server(never_answers) as url, wire(url) as far:
+        with pytest.raises(Unanswered):
+            async with far.stream("/x", stall_s=600):
+                pytest.fail("it was never accepted")
+
+
+async def test_watches_do_not_take_the_connections_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CALLS", 1)
+
+    async def handle(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED if b"watch" in head else answer(b"{}"))
+
+    async with server(handle) as url, wire(url) as far:
+        watching = {"watch": "true"}
+        async with far.stream("/x", params=watching, stall_s=5), far.stream("/x", params=watching, stall_s=5):
+            assert (await far.exchange("GET", "/x", deadline_s=5)).status == 200
