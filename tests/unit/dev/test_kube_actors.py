@@ -1,0 +1,291 @@
+"""The simulated cluster's own life: kubelets, controllers, garbage.  No loop, no waiting: time is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.dev import kube_objects as objects
+from bridge.dev.kube_cluster import KubeCluster, Refusal
+from bridge.dev.kube_objects import EXIT_CODE, RUN_S, START_S, STOP_S
+from bridge.dev.kube_store import selection
+
+START = 1_800_000_000.0
+Object = dict[str, Any]
+
+
+class Cluster:
+    """A cluster with one namespace and one node, and a hand on its clock."""
+
+    def __init__(self, seed: int = 3, **node: Any) -> None:
+        self.kube = KubeCluster(seed)
+        self.now = START
+        self.kube.create(START, "namespaces", objects.namespace("hpc"))
+        self.kube.create(START, "nodes", objects.node("x1", **node))
+
+    def pass_time(self, seconds: float) -> None:
+        """Everything that is due within it happens when it is due."""
+        end = self.now + seconds
+        while (due := self.kube.next_due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.kube.tick(self.now)
+        self.now = end
+
+    def pod(self, name: str, *, node: str = "x1", **told: Any) -> None:
+        """A pod that stands on a node."""
+        self.kube.create(self.now, "pods", objects.pod("hpc", name, nodeName=node, **told))
+
+    def phase(self, name: str) -> str | None:
+        pod = self.kube.store.get("pods", "hpc", name)
+        return None if pod is None else str(pod["status"]["phase"])
+
+    def read(self, name: str) -> Object:
+        pod = self.kube.store.get("pods", "hpc", name)
+        assert pod is not None
+        return pod
+
+    def phases(self) -> list[str]:
+        return [pod["status"]["phase"] for pod in self.kube.store.all("pods")]
+
+    def delete(self, name: str, grace_s: int | None = None) -> None:
+        self.kube.remove(self.now, "pods", self.read(name), grace_s)
+
+
+def ended(pod: Object) -> Object:
+    terminated: Object = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    return terminated
+
+
+def test_a_bound_pod_starts_soon_runs_its_time_and_ends_as_it_is_told() -> None:
+    cluster = Cluster()
+    cluster.pod("good", annotations={RUN_S: "60"})
+    cluster.pod("bad", annotations={RUN_S: "60", EXIT_CODE: "3"})
+    assert cluster.phases() == ["Pending", "Pending"]
+    cluster.pass_time(1)
+    assert cluster.phases() == ["Running", "Running"]
+    cluster.pass_time(58)
+    assert cluster.phases() == ["Running", "Running"]
+    cluster.pass_time(2)
+    assert (cluster.phase("good"), cluster.phase("bad")) == ("Succeeded", "Failed")
+    assert (ended(cluster.read("good"))["exitCode"], ended(cluster.read("bad"))["exitCode"]) == (0, 3)
+
+
+def test_a_pod_on_no_node_waits_for_ever() -> None:
+    cluster = Cluster()
+    cluster.kube.create(START, "pods", objects.pod("hpc", "a"))
+    cluster.pass_time(86400)
+    assert cluster.phase("a") == "Pending"
+
+
+def test_a_pod_that_restarts_runs_again() -> None:
+    cluster = Cluster()
+    cluster.pod("always", restart_policy="Always", annotations={RUN_S: "10"})
+    cluster.pod("failing", restart_policy="OnFailure", annotations={RUN_S: "10", EXIT_CODE: "1"})
+    cluster.pod("done", restart_policy="OnFailure", annotations={RUN_S: "10"})
+    cluster.pass_time(25)
+    assert [cluster.phase(name) for name in ("always", "failing", "done")] == ["Running", "Running", "Succeeded"]
+    assert cluster.read("always")["status"]["containerStatuses"][0]["restartCount"] == 2
+
+
+def test_a_deleted_pod_gets_its_term_and_goes_when_its_containers_do() -> None:
+    cluster = Cluster()
+    cluster.pod("a", annotations={STOP_S: "5"})
+    cluster.pass_time(1)
+    cluster.delete("a")
+    cluster.pass_time(4)
+    assert cluster.phase("a") == "Running"
+    cluster.pass_time(2)
+    assert cluster.phase("a") is None
+
+
+def test_containers_that_do_not_stop_are_killed_at_the_end_of_their_grace() -> None:
+    cluster = Cluster()
+    cluster.pod("a", annotations={STOP_S: "600"}, grace_s=30)
+    cluster.pass_time(1)
+    cluster.delete("a")
+    cluster.pass_time(29)
+    assert cluster.phase("a") == "Running"
+    cluster.pass_time(2)
+    assert cluster.phase("a") is None
+
+
+def test_a_grace_that_is_shortened_counts_from_the_first_term() -> None:
+    cluster = Cluster()
+    cluster.pod("a", annotations={STOP_S: "600"}, grace_s=300)
+    cluster.pass_time(1)
+    cluster.delete("a")
+    cluster.pass_time(20)
+    cluster.delete("a", grace_s=10)
+    cluster.pass_time(0.1)
+    assert cluster.phase("a") is None
+
+
+def test_a_deadline_that_comes_while_it_runs_fails_the_pod_and_keeps_it() -> None:
+    cluster = Cluster()
+    cluster.pod("a", restart_policy="Always")
+    cluster.pass_time(10)
+    pod = cluster.read("a")
+    cluster.kube.store.put("pods", {**pod, "spec": {**pod["spec"], "activeDeadlineSeconds": 1}})
+    cluster.pass_time(1)
+    assert cluster.phase("a") == "Failed"
+    assert cluster.read("a")["status"]["reason"] == "DeadlineExceeded"
+    assert ended(cluster.read("a"))["exitCode"] == 143
+
+
+@pytest.mark.parametrize(
+    ("requests", "reason"),
+    [({"cpu": "5"}, "OutOfcpu"), ({"memory": "9Gi"}, "OutOfmemory"), ({}, "OutOfpods"), ({"cpu": "1"}, "OutOfpods")],
+)
+def test_what_does_not_fit_fails_at_the_kubelet(requests: dict[str, str], reason: str) -> None:
+    cluster = Cluster(cpu="8", memory="16Gi", pods=1 if reason == "OutOfpods" else 10)
+    cluster.pod("first", requests={"cpu": "4", "memory": "8Gi"}, annotations={START_S: "0"})
+    cluster.pass_time(0.1)
+    cluster.pod("second", requests=requests)
+    cluster.pass_time(1)
+    assert cluster.phase("second") == "Failed"
+    assert cluster.read("second")["status"]["reason"] == reason
+
+
+def test_a_terminating_pod_still_takes_its_room() -> None:
+    cluster = Cluster(cpu="4")
+    cluster.pod("old", requests={"cpu": "4"}, annotations={STOP_S: "20", START_S: "0"})
+    cluster.pass_time(1)
+    cluster.delete("old")
+    cluster.pod("new", requests={"cpu": "4"})
+    cluster.pass_time(1)
+    assert cluster.phase("new") == "Failed"
+
+
+def test_a_selector_that_the_node_does_not_match_fails_at_the_kubelet() -> None:
+    cluster = Cluster()
+    cluster.pod("a", nodeSelector={"disk": "fast"})
+    cluster.pass_time(1)
+    assert cluster.read("a")["status"]["reason"] == "NodeAffinity"
+
+
+def test_on_a_silent_node_nothing_happens_and_it_is_not_ready_after_a_while() -> None:
+    def ready() -> str:
+        node = cluster.kube.store.get("nodes", "", "x1")
+        assert node is not None
+        return str(next(c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"))
+
+    cluster = Cluster()
+    cluster.pod("a", annotations={RUN_S: "10"})
+    cluster.pass_time(1)
+    cluster.kube.actors.stop_kubelet(cluster.now, "x1")
+    cluster.delete("a")
+    cluster.pass_time(39)
+    assert ready() == "True"
+    cluster.pass_time(60)
+    assert ready() == "Unknown"
+    assert cluster.phase("a") == "Running"
+    cluster.kube.actors.start_kubelet(cluster.now, "x1")
+    cluster.pass_time(1)
+    assert ready() == "True"
+    assert cluster.phase("a") is None
+
+
+def test_a_pod_on_a_node_that_does_not_exist_is_collected() -> None:
+    cluster = Cluster()
+    cluster.pod("a", node="x9")
+    cluster.pass_time(30)
+    assert cluster.phase("a") == "Pending"
+    cluster.pass_time(30)
+    assert cluster.phase("a") is None
+
+
+def test_a_replica_set_replaces_what_ended_and_drops_what_is_too_much() -> None:
+    cluster = Cluster()
+    made = cluster.kube.create(START, "replicasets", objects.replica_set("hpc", "web", 3, objects.pod("hpc", "x")))
+    cluster.pass_time(1)
+    pods = list(cluster.kube.store.all("pods"))
+    assert len(pods) == 3
+    assert all(pod["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"] for pod in pods)
+    cluster.kube.remove(cluster.now, "pods", pods[0])
+    cluster.pass_time(1)
+    assert len(list(cluster.kube.store.all("pods"))) == 3
+
+    now = cluster.kube.store.get("replicasets", "hpc", "web")
+    assert now is not None
+    cluster.kube.store.put("replicasets", {**now, "spec": {**now["spec"], "replicas": 1}})
+    cluster.pass_time(1)
+    assert len(list(cluster.kube.store.all("pods"))) == 1
+    now = cluster.kube.store.get("replicasets", "hpc", "web")
+    assert now is not None
+    cluster.kube.remove(cluster.now, "replicasets", now)
+    cluster.pass_time(1)
+    assert list(cluster.kube.store.all("pods")) == []
+
+
+def run_bound(cluster: Cluster, seconds: int) -> None:
+    """Let time pass while somebody binds every pod that waits."""
+    for _ in range(seconds):
+        for pod in list(cluster.kube.store.all("pods")):
+            if not pod["spec"].get("nodeName"):
+                cluster.kube.store.put("pods", {**pod, "spec": {**pod["spec"], "nodeName": "x1"}})
+        cluster.pass_time(1)
+
+
+def test_an_indexed_batch_job_runs_each_index_once_and_completes() -> None:
+    cluster = Cluster()
+    template = objects.pod("hpc", "x", annotations={RUN_S: "5"})
+    job = objects.batch_job("hpc", "train", template, completions=4, parallelism=2, completionMode="Indexed")
+    cluster.kube.create(START, "jobs", job)
+    cluster.pass_time(0.5)
+    assert len(cluster.phases()) == 2
+    run_bound(cluster, 30)
+    indices = [
+        pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in cluster.kube.store.all("pods")
+    ]
+    assert sorted(indices) == ["0", "1", "2", "3"]
+    done = cluster.kube.store.get("jobs", "hpc", "train")
+    assert done is not None
+    assert done["status"]["conditions"][0]["type"] == "Complete"
+    assert done["status"]["succeeded"] == 4
+
+
+def test_a_batch_job_gives_up_after_its_backoff_limit() -> None:
+    cluster = Cluster()
+    template = objects.pod("hpc", "x", annotations={RUN_S: "1", EXIT_CODE: "1"})
+    cluster.kube.create(START, "jobs", objects.batch_job("hpc", "train", template, backoffLimit=2))
+    run_bound(cluster, 30)
+    assert cluster.phases() == ["Failed"] * 3
+    done = cluster.kube.store.get("jobs", "hpc", "train")
+    assert done is not None
+    assert done["status"]["conditions"][0]["type"] == "Failed"
+
+
+def test_a_namespace_goes_once_its_last_pod_has_gone_and_takes_nothing_new_meanwhile() -> None:
+    cluster = Cluster()
+    cluster.pod("a", annotations={STOP_S: "5"})
+    cluster.pass_time(1)
+    namespace = cluster.kube.store.get("namespaces", "", "hpc")
+    assert namespace is not None
+    cluster.kube.remove(cluster.now, "namespaces", namespace)
+    with pytest.raises(Refusal, match="being terminated"):
+        cluster.pod("b")
+    cluster.pass_time(10)
+    assert cluster.kube.store.get("namespaces", "", "hpc") is None
+
+
+def test_events_are_forgotten_after_an_hour() -> None:
+    cluster = Cluster()
+    event = {"metadata": {"namespace": "hpc", "name": "e"}, "lastTimestamp": objects.rfc3339(START)}
+    cluster.kube.create(START, "events", event)
+    cluster.pass_time(3599)
+    assert cluster.kube.store.get("events", "hpc", "e") is not None
+    cluster.pass_time(2)
+    assert cluster.kube.store.get("events", "hpc", "e") is None
+
+
+def test_the_same_seed_is_the_same_life() -> None:
+    def life(seed: int) -> list[bytes]:
+        cluster = Cluster(seed)
+        cluster.kube.create(START, "replicasets", objects.replica_set("hpc", "web", 5, objects.pod("hpc", "x")))
+        run_bound(cluster, 20)
+        lines, _, _ = cluster.kube.told_since(1, selection("pods", "", {}))
+        return lines
+
+    assert life(5) == life(5)
+    assert life(5) != life(6)
