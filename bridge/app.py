@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from bridge.errors import ConfigError, FarSideError
+from bridge.errors import ConfigError, FarSideError, Refused, said
 from bridge.executor import Executor
 from bridge.health import Health
 from bridge.kube import auth
@@ -28,7 +28,7 @@ from bridge.kube.transport import Transport as KubeTransport
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
 from bridge.settings import Settings
-from bridge.slurm.client import SlurmClient
+from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.poll import Poller
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
 from bridge.slurm.transport import HttpPool
@@ -128,13 +128,15 @@ async def run(settings: Settings) -> None:
         transport = HttpTransport(access)
         stack.push_async_callback(transport.close)
         kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
-        await check_kubernetes(kube, access.server)
-        await check_slurm(slurm, settings)
+        version = await check_kubernetes(kube, access.server)
+        found = await check_slurm(slurm, settings)
         bridge = Bridge(settings, kube, transport, slurm, clock, telemetry)
         health = Health(bridge.loop, tokens, telemetry, clock)
         if (address := settings.http_address) is not None:
             runner = await health.serve(*address)
             stack.push_async_callback(runner.cleanup)
+        log.info("Kubernetes %s at %s", version, access.server)
+        log.info("Slurm %s (%s), cluster %s, at %s", found.release, found.api, found.cluster, settings.slurm_url)
         _tune_gc()
         await _until_signalled(bridge)
 
@@ -167,8 +169,8 @@ def _slurm_client(
     return SlurmClient(pool, tokens, polls=polls, on_call=telemetry.on_call("slurm"), clock=clock)
 
 
-async def check_kubernetes(kube: KubeClient, server: str) -> None:
-    """Reachable, and with the rights that the bridge needs.  Raises ConfigError."""
+async def check_kubernetes(kube: KubeClient, server: str) -> str:
+    """Reachable, and with the rights that the bridge needs; its version.  Raises ConfigError."""
     try:
         version = await kube.server_version()
         lacking = [
@@ -177,31 +179,32 @@ async def check_kubernetes(kube: KubeClient, server: str) -> None:
             if not await kube.can_i(verb, resource, group=group, subresource=sub)
         ]
     except FarSideError as error:
-        raise ConfigError(f"{error}. Is the kubeconfig's server {server} right, and its user allowed in?") from None
+        raise ConfigError(f"kubeconfig's server {server}: {said(error)}") from None
     if lacking:
         raise ConfigError(
             f"Kubernetes: this user may not {', '.join(lacking)} in all namespaces. "
             "Give it the ClusterRole of manifests/rbac.yaml."
         )
-    log.info("Kubernetes %s at %s", version, server)
+    return version
 
 
-async def check_slurm(slurm: SlurmClient, settings: Settings) -> None:
+async def check_slurm(slurm: SlurmClient, settings: Settings) -> Discovery:
     """Reachable, of a known version, and with the partitions that the policy names.  Raises ConfigError.
 
     slurmctld may be down while slurmrestd answers: that is waited for, not refused.
     """
+    found = None
     try:
         found = await slurm.discover()
-        log.info("Slurm %s (%s), cluster %s, at %s", found.release, found.api, found.cluster, settings.slurm_url)
-        if not found.responding:
-            return
-        await slurm.states()
+        await slurm.states()  # a ping is answered even to a token that nothing else accepts
         known = {partition.name for partition in await slurm.partitions()}
     except FarSideError as error:
-        raise ConfigError(f"{error}. Is {settings.slurm_url} a slurmrestd, and the token one of its users?") from None
+        if found is not None and not found.responding and not isinstance(error, Refused):
+            return found
+        raise ConfigError(f"slurm_url {settings.slurm_url}: {said(error)}") from None
     for name in sorted(_named_partitions(settings) - known):
         raise ConfigError(f'policy: Slurm has no partition "{name}". It has: {", ".join(sorted(known))}.')
+    return found
 
 
 def _named_partitions(settings: Settings) -> set[str]:

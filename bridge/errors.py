@@ -25,6 +25,12 @@ class BridgeError(Exception):
     """The root.  str() is a sentence for a person and never holds a token."""
 
 
+def said(error: BridgeError) -> str:
+    """As a sentence that ends as one."""
+    text = str(error).rstrip()
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 class ConfigError(BridgeError):
     """What the admin wrote cannot be used; says which key or file, why, and what to do."""
 

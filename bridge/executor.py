@@ -20,6 +20,7 @@ from bridge.errors import (
     Refused,
     Unauthorized,
     Unreachable,
+    said,
 )
 from bridge.kube.client import KubeClient
 from bridge.slurm.client import SlurmClient
@@ -181,6 +182,6 @@ def _outcome(error: FarSideError) -> Outcome:
 def _refusal(error: FarSideError) -> Refusal:
     later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
     if not isinstance(error, Refused):
-        return Refusal(names.REFUSED, f"{error}.", error.code, later=later)
+        return Refusal(names.REFUSED, said(error), error.code, later=later)
     number = f" (error {error.code})" if error.code else ""
     return Refusal(names.REFUSED, f"{error.side} refused it: {error.message}{number}.", error.code, later=later)

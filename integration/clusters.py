@@ -107,12 +107,18 @@ class Kube:
     def namespace(self, name: str, *, managed: bool = True) -> None:
         labels = {PREFIX + "managed": "true"} if managed else {}
         self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
+        eventually(f"{name} has its service account", lambda: self.core.list_namespaced_service_account(name).items)
 
     def remove(self, namespace: str) -> None:
         """Its pods at once, then the namespace; kwok's and kubelets' pods alike."""
         self.apps.delete_collection_namespaced_replica_set(namespace)
         self.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
         self.core.delete_namespace(namespace)
+
+    def external_nodes(self) -> list[str]:
+        """The played nodes without a slurmd, k1…kN."""
+        names = [node.metadata.name for node in self.core.list_node(label_selector="type=kwok").items]
+        return sorted(name for name in names if name.startswith("k"))
 
     def run(self, namespace: str, name: str, **wishes: Any) -> None:
         self.core.create_namespaced_pod(namespace, pod(name, **wishes))

@@ -79,9 +79,9 @@ def needs_kubelets() -> None:
 
 
 @pytest.fixture
-def full(slurm: Slurm) -> Iterator[None]:
+def full(slurm: Slurm, kube: Kube) -> Iterator[None]:
     """Every GPU of the nodes k1..kN is taken by jobs of somebody else."""
-    nodes = os.environ.get("RIG_KWOK", "k1 k2 k3 k4").split()
+    nodes = kube.external_nodes()
     taken = [slurm.submit("carol", name="native", required_nodes=[name], tres_per_node="gres/gpu:8") for name in nodes]
     eventually("they run", lambda: all("RUNNING" in slurm.job(job)["job_state"] for job in taken))
     yield
