@@ -35,6 +35,7 @@ MAX_JOB_COUNT = 10_000
 # slurmctld saves its state about every five seconds: a crash loses what is younger.
 SAVE_INTERVAL_S = 5
 BACKFILL_DEPTH = 100
+NEVER = float("inf")
 
 
 class SlurmCluster:
@@ -82,7 +83,7 @@ class SlurmCluster:
         self._pending: dict[int, SimJob] = {}
         self._live: dict[int, SimJob] = {}
         self._ended: dict[int, SimJob] = {}
-        self._pass_due = started
+        self._pass_due = NEVER
         self._backfill_due = started + BACKFILL_INTERVAL_S
         self._limit_check_due = started + LIMIT_CHECK_S
         self._unsaved: list[SimJob] = []
@@ -127,10 +128,11 @@ class SlurmCluster:
         self._forget_old(now)
         if not self._stock:
             self._pass_due = self._backfill_due = min(now, self._pass_due, self._backfill_due)
-        if now >= self._pass_due:
-            self._pass_due = float("inf")
+        backfill = now >= self._backfill_due
+        if backfill or now >= self._pass_due:
+            self._pass_due = NEVER
             self._schedule(now)
-        if now >= self._backfill_due:
+        if backfill:
             self._backfill_due = now + BACKFILL_INTERVAL_S
             self._backfill(now)
         if now % SAVE_INTERVAL_S < 1:
@@ -245,7 +247,6 @@ class SlurmCluster:
         assert not job.ended, f"job {job_id} has ended already"
         if job.holding:
             self.nodes[job.holding.node].give_back(job_id, job.holding)
-            self._notice_by_chance(now)
         else:
             job.starts = int(now)
         job.state, job.ends, job.exit_code, job.flags = state, int(now), exit_code, ()
@@ -254,6 +255,7 @@ class SlurmCluster:
         self._pending.pop(job_id, None)
         self._live.pop(job_id, None)
         self._ended[job_id] = job
+        self._notice_by_chance(now)
 
     def refuse(self, job: SimJob, now: float) -> None:
         """An immediate allocation that got nothing leaves a record."""
@@ -389,7 +391,7 @@ class SlurmCluster:
             if job.reason not in ("Resources", "Priority"):
                 continue
             for node in self.nodes.values():
-                free_for = promised.get(node.name, float("inf")) - now
+                free_for = promised.get(node.name, NEVER) - now
                 if node.fits(job.wanted) and (job.time_limit_min or 10**9) * 60 <= free_for:
                     self._start(job, node, now)
                     break
@@ -397,11 +399,11 @@ class SlurmCluster:
                 start, name = self._expected(job, now, promised)
                 if name:
                     job.starts, job.planned = int(start), name
-                    promised[name] = min(start, promised.get(name, float("inf")))
+                    promised[name] = min(start, promised.get(name, NEVER))
 
     def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, str]:
         """The node that will have room first, and when, as if nothing else came.  ("" where that is not known.)"""
-        best: tuple[float, str] = (float("inf"), "")
+        best: tuple[float, str] = (NEVER, "")
         for node in self.nodes.values():
             if not node.in_service or not node.could(job.wanted):
                 continue
@@ -445,7 +447,7 @@ class SlurmCluster:
         return None
 
     def _notice_by_chance(self, now: float) -> None:
-        """Freed capacity is seen by the next event, often soon, at the latest by the next backfill pass."""
+        """What an end makes possible is seen by the next event, often soon, at the latest by the next backfill pass."""
         if self._stock:
             self._pass_due = min(self._pass_due, now + self._random.choice((1, 1, 6, 20, BACKFILL_INTERVAL_S)))
 

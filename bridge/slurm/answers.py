@@ -44,12 +44,9 @@ MEANING: Mapping[int, type[FarSideError]] = {
     2016: Exhausted,  # no room now
     NO_SUCH_JOB: NotFound,
     2018: Invalid,  # a node name that Slurm does not know (any more): poll the nodes
-    ALREADY_ENDED: Conflict,
     2038: Conflict,  # singleton: a twin of this name lives
     2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
     2068: Exhausted,  # the nodes that would do are down, drained or reserved
-    2084: Conflict,  # the job has ended: no update
-    2085: Conflict,  # the job holds nothing (yet, or any more)
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
     7000: Unreachable,  # slurmdbd is down
 }

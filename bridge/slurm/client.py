@@ -175,8 +175,8 @@ class SlurmClient:
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
         """Give the named fields of `spec` (all but `user`) to a job of that user (`POST job/{id}`).
 
-        Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002), NotFound
-        where the job is gone, Conflict where it has ended (2084).
+        Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
+        has ended (2084), NotFound where it is gone.
         """
         if fixed := codec.unchangeable(spec, changes):
             raise Invalid("update", SIDE, f"Slurm cannot change {fixed} of a job that is there")
@@ -187,7 +187,7 @@ class SlurmClient:
         """Make slurmctld look at its queue now: an update of a waiting job that changes nothing (ARCHITECTURE 5).
 
         comment  what its comment is already
-        Raises NotFound where the job is gone, Conflict where it has ended.
+        Raises NotFound where the job is gone, Invalid where it has ended (2084).
         """
         body = codec.comment_body(comment)
         await self._write("kick", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
@@ -242,7 +242,7 @@ class SlurmClient:
     async def grant(self, job_id: int) -> Grant:
         """What a running job holds, node by node (`GET resources/{id}`, 0.3 kB a node).
 
-        Raises NotFound where the job is gone, Conflict where it holds nothing (2085).
+        Raises NotFound where the job is gone, Invalid where it holds nothing, yet or any more (2085).
         """
         answer = await self._get("grant", self._path(f"resources/{job_id}"), _RESOURCES)
         return _sensible("grant", lambda a: codec.grant(a, job_id, self._threads), answer)

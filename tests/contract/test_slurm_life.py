@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.errors import Conflict, Exhausted, Invalid, NotFound
+from bridge.errors import Exhausted, Invalid, NotFound
 from scheduler.model import Job, is_ended
 from tests.contract.slurm_subjects import Slurm
 
@@ -61,7 +61,7 @@ async def test_what_an_unknown_job_holds_cannot_be_found(slurm: Slurm) -> None:
 
 async def test_a_waiting_job_holds_nothing(slurm: Slurm) -> None:
     _, queued = await waiting(slurm)
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(Invalid) as caught:
         await slurm.client.grant(queued)
     assert caught.value.code == 2085
 
@@ -200,9 +200,9 @@ async def test_cancelling_again_or_an_unknown_job_says_that_it_is_not_there(slur
 async def test_an_ended_job_holds_nothing_and_cannot_be_changed(slurm: Slurm) -> None:
     job_id = await running(slurm, "over")
     await slurm.client.cancel(job_id, "alice")
-    with pytest.raises(Conflict) as held:
+    with pytest.raises(Invalid) as held:
         await slurm.client.grant(job_id)
-    with pytest.raises(Conflict) as changed:
+    with pytest.raises(Invalid) as changed:
         await slurm.client.kick(job_id, "alice", "")
     assert (held.value.code, changed.value.code) == (2085, 2084)
 

@@ -1,0 +1,236 @@
+"""The simulated Slurm's levers and its books: what the contract suite cannot do to a real one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bridge.dev.slurm_cluster import MIN_JOB_AGE_S, SlurmCluster
+from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from bridge.slurm.codec import job_body
+from scheduler.model import JobSpec
+
+
+class Face:
+    """A cluster, asked as slurmrestd would be."""
+
+    def __init__(self, **how: Any) -> None:
+        self.cluster = SlurmCluster.example(**how)
+        self.token = self.cluster.token("slurm")
+        self.now = 0.0
+
+    def ask(self, method: str, path: str, body: bytes = b"", *, user: str = "") -> tuple[int, Any]:
+        headers = {"x-slurm-user-token": self.token} | ({"X-SLURM-USER-NAME": user} if user else {})
+        status, _, content = self.cluster.handle(self.now, method, f"/slurm/v0.0.45/{path}", headers, body)
+        return status, json.loads(content)
+
+    def submit(self, name: str = "n", **wishes: Any) -> int:
+        spec = JobSpec(**{"name": name, "user": "alice", "cpus_per_task": 1, "memory_mib": 100, **wishes})
+        status, answer = self.ask("POST", "job/submit", job_body(spec, immediate=False), user=spec.user)
+        assert status == 200, answer
+        return int(answer["job_id"])
+
+    def allocate(self, name: str = "n", **wishes: Any) -> int:
+        """The job id, or the number that says why not."""
+        spec = JobSpec(**{"name": name, "user": "alice", "cpus_per_task": 1, "memory_mib": 100, **wishes})
+        status, answer = self.ask("POST", "job/allocate", job_body(spec, immediate=True), user=spec.user)
+        return int(answer["job_id"] if status == 200 else -answer["errors"][0]["error_number"])
+
+    def state(self, job_id: int) -> str:
+        return self.cluster.jobs[job_id].state
+
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.cluster.tick(self.now)
+
+
+def test_after_a_crash_young_jobs_are_gone_and_their_ids_are_given_out_again() -> None:
+    face = Face()
+    old = face.allocate("old")
+    face.pass_time(20)
+    young = face.allocate("young", gres=(("gpu", 3),))
+    assert face.cluster.lose_state(face.now) == [young]
+    face.cluster.check()
+    assert face.state(old) == "RUNNING"
+    assert face.ask("GET", f"job/{young}")[0] == 404
+    assert face.allocate("another") == young
+    assert [job.name for job in face.cluster.accounted["young"]] == ["young"]  # slurmdbd still believes in it
+
+
+def test_jobs_of_one_id_never_have_one_sluid() -> None:
+    face = Face()
+    first = face.allocate("a")
+    seen = face.ask("GET", f"job/{first}")[1]["jobs"][0]["step_id"]["sluid"]
+    face.cluster.lose_state(face.now)
+    assert face.allocate("b") == first
+    assert face.ask("GET", f"job/{first}")[1]["jobs"][0]["step_id"]["sluid"] != seen
+
+
+def test_a_preemption_with_grace_is_told_before_it_comes() -> None:
+    face = Face()
+    job_id = face.allocate()
+    face.cluster.preempt(job_id, face.now, grace_s=20)
+    told = face.ask("GET", f"job/{job_id}")[1]["jobs"][0]
+    assert told["job_state"] == ["RUNNING", "SIGNALING"]
+    assert told["end_time"]["number"] == 20
+    face.pass_time(40)
+    assert face.state(job_id) == "PREEMPTED"
+
+
+def test_stock_slurm_looks_at_a_new_job_after_three_seconds_and_a_tuned_one_at_the_next() -> None:
+    stock, tuned = Face(stock=True), Face(stock=False)
+    jobs = stock.submit(), tuned.submit()
+    stock.pass_time(2), tuned.pass_time(1)
+    assert (stock.state(jobs[0]), tuned.state(jobs[1])) == ("PENDING", "RUNNING")
+    stock.pass_time(1)
+    assert stock.state(jobs[0]) == "RUNNING"
+
+
+def test_freed_capacity_is_noticed_in_the_end_without_a_kick() -> None:
+    face = Face(external=1, slurmd=0)
+    full = face.allocate("full", cpus_per_task=64)
+    waiting = face.submit("waiting")
+    face.pass_time(5)
+    face.cluster.cancel(full, face.now)
+    face.pass_time(31)
+    assert face.state(waiting) == "RUNNING"
+
+
+def test_a_small_job_is_let_by_where_it_delays_nobody() -> None:
+    face = Face(external=1, slurmd=0, stock=False)
+    face.allocate("long", cpus_per_task=32, time_limit_min=60)
+    big = face.submit("big", cpus_per_task=64, time_limit_min=60)
+    small = face.submit("small", time_limit_min=30)
+    too_long = face.submit("too long", time_limit_min=90)
+    face.pass_time(3)
+    assert [face.state(job) for job in (big, small, too_long)] == ["PENDING", "RUNNING", "PENDING"]
+    assert face.cluster.jobs[big].planned == "k1"
+    assert face.cluster.jobs[big].starts == 3600
+
+
+def test_an_immediate_allocation_that_is_refused_has_ended_the_lower_job_all_the_same() -> None:
+    face = Face(external=1, slurmd=0)
+    low = face.allocate("low", partition="low", cpus_per_task=64)
+    assert face.allocate("high") == -2016
+    assert face.state(low) == "PREEMPTED"
+    assert face.allocate("high") > 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "blocks"), [("held", False), ("dependency", False), ("low", False), ("room", True), ("elsewhere", True)]
+)
+def test_only_a_runnable_job_of_an_equal_or_higher_tier_blocks_immediate_ones(reason: str, blocks: bool) -> None:
+    face = Face(external=1, slurmd=0)
+    full = face.allocate("full", cpus_per_task=63, partition="low" if reason == "low" else "main")
+    partition = {"low": "low", "elsewhere": "gpu"}.get(reason, "main")
+    name = "full" if reason == "dependency" else "waits"
+    waits = face.submit(name, cpus_per_task=2, partition=partition)
+    if reason == "held":
+        face.cluster.hold(waits)
+    assert full
+    assert (face.allocate("now") == -2013) is blocks
+
+
+def test_ended_jobs_are_forgotten_after_their_age() -> None:
+    face = Face()
+    job_id = face.allocate()
+    face.cluster.end(job_id, "COMPLETED", face.now, exit_code=3)
+    face.pass_time(MIN_JOB_AGE_S - 1)
+    assert face.ask("GET", "jobs/state/")[1]["jobs"] == [{"job_id": str(job_id), "state": ["COMPLETED"]}]
+    face.pass_time(1)
+    assert face.ask("GET", "jobs/state/")[1]["jobs"] == []
+
+
+def test_a_suspended_job_keeps_its_nodes() -> None:
+    face = Face()
+    job_id = face.allocate()
+    face.cluster.suspend(job_id)
+    assert face.ask("GET", f"resources/{job_id}")[0] == 200
+    face.cluster.unsuspend(job_id)
+    assert face.state(job_id) == "RUNNING"
+
+
+def test_nodes_come_and_go() -> None:
+    face = Face(external=1, slurmd=0)
+    face.cluster.add_node(SlurmSimNode("m1", cpus=8, devices={("gpu", "1g.10gb"): 2}, features=("mig",)))
+    job_id = face.allocate("mig", gres=(("gpu:1g.10gb", 2),), constraints="mig")
+    assert face.ask("GET", f"resources/{job_id}")[1]["nodes"][0]["node"] == "m1"
+    face.cluster.cancel(job_id, face.now)
+    face.cluster.remove_node("m1")
+    assert face.allocate("mig", gres=(("gpu:1g.10gb", 2),)) < 0
+
+
+def test_a_field_that_slurm_does_not_know_is_warned_of() -> None:
+    face = Face()
+    body = b'{"job":{"name":"n","flags":["EXTERNAL_JOB"],"nosuch":1}}'
+    assert face.ask("POST", "job/submit", body, user="alice")[1]["warnings"][0]["source"] == "#/job/nosuch/"
+
+
+def test_more_jobs_than_slurm_holds_are_refused() -> None:
+    face = Face()
+    face.cluster.max_job_count = 2
+    face.submit("a"), face.submit("b")
+    assert face.allocate("c") == -2007
+
+
+def test_a_node_that_has_no_room_refuses_to_be_taken() -> None:
+    node = SlurmSimNode("x", cpus=2)
+    node.take(1, Wanted(2, 100))
+    with pytest.raises(AssertionError, match="no room"):
+        node.take(2, Wanted(1, 100))
+
+
+acts = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["submit", "allocate", "cancel", "preempt", "down", "drain", "resume", "crash", "update", "hold", "time"]
+        ),
+        st.integers(0, 9),
+        st.integers(1, 40),
+        st.integers(0, 5),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(acts, st.booleans())
+def test_whatever_happens_nothing_is_given_twice_and_all_books_agree(
+    history: list[tuple[str, int, int, int]], stock: bool
+) -> None:
+    face = Face(external=2, slurmd=1, stock=stock)
+    cluster = face.cluster
+    for act, which, amount, gpus in history:
+        living = [job.id for job in cluster.jobs.values() if not job.ended]
+        chosen = living[which % len(living)] if living else 0
+        node = list(cluster.nodes)[which % 3]
+        gres = (("gpu" if which % 2 else "gpu:h100", gpus),) if gpus else ()
+        partition = ("main", "low", "gpu")[which % 3]
+        exclusive = "exclusive" if which == 7 else ""
+        if act in ("submit", "allocate"):
+            make = face.submit if act == "submit" else face.allocate
+            make(f"j{which}", cpus_per_task=amount, gres=gres, partition=partition, exclusive=exclusive)
+        elif act == "time":
+            face.pass_time(amount)
+        elif act in ("down", "resume"):
+            getattr(cluster, act)(node, face.now)
+        elif act == "drain":
+            cluster.drain(node)
+        elif act == "crash":
+            cluster.lose_state(face.now)
+        elif chosen and act in ("cancel", "preempt"):
+            if act == "cancel" or cluster.jobs[chosen].state == "RUNNING":
+                getattr(cluster, act)(chosen, face.now)
+        elif chosen and act == "hold":
+            if cluster.jobs[chosen].pending:
+                cluster.hold(chosen)
+        elif chosen and act == "update":
+            face.ask(
+                "POST", f"job/{chosen}", json.dumps({"cpus_per_task": amount, "comment": "c"}).encode(), user="alice"
+            )
+        cluster.check()

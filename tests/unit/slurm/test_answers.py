@@ -1,0 +1,118 @@
+"""What an answer means: by status and number, and never believing more than it proves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.errors import (
+    Conflict,
+    ContractError,
+    Exhausted,
+    FarSideError,
+    Invalid,
+    NotFound,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+)
+from bridge.slurm.answers import failure, read
+from bridge.slurm.codec import IdAnswer
+from bridge.slurm.transport import Reply
+
+DECODER = msgspec.json.Decoder(IdAnswer)
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"errors": [], "warnings": [], **fields}).encode()
+
+
+def refused(number: int, text: str = "some text") -> bytes:
+    return body(errors=[{"error_number": number, "error": text, "description": "Batch job submission failed"}])
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "error"),
+    [
+        (511, 1007, Unauthorized),
+        (502, 1800, Unreachable),
+        (422, 2013, Exhausted),
+        (422, 2016, Exhausted),
+        (422, 2068, Exhausted),
+        (422, 2050, Exhausted),
+        (422, 2007, Exhausted),
+        (404, 2017, NotFound),
+        (422, 2018, Invalid),
+        (422, 2038, Conflict),
+        (422, 2045, Invalid),
+        (500, 2045, Invalid),
+        (500, 5004, Unanswered),
+        (502, 7000, Unreachable),
+        (403, 1, Unanswered),
+        (500, 1000, Unanswered),
+        (500, -1, Unanswered),
+    ],
+)
+def test_an_error_is_classified_by_its_number(status: int, number: int, error: type[FarSideError]) -> None:
+    found = failure("submit", Reply(status, {}, refused(number)))
+    assert type(found) is error
+    assert "some text" in str(found) or number == -1
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply(401, {}, b"Authentication failure"), Unauthorized),
+        (Reply(403, {}, b"<html>proxy</html>"), Unauthorized),
+        (Reply(511, {}, b""), Unauthorized),
+        (Reply(404, {}, b"Unable to find requested URL endpoint."), ContractError),
+        (Reply(404, {}, b'{"kind":"Status"}'), ContractError),
+        (Reply(400, {}, b"Failure during parsing"), ContractError),
+        (Reply(302, {"location": "/login"}, b""), ContractError),
+        (Reply(304, {}, b""), NotFound),
+        (Reply(500, {}, b"Unspecified error"), Unanswered),
+        (Reply(503, {}, b""), Unanswered),
+        (Reply(502, {}, b"<html>Bad gateway</html>"), Unanswered),
+        (Reply(500, {}, b"\xff\xfe\x00"), Unanswered),
+    ],
+)
+def test_an_answer_without_a_number_proves_no_more_than_its_status(reply: Reply, error: type[FarSideError]) -> None:
+    assert type(failure("submit", reply)) is error
+
+
+def test_an_error_in_an_answer_of_200_is_an_error() -> None:
+    with pytest.raises(Invalid):
+        read("submit", Reply(200, {}, refused(2045)), DECODER, write=True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not json", body(job_id=4)[:-3], body(), body(job_id="four"), b"[]", b"null", b"\xff" * 10],
+)
+def test_a_200_that_makes_no_sense_is_no_yes(content: bytes) -> None:
+    with pytest.raises(ContractError, match="makes no sense"):
+        read("submit", Reply(200, {}, content), DECODER, write=True)
+
+
+def test_a_warning_about_what_was_sent_means_that_something_else_was_done() -> None:
+    content = body(job_id=4, warnings=[{"description": 'Ignoring unknown field "nosuch"', "source": "#/job/nosuch/"}])
+    with pytest.raises(ContractError, match='Ignoring unknown field "nosuch"'):
+        read("submit", Reply(200, {}, content), DECODER, write=True)
+    assert read("job", Reply(200, {}, content), DECODER, write=False).job_id == 4
+
+
+def test_a_remark_on_an_accepted_job_is_no_failure() -> None:
+    content = body(
+        job_id=4, warnings=[{"description": "Partition in DOWN state", "source": "slurm_submit_batch_job()"}]
+    )
+    assert read("submit", Reply(200, {}, content), DECODER, write=True).job_id == 4
+
+
+def test_whatever_a_server_sends_an_error_is_one_short_line() -> None:
+    text = str(failure("submit", Reply(422, {}, refused(2045, "a\nb\x1b[31m" + "x" * 10_000))))
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert len(text) < 500

@@ -1,0 +1,158 @@
+"""The client where the contract suite cannot go: far sides without accounting, tokens that vanish, two roles, two lanes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.dev.slurm_transport import InProcessSlurm
+from bridge.errors import ContractError, Unanswered, Unauthorized
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import FileToken, LiteralToken
+from bridge.slurm.transport import Reply
+from scheduler.model import JobSpec
+
+NOW = 1_800_000_000.0
+
+
+class Witness:
+    """A transport over a simulated Slurm that remembers who asked what, or answers as told."""
+
+    def __init__(self, cluster: SlurmCluster) -> None:
+        self._inner = InProcessSlurm(cluster, lambda: NOW)
+        self.asked: list[tuple[str, str, str]] = []
+        self.told: Reply | Exception | None = None
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> Reply:
+        self.asked.append((f"{method} {target}", headers["X-SLURM-USER-TOKEN"], headers.get("X-SLURM-USER-NAME", "")))
+        if isinstance(self.told, Exception):
+            raise self.told
+        return self.told or await self._inner.exchange(method, target, headers, body, deadline_s=deadline_s)
+
+
+@pytest.fixture
+def cluster() -> SlurmCluster:
+    return SlurmCluster.example(started=NOW)
+
+
+@pytest.fixture
+def wire(cluster: SlurmCluster) -> Witness:
+    return Witness(cluster)
+
+
+async def discovered(cluster: SlurmCluster, wire: Witness, **more: object) -> SlurmClient:
+    client = SlurmClient(wire, LiteralToken(cluster.token("slurm")), clock=lambda: NOW, **more)  # type: ignore[arg-type]
+    await client.discover()
+    wire.asked.clear()
+    return client
+
+
+def spec(name: str = "n") -> JobSpec:
+    return JobSpec(name, "alice", 1, 100)
+
+
+async def test_jobs_are_made_changed_and_ended_in_the_tenants_name_and_read_in_our_own(
+    cluster: SlurmCluster, wire: Witness
+) -> None:
+    client = await discovered(cluster, wire)
+    job_id = await client.allocate_now(spec())
+    await client.job(job_id)
+    await client.kick(job_id, "alice", "")
+    await client.cancel(job_id, "alice")
+    assert [name for _, _, name in wire.asked] == ["alice", "", "alice", "alice"]
+
+
+async def test_the_acting_role_has_a_token_of_its_own(cluster: SlurmCluster, wire: Witness) -> None:
+    acting = cluster.token("slurm", expires=NOW + 60)
+    client = await discovered(cluster, wire, acting_tokens=LiteralToken(acting))
+    await client.submit(spec())
+    await client.states()
+    assert [token for _, token, _ in wire.asked] == [acting, cluster.token("slurm")]
+
+
+async def test_the_poll_has_a_lane_of_its_own(cluster: SlurmCluster, wire: Witness) -> None:
+    polls = Witness(cluster)
+    client = await discovered(cluster, wire, polls=polls)
+    await client.states()
+    await client.states_of([1])
+    assert [call for call, _, _ in polls.asked] == ["GET /slurm/v0.0.45/jobs/state/"]
+    assert [call for call, _, _ in wire.asked] == ["GET /slurm/v0.0.45/jobs/state/?job_id=1"]
+
+
+async def test_many_ids_are_asked_in_several_calls(cluster: SlurmCluster, wire: Witness) -> None:
+    client = await discovered(cluster, wire)
+    job_id = await client.allocate_now(spec())
+    wire.asked.clear()
+    assert set(await client.states_of(range(1, 501))) == {job_id}
+    assert len(wire.asked) == 3
+
+
+async def test_without_accounting_nothing_is_found_and_nothing_is_recorded(wire: Witness) -> None:
+    alone = SlurmCluster([], SlurmCluster.example().partitions.values(), [], accounting=False)
+    wire = Witness(alone)
+    client = await discovered(alone, wire)
+    assert await client.find("n") == ()
+    assert await client.record_end(1, 0, "") is False
+    assert wire.asked == []
+
+
+async def test_a_token_file_that_vanished_is_told_in_words_and_nothing_is_sent(
+    cluster: SlurmCluster, wire: Witness, tmp_path: Path
+) -> None:
+    client = await discovered(cluster, wire, acting_tokens=FileToken(tmp_path / "gone"))
+    with pytest.raises(Unauthorized, match="there is no such file"):
+        await client.submit(spec())
+    assert wire.asked == []
+
+
+async def test_an_expired_token_is_told_with_what_to_do(cluster: SlurmCluster, wire: Witness) -> None:
+    client = SlurmClient(wire, LiteralToken(cluster.token("slurm", expires=NOW - 7200)), clock=lambda: NOW)
+    await client.discover()
+    with pytest.raises(Unauthorized, match=r"expired 2 h ago\. Renew it"):
+        await client.states()
+
+
+@pytest.mark.parametrize("job_id", [7, 8])
+async def test_a_job_that_the_answer_does_not_hold_is_neither_found_nor_gone(
+    cluster: SlurmCluster, wire: Witness, job_id: int
+) -> None:
+    client = await discovered(cluster, wire)
+    jobs = [{"job_id": 9, "name": "n", "user_name": "alice", "job_state": ["RUNNING"]}] if job_id == 8 else []
+    wire.told = Reply(200, {}, json.dumps({"jobs": jobs, "errors": [], "warnings": []}).encode())
+    with pytest.raises(ContractError, match="does not hold it"):
+        await client.job(job_id)
+
+
+async def test_what_became_of_a_call_is_said_in_the_words_of_the_call(cluster: SlurmCluster, wire: Witness) -> None:
+    calls: list[tuple[str, str]] = []
+    client = await discovered(cluster, wire, on_call=lambda name, _seconds, outcome: calls.append((name, outcome)))
+    calls.clear()
+    wire.told = Unanswered("POST /slurm/v0.0.45/job/submit", "Slurm", "no answer within 12 s")
+    with pytest.raises(Unanswered, match=r"^Slurm: submit: no answer within 12 s$"):
+        await client.submit(spec())
+    assert calls == [("submit", "unanswered")]
+
+
+async def test_a_status_that_is_no_known_verdict_on_a_cancel_is_an_error(cluster: SlurmCluster, wire: Witness) -> None:
+    client = await discovered(cluster, wire)
+    wire.told = Reply(200, {}, json.dumps({"status": [{"error": {"code": 5004, "message": "timed out"}}]}).encode())
+    with pytest.raises(Unanswered, match="timed out"):
+        await client.cancel(1, "alice")
+
+
+async def test_cpus_are_counted_by_the_threads_of_the_nodes_last_seen(cluster: SlurmCluster, wire: Witness) -> None:
+    client = await discovered(cluster, wire)
+    job_id = await client.allocate_now(spec())
+    node = (await client.grant(job_id)).nodes[0]
+    assert node.cpus == 1
+    listed = {"nodes": [{"name": node.name, "state": ["MIXED"], "cpus": 128, "threads": 2}]}
+    wire.told = Reply(200, {}, json.dumps(listed).encode())
+    await client.nodes()
+    wire.told = None
+    assert (await client.grant(job_id)).nodes[0].cpus == 2
