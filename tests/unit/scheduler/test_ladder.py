@@ -1,0 +1,152 @@
+"""Which rung of the ladder is asked (ARCHITECTURE 5): nodes at once only where that is likely to be granted."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.actions import Action, AllocateNow, Outcome, SubmitJob
+from scheduler.model import Pod
+from tests.builders import START, Story, grant, pod
+
+NOW = START + 20
+
+
+def rungs(actions: list[Action]) -> list[str]:
+    short = {AllocateNow: "now", SubmitJob: "queue"}
+    return [short[type(each)] for each in actions if type(each) in short]
+
+
+def pods(count: int, **fields: object) -> list[Pod]:
+    return [pod(f"p{number}", created=START + number, **fields) for number in range(count)]  # type: ignore[arg-type]
+
+
+def test_of_a_first_burst_one_tries_for_nodes_and_the_others_queue() -> None:
+    story = Story()
+    story.sees(*pods(4))
+    assert rungs(story.decides(NOW)) == ["now", "queue", "queue", "queue"]
+
+
+def test_each_partition_has_its_own_first_try() -> None:
+    story = Story()
+    story.sees(pod("a"), pod("b", says={"partition": "gpu"}), pod("c", says={"partition": "main"}))
+    assert rungs(story.decides(NOW)) == ["now", "now", "queue"]
+
+
+def test_while_one_tries_the_next_one_queues() -> None:
+    story = Story()
+    story.sees(pod("a"))
+    assert rungs(story.decides(NOW)) == ["now"]
+    story.sees(pod("b"))
+    assert rungs(story.decides(NOW)) == ["queue"]
+
+
+def test_once_there_was_room_a_whole_burst_tries() -> None:
+    story = Story()
+    story.runs(pod("warm"), 16, at=NOW)
+    story.sees(*pods(4))
+    assert rungs(story.decides(NOW)) == ["now"] * 4
+
+
+def test_who_found_no_room_queues_at_once() -> None:
+    story = Story()
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2016)
+    assert rungs(story.decides(NOW)) == ["queue"]
+
+
+def refuse(story: Story, name: str, number: int, at: float) -> None:
+    story.sees(pod(name))
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, Outcome.REFUSED, at=at, number=number)
+    [queued] = story.acts(SubmitJob, at)
+    story.ended(queued, Outcome.REFUSED, at=at, number=2072)  # nobody waits in the queue: only the breaker counts
+    story.loses(pod(name), at)
+
+
+@pytest.mark.parametrize("number", [2013, 2016])
+def test_the_second_lack_of_room_opens_the_breaker_for_a_minute(number: int) -> None:
+    story = Story()
+    refuse(story, "a", number, NOW)
+    refuse(story, "b", number, NOW + 1)
+    story.sees(pod("c"))
+    assert rungs(story.decides(NOW + 2)) == ["queue"]
+    story.sees(pod("d", says={"partition": "gpu"}))
+    assert rungs(story.decides(NOW + 3)) == ["now"]  # another partition has another breaker
+    story.loses(pod("c"), NOW + 3)
+    story.sees(pod("e"))
+    assert rungs(story.decides(NOW + 60.5)) == ["queue"]
+    story.loses(pod("e"), NOW + 60.5)
+    story.sees(pod("f"))
+    assert rungs(story.decides(NOW + 61)) == ["now"]
+
+
+def test_room_in_between_closes_it() -> None:
+    story = Story()
+    refuse(story, "a", 2016, NOW)
+    story.runs(pod("b"), 18, at=NOW + 1)
+    refuse(story, "c", 2016, NOW + 2)
+    story.sees(pod("d"))
+    assert rungs(story.decides(NOW + 3)) == ["now"]
+
+
+def test_another_refusal_says_nothing_about_room() -> None:
+    story = Story()
+    for name in "ab":
+        story.sees(pod(name))
+        [asked] = story.acts(AllocateNow, NOW)
+        story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    story.sees(pod("c"))
+    assert rungs(story.decides(NOW)) == ["now"]
+
+
+def test_nobody_overtakes_his_own_queue() -> None:
+    """It would be refused (2013), and leave a FAILED record in accounting."""
+    story = Story()
+    story.runs(pod("warm"), 16, at=NOW)
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2016)
+    [queued] = story.acts(SubmitJob, NOW)
+    story.ended(queued, at=NOW, job_id=17)
+    assert story.world.queued_in["main"] == 1
+
+    story.sees(pod("b"), pod("c", says={"partition": "gpu"}))
+    assert rungs(story.decides(NOW + 1)) == ["queue", "now"]
+
+
+def test_when_the_queue_is_empty_again_nodes_are_tried_for_again() -> None:
+    story = Story()
+    story.queues(pod("a"), 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.loses(pod("a"), NOW + 1)
+    assert story.world.queued_in["main"] == 0
+    story.sees(pod("b"))
+    assert rungs(story.decides(NOW + 2)) == ["now"]
+
+
+def test_every_job_is_a_singleton_of_its_name() -> None:
+    """At most one of a name runs, even if a lost answer made two (ARCHITECTURE 4)."""
+    story = Story()
+    story.sees(*pods(3))
+    asked = [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
+    assert {each.spec.dependency for each in asked} == {"singleton"}
+    assert len({each.spec.name for each in asked}) == 3
+
+
+def test_a_node_that_slurm_does_not_know_is_asked_about_before_the_next_try() -> None:
+    """FACTS 8: one unknown name in excluded_nodes refuses the call (2018)."""
+    story = Story()
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2018)
+    assert [type(each).__name__ for each in story.decides(NOW)] == ["PollNodes"]
+    assert rungs(story.decides(NOW + 1)) == ["now"]
+
+
+def test_the_grant_of_an_immediate_allocation_waits_for_no_poll() -> None:
+    story = Story()
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    assert [type(each).__name__ for each in story.decides(NOW)] == ["BindPod"]

@@ -1,0 +1,243 @@
+"""While Slurm decides: what is said, when it is said again, and how a grant is seen (Q1 to Q3, S1, ARCHITECTURE 5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import BindPod, Kick, Outcome, ReadJob, Report
+from scheduler.model import Condition, Job
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
+
+NOW = START + 20
+TRAIN = pod("train")
+
+
+def waits(job_id: int = 17, reason: str = "Resources", **fields: object) -> Job:
+    return replace(job_of(TRAIN, job_id, "PENDING"), reason=reason, **fields)  # type: ignore[arg-type]
+
+
+def queued(story: Story, at: float = NOW) -> None:
+    story.queues(TRAIN, 17, at=at)
+    story.polls({17: "PENDING"}, at=at + 0.5)
+
+
+def said(story: Story, job: Job, at: float) -> list[str]:
+    story.reads(job, at=at)
+    return [report.message for report in story.acts(Report, at)]
+
+
+def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
+    """Q2: Slurm's reason, the partition, the expected start, the planned nodes, and as of when."""
+    story = Story()
+    queued(story)
+    assert story.decides(NOW + 0.9) == []
+    [read] = story.decides(NOW + 1)
+    assert read == ReadJob(17, "why does job 17 wait?", key_of(TRAIN), lane="detail")
+    story.reads(waits(starts=NOW + 600, planned_nodes="x2"), at=NOW + 1)
+    story.ended(read, at=NOW + 1)
+    [report] = story.decides(NOW + 1)
+    assert isinstance(report, Report)
+    assert report.condition == report.event == "SlurmJobPending"
+    assert not report.warning
+    assert report.message == (
+        "Waiting in Slurm partition main (Resources: waiting for nodes: first in line); "
+        "expected start 00:27 UTC on x2. Job 17, as of 00:17 UTC."
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (waits(reason="Priority"), "(Priority: others are before it in the queue). Job"),
+        (waits(reason=""), "(None: not looked at yet). Job"),
+        (waits(reason="None"), "(None: not looked at yet). Job"),
+        (waits(reason="AssocGrpGRES"), "(AssocGrpGRES). Job"),
+        (waits(reason="JobHeldAdmin"), "(JobHeldAdmin: held by an administrator). Job"),
+        (waits(starts=NOW - 5), "first in line). Job"),
+        (waits(starts=NOW + 86400 * 2), "expected start 1970-01-03 00:17 UTC. Job"),
+    ],
+)
+def test_a_reason_is_translated_where_it_says_little(job: Job, words: str) -> None:
+    story = Story()
+    queued(story)
+    [message] = said(story, job, NOW + 1)
+    assert words in message
+
+
+def test_it_is_not_written_again_because_time_passes() -> None:
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(), NOW + 1)) == 1
+    for minutes in range(1, 29):
+        assert said(story, waits(), NOW + 60 * minutes) == []
+
+
+def test_it_is_written_again_when_the_reason_changes_but_not_within_five_seconds() -> None:
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(), NOW + 1)) == 1
+    assert said(story, waits(reason="Priority"), NOW + 2) == []
+    assert "Priority" in said(story, waits(reason="Priority"), NOW + 6)[0]
+
+
+@pytest.mark.parametrize(
+    ("moves_to", "is_news"),
+    [
+        (None, True),
+        (NOW + 1 + 600 + 59, False),
+        (NOW + 1 + 600 - 59, False),
+        (NOW + 1 + 600 + 61, True),
+        (NOW + 1 + 600 - 61, True),
+    ],
+)
+def test_a_start_that_moves_by_more_than_a_minute_is_news(moves_to: float | None, is_news: bool) -> None:
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(starts=NOW + 601), NOW + 1)) == 1
+    assert bool(said(story, waits(starts=moves_to), NOW + 10)) is is_news
+
+
+@pytest.mark.parametrize(("moves_by", "is_news"), [(950.0, False), (1050.0, True)])
+def test_a_far_start_has_to_move_by_a_tenth_of_the_wait(moves_by: float, is_news: bool) -> None:
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(starts=NOW + 10_010), NOW + 1)) == 1
+    assert bool(said(story, waits(starts=NOW + 10_010 + moves_by), NOW + 10)) is is_news
+
+
+def test_its_event_is_renewed_every_half_hour() -> None:
+    """Kubernetes forgets events after an hour."""
+    story = Story()
+    queued(story)
+    assert len(said(story, waits(), NOW + 1)) == 1
+    assert said(story, waits(), NOW + 1800) == []
+    assert len(said(story, waits(), NOW + 1801)) == 1
+
+
+def test_a_report_that_did_not_arrive_is_said_again() -> None:
+    story = Story()
+    queued(story)
+    story.reads(waits(), at=NOW + 1)
+    [report] = story.acts(Report, NOW + 1)
+    story.ended(report, Outcome.UNREACHED, at=NOW + 2)
+    assert story.acts(Report, NOW + 3) == []
+    [again] = story.acts(Report, NOW + 6)
+    assert replace(again, message="") == replace(report, message="")
+
+
+def test_a_restart_does_not_say_again_what_the_pod_says_already() -> None:
+    story = Story()
+    story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "nonsense")))
+    queued(story)
+    [message] = said(story, waits(), NOW + 1)
+    next_life = Story()
+    shown = replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", message))
+    next_life.polls({17: "PENDING"}, at=NOW)
+    next_life.sees(shown)
+    assert said(next_life, waits(), NOW + 1) == []
+
+
+def test_the_reason_of_the_condition_may_be_set_for_autoscalers() -> None:
+    """Q3."""
+    story = Story(replace(CONFIG, pending_reason="Unschedulable"))
+    queued(story)
+    story.reads(waits(), at=NOW + 1)
+    [report] = story.acts(Report, NOW + 1)
+    assert report.condition == "Unschedulable"
+
+
+def test_a_grant_is_seen_by_the_poll_read_and_bound() -> None:
+    story = Story()
+    queued(story)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    [read] = [each for each in story.acts(ReadJob, NOW + 2) if each.lane == "check"]
+    story.reads(job_of(TRAIN, 17), at=NOW + 2, granted=grant(17))
+    story.ended(read, at=NOW + 2)
+    [bind] = story.acts(BindPod, NOW + 2)
+    assert (bind.node, bind.job_id, bind.granted) == ("x1", 17, NOW + 2)
+
+
+def test_a_poll_that_began_before_the_submission_was_answered_says_nothing_about_it() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({}, at=NOW - 0.1)
+    assert story.world.phase_of[key_of(TRAIN)].value == "queued"
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    assert story.world.phase_of[key_of(TRAIN)].value == "queued"
+
+
+def test_an_answer_that_comes_after_a_newer_one_is_left_aside() -> None:
+    story = Story()
+    queued(story)
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    story.polls({17: "PENDING"}, at=NOW + 2)
+    assert story.world.phase_of[key_of(TRAIN)].value == "granted"
+
+
+def test_what_a_read_showed_is_compared_with_the_next_poll_even_where_polls_did_not_change() -> None:
+    """Started and requeued between two polls."""
+    story = Story()
+    queued(story)
+    story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 1, granted=grant(17))
+    assert story.world.phase_of[key_of(TRAIN)].value == "granted"
+    story.polls({17: "PENDING"}, at=NOW + 2)
+    assert story.world.phase_of[key_of(TRAIN)].value == "queued"
+    assert story.world.placeholders[17].grant is None
+
+
+def test_a_job_that_was_requeued_is_bound_to_its_next_grant_only() -> None:
+    story = Story()
+    queued(story)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17, "x1"))
+    story.polls({17: "PENDING"}, at=NOW + 2)
+    assert story.acts(BindPod, NOW + 2) == []
+    story.polls({17: "RUNNING"}, at=NOW + 5)
+    assert story.acts(BindPod, NOW + 5) == []
+    story.reads(job_of(TRAIN, 17), at=NOW + 5, granted=grant(17, "x2"))
+    assert [bind.node for bind in story.acts(BindPod, NOW + 5)] == ["x2"]
+
+
+# --- the kick -----------------------------------------------------------------------------------------------------
+
+
+def test_when_capacity_was_freed_slurm_is_asked_to_look_at_its_queue() -> None:
+    story = Story()
+    story.polls({5: "RUNNING"}, at=NOW - 1)
+    story.queues(pod("older", created=START), 16, at=NOW)
+    story.queues(pod("newer", created=START + 5), 17, at=NOW)
+    story.polls({5: "RUNNING", 16: "PENDING", 17: "PENDING"}, at=NOW + 1)
+    assert story.acts(Kick, NOW + 1) == []
+    story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
+    [kick] = story.acts(Kick, NOW + 2)
+    assert (kick.job_id, kick.user, kick.comment) == (16, "alice", "")
+    assert story.acts(Kick, NOW + 3) == []
+
+
+def test_a_kick_repeats_the_comment_that_the_job_has_so_that_nothing_changes() -> None:
+    story = Story()
+    queued(story)
+    story.reads(waits(comment="run 7"), at=NOW + 1)
+    story.polls({5: "RUNNING", 17: "PENDING"}, at=NOW + 2)
+    story.polls({17: "PENDING"}, at=NOW + 3)
+    assert [kick.comment for kick in story.acts(Kick, NOW + 3)] == ["run 7"]
+
+
+def test_nobody_kicks_for_nobody() -> None:
+    story = Story()
+    story.polls({5: "RUNNING"}, at=NOW)
+    story.polls({}, at=NOW + 1)
+    assert story.acts(Kick, NOW + 1) == []
+
+
+def test_a_held_job_is_said_and_followed() -> None:
+    """S9."""
+    story = Story()
+    queued(story)
+    [message] = said(story, waits(reason="JobHeldAdmin"), NOW + 1)
+    assert "held by an administrator" in message
+    [message] = said(story, waits(reason="Priority"), NOW + 20)
+    assert "others are before it" in message
+    assert names.shown_job(message) == 17

@@ -1,0 +1,244 @@
+"""Sent, and nobody knows: look before anything is repeated (ARCHITECTURE 4 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SubmitJob
+from scheduler.model import Job
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
+
+NOW = START + 20
+TRAIN = pod("train")
+ACCOUNTED = replace(CONFIG, accounting=True)
+
+
+def lost(story: Story, at: float = NOW) -> AllocateNow:
+    """A submission whose answer never came."""
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, Outcome.UNKNOWN, at=at + 2)
+    return asked
+
+
+def test_a_lost_answer_is_looked_up_before_it_is_sent_again() -> None:
+    story = Story()
+    lost(story)
+    assert story.decides(NOW + 3) == []  # it may still arrive
+
+    story.polls({17: "RUNNING"}, at=NOW + 5)
+    [read] = story.decides(NOW + 5)
+    assert isinstance(read, ReadJob)
+    story.reads(job_of(TRAIN, 17), at=NOW + 5, granted=grant(17))
+    story.ended(read, at=NOW + 5)
+    [bind] = story.decides(NOW + 5)
+    assert isinstance(bind, BindPod)
+    assert bind.job_id == 17
+
+
+def test_nothing_is_repeated_before_the_settle_time_is_over_and_a_poll_began_after_it() -> None:
+    story = Story()
+    lost(story)
+    story.polls({}, at=NOW + 13.9)
+    assert story.decides(NOW + 14) == []  # settled, but the answer is older
+    assert story.decides(NOW + 30) == []
+    story.polls({}, at=NOW + 30)
+    assert [type(each) for each in story.decides(NOW + 30)] == [AllocateNow]
+
+
+def test_ids_that_came_after_the_call_are_read_before_anything_is_repeated() -> None:
+    story = Story()
+    lost(story)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 20)
+    reads = story.acts(ReadJob, NOW + 20)
+    assert [read.job_id for read in reads] == [18, 17]
+    foreign = Job(18, "interactive", "carol", frozenset({"PENDING"}))
+    story.reads(foreign, at=NOW + 20)
+    story.ended(reads[0], at=NOW + 20)
+    assert story.decides(NOW + 20) == []
+    story.reads(replace(foreign, id=17), at=NOW + 20)
+    story.ended(reads[1], at=NOW + 20)
+    assert [type(each) for each in story.decides(NOW + 20)] == [AllocateNow]
+
+
+def test_an_unknown_id_from_before_the_call_delays_nobody() -> None:
+    story = Story(without(CONFIG, scan_s=0.0, unknown_rate=0.001))
+    story.polls({3: "RUNNING", 4: "RUNNING"}, at=NOW - 1)
+    lost(story)
+    story.polls({3: "RUNNING", 4: "RUNNING"}, at=NOW + 20)
+    assert len(story.acts(AllocateNow, NOW + 20)) == 1
+
+
+def test_accounting_is_asked_by_name_once_where_there_is_one() -> None:
+    story = Story(ACCOUNTED)
+    asked = lost(story)
+    assert story.decides(NOW + 13) == []
+    [find] = story.decides(NOW + 14)
+    assert find == FindJobs(key_of(TRAIN), asked.spec.name, f"looking for a job named {asked.spec.name}")
+    story.ended(find, at=NOW + 14, found=(17,))
+    story.polls({}, at=NOW + 15)
+    [read] = story.decides(NOW + 15)
+    assert isinstance(read, ReadJob)
+    assert read.job_id == 17
+    story.reads(None, job_id=17, at=NOW + 15)
+    story.ended(read, at=NOW + 15)
+    assert [type(each) for each in story.decides(NOW + 15)] == [AllocateNow]
+
+
+def test_a_job_that_accounting_found_is_adopted() -> None:
+    story = Story(ACCOUNTED)
+    lost(story)
+    [find] = story.decides(NOW + 14)
+    story.ended(find, at=NOW + 14, found=(17,))
+    [read] = story.acts(ReadJob, NOW + 14)
+    story.reads(job_of(TRAIN, 17), at=NOW + 14, granted=grant(17))
+    story.ended(read, at=NOW + 14)
+    assert [bind.job_id for bind in story.acts(BindPod, NOW + 14)] == [17]
+
+
+def test_a_twin_is_looked_for_and_not_waited_for() -> None:
+    """2038: a job of this name lives (FACTS 8)."""
+    story = Story(ACCOUNTED)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2038)
+    [find] = story.decides(NOW)
+    assert isinstance(find, FindJobs)
+    story.ended(find, at=NOW, found=(17,))
+    [read] = story.decides(NOW)
+    story.reads(job_of(TRAIN, 17), at=NOW, granted=grant(17))
+    story.ended(read, at=NOW)
+    assert [bind.job_id for bind in story.acts(BindPod, NOW)] == [17]
+
+
+def test_a_twin_that_cannot_be_found_is_queued_behind() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2038)
+    assert story.decides(NOW) == []
+    story.polls({}, at=NOW + 2)
+    assert [type(each) for each in story.decides(NOW + 2)] == [SubmitJob]
+
+
+def test_a_twin_may_be_any_id_that_nobody_has_read_yet() -> None:
+    story = Story()
+    story.polls({5: "RUNNING"}, at=NOW - 1)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW + 4)  # older than this life's scan
+    story.ended(asked, Outcome.REFUSED, at=NOW + 4, number=2038)
+    story.polls({5: "RUNNING"}, at=NOW + 7)
+    assert SubmitJob not in [type(each) for each in story.decides(NOW + 7)]
+    story.reads(job_of(TRAIN, 5), at=NOW + 7, granted=grant(5))
+    assert [bind.job_id for bind in story.acts(BindPod, NOW + 7)] == [5]
+
+
+def test_a_late_effect_beside_a_second_submission_leaves_one_job() -> None:
+    """The one that waits is given up; the one that holds nodes is kept."""
+    story = Story()
+    lost(story)
+    story.polls({}, at=NOW + 30)
+    [again] = story.acts(AllocateNow, NOW + 30)
+    story.ended(again, Outcome.REFUSED, at=NOW + 30, number=2013)
+    [queued] = story.acts(SubmitJob, NOW + 30)
+    story.ended(queued, at=NOW + 30, job_id=18)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 31)
+    story.reads(job_of(TRAIN, 17), at=NOW + 31, granted=grant(17))
+    acts = story.decides(NOW + 31)
+    assert [each.job_id for each in acts if isinstance(each, BindPod)] == [17]
+    assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [18]
+
+
+def test_a_late_effect_after_the_bind_is_ended() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 18, "PENDING"), at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    assert cancel.job_id == 18
+    assert cancel.reason == "job 18 is a twin of job 17"
+    assert story.world.workloads[key_of(shown)].hint == 17
+
+
+def test_two_that_wait_become_the_older_one() -> None:
+    story = Story()
+    story.queues(TRAIN, 18, at=NOW)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, "PENDING"), at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    assert cancel.job_id == 18
+
+
+def test_a_pod_deleted_while_its_submission_was_lost_leaves_nothing_behind() -> None:
+    story = Story()
+    lost(story)
+    story.loses(TRAIN, NOW + 3)
+    assert story.decides(NOW + 3) == []
+    assert key_of(TRAIN) in story.world.workloads  # it is still looked for
+    story.polls({17: "RUNNING"}, at=NOW + 16)
+    [read] = story.decides(NOW + 16)
+    story.reads(job_of(TRAIN, 17), at=NOW + 16, granted=grant(17))
+    story.ended(read, at=NOW + 16)
+    [cancel] = story.decides(NOW + 16)
+    assert isinstance(cancel, CancelJob)
+    story.ended(cancel, at=NOW + 16)
+    story.decides(NOW + 17)
+    assert key_of(TRAIN) not in story.world.workloads
+
+
+def test_a_pod_deleted_while_its_submission_was_lost_is_forgotten_when_nothing_came_of_it() -> None:
+    story = Story()
+    lost(story)
+    story.loses(TRAIN, NOW + 3)
+    story.polls({}, at=NOW + 16)
+    assert story.decides(NOW + 16) == []
+    assert story.world.workloads == {}
+
+
+def test_a_pod_deleted_while_its_submission_is_under_way_gives_the_grant_back() -> None:
+    """S3."""
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.loses(TRAIN, NOW)
+    assert story.decides(NOW) == []
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [cancel] = story.decides(NOW)
+    assert cancel == CancelJob(key_of(TRAIN), 17, "alice", "hpc/train: Deleted")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN, Outcome.REFUSED])
+def test_a_cancel_that_failed_is_repeated_with_growing_pauses(outcome: Outcome) -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.loses(TRAIN, NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, outcome, at=NOW + 2)
+    assert story.decides(NOW + 2.5) == []
+    [cancel] = story.acts(CancelJob, NOW + 3)
+    story.ended(cancel, outcome, at=NOW + 3)
+    assert story.acts(CancelJob, NOW + 4) == []
+    assert len(story.acts(CancelJob, NOW + 5)) == 1
+
+
+def test_a_cancel_that_slurm_took_back_is_noticed_by_the_next_poll() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    story.loses(TRAIN, NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.sees(TRAIN)  # the list of another life; the workload lives on
+    story.ended(cancel, at=NOW + 1)
+    story.polls({17: "PENDING"}, at=NOW + 2)
+    assert story.world.phase_of[key_of(TRAIN)].value == "queued"
+
+
+def test_what_was_not_sent_is_sent_again_after_a_pause() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.UNREACHED, at=NOW)
+    assert story.decides(NOW + 0.5) == []
+    assert len(story.acts(AllocateNow, NOW + 1)) == 1
