@@ -40,8 +40,10 @@ class InProcessKube:
         """See bridge.kube.transport.Transport.  `deadline_s` is never reached: the cluster answers at once."""
         del deadline_s
         await asyncio.sleep(0)
+        before = self.cluster.store.version
         reply = Reply(*self.cluster.handle(self.clock(), method, path, params, body, content_type))
-        self.wake()
+        if self.cluster.store.version != before:
+            self.wake()
         return reply
 
     @asynccontextmanager

@@ -38,6 +38,7 @@ from kubernetes.aio.config import ConfigException, incluster_config, kube_config
 from bridge.errors import ConfigError
 
 RELOAD_EVERY_S = 60.0  # the kubelet rewrites a token at 80 % of its life, which is ten minutes at the least
+RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
 EXEC_DEADLINE_S = 30.0
 SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
@@ -59,7 +60,7 @@ class Access:
     tls              None for plain http (a local proxy)
     server_hostname  the name its certificate must have, where that is not the host's
     headers          Authorization and, where the kubeconfig impersonates somebody, Impersonate-*
-    renew            after a 401: look for newer credentials; True when there are some.  Raises ConfigError.
+    renew            after a 401 on these headers: are there newer credentials?  Raises ConfigError.
     """
 
     server: str
@@ -67,7 +68,7 @@ class Access:
     server_hostname: str | None
     proxy: str | None
     headers: Callable[[], Awaitable[Headers]]
-    renew: Callable[[], Awaitable[bool]]
+    renew: Callable[[Headers], Awaitable[bool]]
 
 
 async def load(
@@ -93,6 +94,18 @@ async def load(
         f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {home}) and this is not "
         "a pod of a cluster. Name a kubeconfig with --kubeconfig FILE."
     )
+
+
+def anonymous(server: str) -> Access:
+    """A server that asks nobody who he is: a simulated one, or a local proxy."""
+
+    async def nobody() -> Headers:
+        return ()
+
+    async def nobody_else(_used: Headers) -> bool:
+        return False
+
+    return Access(server, None, None, None, nobody, nobody_else)
 
 
 # --- the service account of a pod -----------------------------------------------------------------------------------
@@ -245,6 +258,7 @@ class _Credentials:
     _token: str | None = None
     _certificate: tuple[object, ...] = ()
     _looked_at: float = 0.0
+    _problem: ConfigError | None = None
     _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def start(self, loaded: Configuration) -> None:
@@ -255,27 +269,49 @@ class _Credentials:
         self._looked_at = self.now()
 
     async def headers(self) -> Headers:
-        if self.now() - self._looked_at > RELOAD_EVERY_S or (self.plugin and self.plugin.expired()):
-            # What cannot be read now may still be good; if it is not, the server says 401 and `renew` says why.
-            with contextlib.suppress(ConfigError):
-                await self.renew(force=False)
+        """The headers of a request; a look at what may have changed, where that is due."""
+        if self._is_due():
+            async with self._busy:
+                if self._is_due():  # or somebody else looked while we waited
+                    # What cannot be read now may still be good; if it is not, the server says 401 and `renew` says why.
+                    with contextlib.suppress(ConfigError):
+                        await self._look()
+        return self._headers()
+
+    async def renew(self, used: Headers) -> bool:
+        """After a 401 on `used`: are there newer ones?  Raises ConfigError."""
+        async with self._busy:
+            if self._headers() != used:
+                return True
+            before = self._certificate
+            if self.now() - self._looked_at >= RENEW_EVERY_S:
+                await self._look()
+            elif self._problem:
+                raise self._problem
+            return self._headers() != used or self._certificate != before
+
+    def _headers(self) -> Headers:
         token = (("Authorization", self._token),) if self._token else ()
         return (*token, *self.impersonate)
 
-    async def renew(self, *, force: bool = True) -> bool:
-        """True when the credentials are others than before.  Raises ConfigError."""
-        before = (self._token, self._certificate)
-        async with self._busy:
-            if (self._token, self._certificate) != before:
-                return True  # somebody else renewed them while we waited
-            self._looked_at = self.now()
+    def _is_due(self) -> bool:
+        age = self.now() - self._looked_at
+        return age >= RENEW_EVERY_S and self.plugin.expired() if self.plugin else age > RELOAD_EVERY_S
+
+    async def _look(self) -> None:
+        """Read everything anew.  Raises ConfigError, and remembers it."""
+        try:
             if self.plugin:
-                if force or self.plugin.expired():
-                    self._token = await self.plugin.run(self.tls)
-                    return True
-                return False
-            self._take(await self.configuration())
-            return (self._token, self._certificate) != before
+                self._token = await self.plugin.run(self.tls)
+            else:
+                self._take(await self.configuration())
+        except ConfigError as problem:
+            self._problem = problem
+            raise
+        else:
+            self._problem = None
+        finally:
+            self._looked_at = self.now()
 
     def _take(self, loaded: Configuration) -> None:
         token = loaded.api_key.get("BearerToken")

@@ -26,7 +26,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable
-from bridge.kube.auth import Access
+from bridge.kube.auth import Access, Headers
 
 SIDE = "Kubernetes"
 MAX_CALLS = 64
@@ -125,15 +125,18 @@ class HttpTransport:
         """See Transport."""
         if self._calls is None:
             self._calls = _session(MAX_CALLS)
-        reply = await self._exchange_once(self._calls, method, path, params, body, content_type, deadline_s)
-        if reply.status == 401 and await self._renewed():
+        who = await self.access.headers()
+        reply = await self._exchange_once(self._calls, who, method, path, params, body, content_type, deadline_s)
+        if reply.status == 401 and await self._renewed(who):
             # A 401 did nothing, so a second try with other credentials is no repetition.
-            reply = await self._exchange_once(self._calls, method, path, params, body, content_type, deadline_s)
+            who = await self.access.headers()
+            reply = await self._exchange_once(self._calls, who, method, path, params, body, content_type, deadline_s)
         return reply
 
     async def _exchange_once(
         self,
         session: aiohttp.ClientSession,
+        who: Headers,
         method: str,
         path: str,
         params: Mapping[str, str],
@@ -141,7 +144,7 @@ class HttpTransport:
         content_type: str,
         deadline_s: float,
     ) -> Reply:
-        headers = await self._headers(content_type if body is not None else None)
+        headers = _headers(who, content_type if body is not None else None)
         progress = SimpleNamespace(sent=False)
         try:
             async with session.request(
@@ -166,10 +169,11 @@ class HttpTransport:
         """See Transport."""
         if self._watches is None:
             self._watches = _session(0)
-        response = await self._open(self._watches, path, params, stall_s)
-        if response.status == 401 and await self._renewed():
+        who = await self.access.headers()
+        response = await self._open(self._watches, who, path, params, stall_s)
+        if response.status == 401 and await self._renewed(who):
             response.release()
-            response = await self._open(self._watches, path, params, stall_s)
+            response = await self._open(self._watches, await self.access.headers(), path, params, stall_s)
         try:
             if response.status != 200:
                 raise StreamRefused(await _whole(response, "GET"))
@@ -178,9 +182,9 @@ class HttpTransport:
             response.close()
 
     async def _open(
-        self, session: aiohttp.ClientSession, path: str, params: Mapping[str, str], stall_s: float
+        self, session: aiohttp.ClientSession, who: Headers, path: str, params: Mapping[str, str], stall_s: float
     ) -> aiohttp.ClientResponse:
-        headers = await self._headers(None)
+        headers = _headers(who, None)
         progress = SimpleNamespace(sent=False)
         try:
             async with asyncio.timeout(OPEN_DEADLINE_S):
@@ -203,22 +207,23 @@ class HttpTransport:
                 await session.close()
         self._calls = self._watches = None
 
-    async def _headers(self, content_type: str | None) -> CIMultiDict[str]:
-        headers = CIMultiDict(await self.access.headers())
-        # Not gzip: it costs the server more time than a cluster's network costs us.
-        headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT})
-        if content_type:
-            headers["Content-Type"] = content_type
-        return headers
-
-    async def _renewed(self) -> bool:
+    async def _renewed(self, used: Headers) -> bool:
         try:
-            return await self.access.renew()
+            return await self.access.renew(used)
         except ConfigError as error:
             raise Unauthorized("authenticate", SIDE, str(error), 401) from None
 
 
 USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
+
+
+def _headers(who: Headers, content_type: str | None) -> CIMultiDict[str]:
+    headers = CIMultiDict(who)
+    # Not gzip: it costs the server more time than a cluster's network costs us.
+    headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT})
+    if content_type:
+        headers["Content-Type"] = content_type
+    return headers
 
 
 def _session(limit: int) -> aiohttp.ClientSession:

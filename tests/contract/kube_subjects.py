@@ -28,7 +28,6 @@ from bridge.dev.http import serve_kube
 from bridge.dev.in_process import InProcessKube
 from bridge.dev.kube_cluster import KubeCluster
 from bridge.kube import auth, codec
-from bridge.kube.auth import Access
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import NO_PARAMS, HttpTransport, Reply, StreamRefused, Transport
 from bridge.kube.watch import ListWatch, Resource
@@ -38,7 +37,6 @@ from scheduler.model import Pod
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
 TIMES = {"lastTransitionTime", "firstTimestamp", "lastTimestamp"}  # in questions; of these any will do
 PATIENCE_S = 20.0
-REMOVAL_S = 120.0  # pods on nodes that do not exist are collected after 40 s
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -98,7 +96,7 @@ class Simulated:
         living = asyncio.create_task(self.kube.live())
         async with serve_kube(self.kube) as url:
             if self._served:
-                self.transport = HttpTransport(Access(url, None, None, None, _no_headers, _nothing_newer))
+                self.transport = HttpTransport(auth.anonymous(url))
             started.set()
             await self._done.wait()
             await self.transport.close()
@@ -114,14 +112,6 @@ class Simulated:
 
     async def forget(self) -> None:
         self.kube.cluster.compact()
-
-
-async def _no_headers() -> auth.Headers:
-    return ()
-
-
-async def _nothing_newer() -> bool:
-    return False
 
 
 class Real:
@@ -140,16 +130,17 @@ class Real:
     async def open(self, namespace: str) -> None:
         self._namespace = namespace
         self._wire = HttpTransport(await auth.load(KUBECONFIG))
-        await self._remove_namespace()  # of an earlier run
+        async with asyncio.timeout(PATIENCE_S):
+            while await self._remove_namespace() != 404:  # noqa: ASYNC110 -- of an earlier run
+                await asyncio.sleep(0.1)
         self._recorder = _Recorder(self._wire) if RECORD else None
 
-    async def _remove_namespace(self) -> None:
-        """Ask until it is gone."""
+    async def _remove_namespace(self) -> int:
+        """Ask for it; 404: it is gone.  Its pods go at once: no kubelet will ever end them."""
         assert self._wire
-        path = f"/api/v1/namespaces/{self._namespace}"
-        async with asyncio.timeout(REMOVAL_S):
-            while (await self._wire.exchange("DELETE", path, deadline_s=30)).status != 404:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        path, now = f"/api/v1/namespaces/{self._namespace}", {"gracePeriodSeconds": "0"}
+        await self._wire.exchange("DELETE", f"{path}/pods", params=now, deadline_s=30)
+        return (await self._wire.exchange("DELETE", path, deadline_s=30)).status
 
     async def furnish(self, namespace: str) -> None:
         """A controller has to make the service account first (where that admission is on)."""
@@ -161,7 +152,7 @@ class Real:
 
     async def close(self) -> None:
         assert self._wire
-        await self._wire.exchange("DELETE", f"/api/v1/namespaces/{self._namespace}", deadline_s=30)
+        await self._remove_namespace()
         await self._wire.close()
         if self._recorder:
             self._path.parent.mkdir(parents=True, exist_ok=True)

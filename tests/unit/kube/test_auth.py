@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -128,13 +129,18 @@ async def test_a_token_file_that_is_rewritten_is_read_again_within_a_minute(tmp_
     assert await authorization(access) == "Bearer second"
 
 
-async def test_after_a_401_newer_credentials_are_looked_for_at_once(tmp_path: Path) -> None:
-    token = tmp_path / "token"
+async def test_after_a_401_newer_credentials_are_looked_for_at_once_but_not_by_every_call(tmp_path: Path) -> None:
+    clock, token = Clock(), tmp_path / "token"
     token.write_text("first")
-    access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=Clock())
-    assert await access.renew() is False
+    access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=clock)
+    used = await access.headers()
+    clock.now += 10
+    assert await access.renew(used) is False
     token.write_text("second")
-    assert await access.renew() is True
+    assert await access.renew(used) is False
+    clock.now += 10
+    assert await access.renew(used) is True
+    assert await access.renew(used) is True
     assert await authorization(access) == "Bearer second"
 
 
@@ -145,8 +151,9 @@ async def test_a_token_file_that_is_missing_for_a_moment_leaves_the_old_token(tm
     token.unlink()
     clock.now += 61
     assert await authorization(access) == "Bearer first"
-    with pytest.raises(ConfigError, match="No such file"):
-        await access.renew()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="No such file"):
+            await access.renew(await access.headers())
 
 
 # --- a pod's service account ---
@@ -223,10 +230,21 @@ async def test_a_plugin_is_asked_again_before_its_token_expires_and_after_a_401(
     access = await load(kubeconfig(tmp_path, executing(command)), now=clock)
     clock.now += 3500
     assert await authorization(access) == "Bearer t1"
-    assert await access.renew() is True
+    assert await access.renew(await access.headers()) is True
     assert await authorization(access) == "Bearer t2"
     clock.now += 80
     assert await authorization(access) == "Bearer t3"
+
+
+async def test_a_plugin_runs_once_however_many_calls_wait_for_it(tmp_path: Path) -> None:
+    command = plugin(tmp_path, 'say(token=f"t{number}", expirationTimestamp="2026-11-21T06:00:00Z")')
+    clock = Clock()
+    access = await load(kubeconfig(tmp_path, executing(command)), now=clock)
+    used = await access.headers()
+    clock.now += 3590
+    assert set(await asyncio.gather(*(authorization(access) for _ in range(20)))) == {"Bearer t2"}
+    assert all(await asyncio.gather(*(access.renew(used) for _ in range(20))))
+    assert runs_of(tmp_path) == 2
 
 
 async def test_a_plugin_is_found_beside_its_kubeconfig_and_told_what_is_asked(tmp_path: Path) -> None:
@@ -290,9 +308,11 @@ async def test_a_plugin_that_fails_later_leaves_the_token_and_says_why_after_a_4
     clock = Clock()
     access = await load(kubeconfig(tmp_path, executing(plugin(tmp_path, code))), now=clock)
     clock.now += 3600
-    assert await authorization(access) == "Bearer t1"
-    with pytest.raises(ConfigError, match="failed with exit code 1"):
-        await access.renew()
+    for _ in range(3):
+        assert await authorization(access) == "Bearer t1"
+        with pytest.raises(ConfigError, match="failed with exit code 1"):
+            await access.renew(await access.headers())
+    assert runs_of(tmp_path) == 2
 
 
 # --- TLS ---

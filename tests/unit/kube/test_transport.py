@@ -29,11 +29,11 @@ class Who:
     async def headers(self) -> Headers:
         return (("Authorization", f"Bearer {self.token}"),)
 
-    async def renew(self) -> bool:
+    async def renew(self, used: Headers) -> bool:
         if isinstance(self.newer, ConfigError):
             raise self.newer
-        self.token, changed = self.newer or self.token, bool(self.newer)
-        return changed
+        self.token = self.newer or self.token
+        return await self.headers() != used
 
 
 @asynccontextmanager
