@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
@@ -12,6 +13,9 @@ import pytest
 
 from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unreachable
 from bridge.slurm.transport import HttpPool, Reply
+from tests.unit.kube.certificates import Certificates, made_certificates
+
+__all__ = ["made_certificates"]  # a fixture
 
 Script = Callable[["Visit"], Awaitable[None]]
 
@@ -64,10 +68,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(script: Script) -> AsyncIterator[Server]:
+async def serving(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     server = Server(script)
-    listener = await asyncio.start_server(server, "127.0.0.1", 0)
-    server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    listener = await asyncio.start_server(server, "127.0.0.1", 0, ssl=tls)
+    server.url = f"http{'s' if tls else ''}://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     try:
         yield server
     finally:
@@ -303,6 +307,23 @@ async def test_an_abandoned_exchange_leaves_no_answer_for_the_next() -> None:
         with pytest.raises(asyncio.CancelledError):
             await first
         assert (await ask(pool)).status == 200
+
+
+async def test_https_is_spoken_where_the_certificate_is_trusted_and_nothing_is_sent_where_it_is_not(
+    certificates: Certificates,
+) -> None:
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificates.certificate, certificates.key)
+    async with serving(always_ok, tls=own) as server:
+        async with HttpPool(server.url) as pool:
+            with pytest.raises(Unreachable, match=r"the certificate of .* is not trusted"):
+                await ask(pool, "POST")
+        assert server.requests == []
+        trusting = ssl.create_default_context(cafile=certificates.authority)
+        async with HttpPool(server.url, ssl_context=trusting) as pool:
+            assert (await ask(pool, "POST", body=b"x")).status == 200
+            assert (await ask(pool)).status == 200
+        assert server.visits == 1
 
 
 async def test_no_error_holds_a_header() -> None:
