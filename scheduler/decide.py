@@ -451,7 +451,7 @@ def _look_at(job: Placeholder, workload: Workload, view: View, why: str) -> None
         return
     news = max(at for at in (job.granted_at, job.ended_seen, job.absent_first, float("-inf")) if at is not None)
     next_at = workload.wait_until
-    if job.read_began > news:  # read since, and it did not help
+    if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + view.tuning.absent_s)
     if view.now < next_at:
         view.wake_at(workload.key, next_at)

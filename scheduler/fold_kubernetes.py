@@ -112,11 +112,9 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         if unlisted and (not pod.node or pod.finished):
             return  # it is over, and nobody depends on it
         states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
-        job = world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
+        world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
         world.known(job_id)
         world.expected.add(job_id)
-        if unlisted and world.polled is not None:
-            world.is_absent(job, world.polled.began)
     workload.jobs.add(job_id)
     if job_id in world.placeholders:
         world.placeholders[job_id].hinted_by.add(workload.key)

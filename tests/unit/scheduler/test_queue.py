@@ -52,8 +52,6 @@ def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
     ("job", "words"),
     [
         (waits(reason="Priority"), "(Priority: others are before it in the queue). Job"),
-        (waits(reason=""), "(None: not looked at yet). Job"),
-        (waits(reason="None"), "(None: not looked at yet). Job"),
         (waits(reason="AssocGrpGRES"), "(AssocGrpGRES). Job"),
         (waits(reason="JobHeldAdmin"), "(JobHeldAdmin: held by an administrator). Job"),
         (waits(starts=NOW - 5), "first in line). Job"),
@@ -65,6 +63,15 @@ def test_a_reason_is_translated_where_it_says_little(job: Job, words: str) -> No
     queued(story)
     [message] = said(story, job, NOW + 1)
     assert words in message
+
+
+@pytest.mark.parametrize("reason", ["", "None"])
+def test_a_job_that_slurm_has_not_looked_at_yet_is_told_of_only_when_that_lasts(reason: str) -> None:
+    story = Story()
+    queued(story)
+    assert said(story, waits(reason=reason), NOW + 1) == []
+    [report] = [each for each in story.decides(NOW + 3.1) if isinstance(each, Report)]
+    assert "(None: not looked at yet). Job" in report.message
 
 
 def test_it_is_not_written_again_because_time_passes() -> None:

@@ -1,0 +1,184 @@
+"""What vanished is absent, not ended (ARCHITECTURE 6; S7, V7, X6)."""
+
+from __future__ import annotations
+
+from scheduler.actions import AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
+from scheduler.events import Side, SideBack, SideLost
+from scheduler.model import Job, Pod
+from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
+
+NOW = START + 20
+TRAIN = pod("train")
+
+
+def running(story: Story, count: int = 1) -> list[Pod]:
+    shown = [story.runs(pod(f"p{number}"), 100 + number, at=NOW) for number in range(count)]
+    story.polls({100 + number: "RUNNING" for number in range(count)}, at=NOW + 1)
+    return shown
+
+
+def reads_nothing(story: Story, at: float) -> None:
+    for read in story.acts(ReadJob, at):
+        story.reads(None, job_id=read.job_id, at=at)
+        story.ended(read, at=at)
+
+
+def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart_and_denied() -> None:
+    story = Story()
+    running(story)
+    story.polls({}, at=NOW + 5)
+    [read] = story.decides(NOW + 5)
+    assert read == ReadJob(100, "does job 100 live?", read.key)  # type: ignore[union-attr]
+    story.reads(None, job_id=100, at=NOW + 5)
+    story.ended(read, at=NOW + 5)
+    assert story.decides(NOW + 5) == []
+    story.polls({}, at=NOW + 6)
+    assert story.decides(NOW + 6) == []
+    story.polls({}, at=NOW + 7)
+    [end] = story.acts(EndByDeadline, NOW + 7)
+    assert end.reason == "Slurm lost the job of this pod (100)"
+
+
+def test_polls_alone_harm_nobody() -> None:
+    story = Story()
+    running(story)
+    for second in range(5, 60):
+        story.polls({}, at=NOW + second)
+        acts = story.decides(NOW + second)
+        assert {type(each) for each in acts} <= {ReadJob}
+        for read in acts:
+            story.ended(read, Outcome.UNREACHED, at=NOW + second)
+
+
+def test_a_job_that_comes_back_was_never_gone() -> None:
+    story = Story()
+    running(story)
+    story.polls({}, at=NOW + 5)
+    story.polls({100: "RUNNING"}, at=NOW + 6)
+    assert story.world.absent == set()
+    for second in range(7, 20):
+        story.polls({100: "RUNNING"}, at=NOW + second)
+        for read in story.decides(NOW + second):
+            assert isinstance(read, ReadJob), "an id that came anew is read, and no more"
+            story.ended(read, Outcome.UNREACHED, at=NOW + second)
+
+
+def test_a_job_that_was_denied_and_is_read_again_lives() -> None:
+    story = Story()
+    [shown] = running(story)
+    story.polls({}, at=NOW + 5)
+    reads_nothing(story, NOW + 5)
+    story.polls({100: "RUNNING"}, at=NOW + 6)
+    [read] = [each for each in story.acts(ReadJob, NOW + 7) if each.job_id == 100]
+    story.reads(job_of(shown, 100), at=NOW + 7, granted=grant(100))
+    story.ended(read, at=NOW + 7)
+    story.polls({100: "RUNNING"}, at=NOW + 10)
+    assert story.decides(NOW + 10) == []
+    assert story.world.placeholders[100].alive
+
+
+def test_an_id_that_was_given_out_again_is_somebody_elses_job() -> None:
+    """slurmctld lost its state, and the id with it: the poll shows it running, and it is not ours."""
+    story = Story()
+    running(story)
+    story.sees(SideLost(Side.SLURM, NOW + 2, "Slurm does not answer."), SideBack(Side.SLURM, NOW + 5))
+    story.polls({100: "RUNNING"}, at=NOW + 5)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.reads(Job(100, "interactive", "carol", frozenset({"RUNNING"})), at=NOW + 5)
+    story.ended(read, at=NOW + 5)
+    story.polls({100: "RUNNING"}, at=NOW + 6)
+    assert story.acts(EndByDeadline, NOW + 6) == []
+    story.polls({100: "RUNNING"}, at=NOW + 7)
+    [end] = story.acts(EndByDeadline, NOW + 7)
+    assert end.reason == "Slurm lost the job of this pod (100)"
+
+
+def test_an_id_that_falls_below_what_was_seen_makes_everything_be_read_anew() -> None:
+    story = Story()
+    running(story)
+    story.polls({100: "RUNNING", 500: "RUNNING"}, at=NOW + 2)
+    story.reads(Job(500, "interactive", "carol", frozenset({"RUNNING"})), at=NOW + 2)
+    story.decides(NOW + 2)
+    assert story.world.foreign == {500}
+    story.polls({100: "RUNNING", 101: "RUNNING", 500: "RUNNING"}, at=NOW + 3)
+    assert {read.job_id for read in story.acts(ReadJob, NOW + 3)} == {100, 101, 500}
+
+
+def test_a_waiting_job_that_vanished_is_asked_for_again_only_when_its_absence_is_believed() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.polls({}, at=NOW + 2)
+    reads_nothing(story, NOW + 2)
+    assert story.acts(AllocateNow, NOW + 3) == []
+    story.polls({}, at=NOW + 4)
+    assert len(story.acts(AllocateNow, NOW + 5)) == 1
+
+
+def test_a_job_that_no_poll_ever_shows_is_absent_too() -> None:
+    """Its submission was answered, and slurmctld died before it was written down."""
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({}, at=NOW + 1)
+    reads_nothing(story, NOW + 1)
+    story.polls({}, at=NOW + 3)
+    assert len(story.acts(AllocateNow, NOW + 4)) == 1
+
+
+def test_a_mass_absence_is_said_and_not_believed() -> None:
+    """X6: a wrong cluster behind the URL, an empty state."""
+    story = Story()
+    running(story, 11)
+    for at in (NOW + 5, NOW + 7, NOW + 9):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    acts = story.decides(NOW + 10)
+    assert {type(each) for each in acts} <= {Report}
+    said = [each for each in story.world.workloads.values() for _ in each.told]
+    assert len(said) == 11
+    assert all("not believed until an admin says so" in told.message for each in said for told in each.told.values())
+
+    story.polls({100 + number: "RUNNING" for number in range(11)}, at=NOW + 11)
+    acts = story.decides(NOW + 11)
+    assert {type(each) for each in acts} <= {ReadJob, Report}
+
+
+def test_ten_absent_jobs_are_believed() -> None:
+    story = Story()
+    running(story, 10)
+    for at in (NOW + 5, NOW + 7):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    assert sum(len(each.pod_holds) for each in story.world.workloads.values()) == 10
+
+
+def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
+    story = Story()
+    shown = running(story, 30)
+    story.polls({100 + number: "CANCELLED" for number in range(30)}, at=NOW + 5)
+    while reads := story.acts(ReadJob, NOW + 5):
+        for read in reads:
+            story.reads(job_of(shown[read.job_id - 100], read.job_id, "CANCELLED"), at=NOW + 5)
+            story.ended(read, at=NOW + 5)
+    told = sum(len(each.pod_holds) for each in story.world.workloads.values())
+    assert told == 30
+
+
+def test_evictions_on_absence_are_rationed_over_all_passes() -> None:
+    """X6: at most 20 a second."""
+    story = Story(without(CONFIG, absent_share=0.5), nodes=[node("x1", cpu=10**6, memory=10**6)])
+    running(story, 100)
+    gone = {100 + number: "RUNNING" for number in range(50, 100)}
+    ended = 0
+    for at in (NOW + 5, NOW + 7):
+        story.polls(gone, at=at)
+        while reads := story.acts(ReadJob, at):
+            for read in reads:
+                story.reads(None, job_id=read.job_id, at=at)
+                story.ended(read, at=at)
+        ended = sum(len(each.pod_holds) for each in story.world.workloads.values())
+    assert ended == 20
+    for _ in range(5):
+        assert story.acts(EvictPod, NOW + 7) == story.acts(EndByDeadline, NOW + 7) == []
+    assert len(story.acts(EndByDeadline, NOW + 8)) == 20
+    assert len(story.acts(EndByDeadline, NOW + 9)) == 10

@@ -1,0 +1,280 @@
+"""When either side ends, the other follows (S2 to S4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    CancelJob,
+    EndByDeadline,
+    EvictPod,
+    Outcome,
+    ReadJob,
+    RecordEnd,
+)
+from scheduler.model import Pod, PodPhase
+from scheduler.phase import Phase
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod
+
+NOW = START + 20
+TRAIN = pod("train")
+ACCOUNTED = replace(CONFIG, accounting=True)
+OWNED = pod("web", owner=OWNER)
+
+
+# --- S2: pods end -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "fields", "how"),
+    [
+        (PodPhase.SUCCEEDED, {}, "Succeeded"),
+        (PodPhase.SUCCEEDED, {"end_reason": "Completed"}, "Completed"),
+        (PodPhase.FAILED, {}, "Failed"),
+        (PodPhase.FAILED, {"end_reason": "OOMKilled", "exit_code": 137}, "OOMKilled"),
+    ],
+)
+def test_when_the_pod_is_done_its_job_ends(phase: PodPhase, fields: dict[str, object], how: str) -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, phase=phase, **fields))  # type: ignore[arg-type]
+    [cancel] = story.decides(NOW + 5)
+    assert cancel == CancelJob(key_of(TRAIN), 17, "alice", f"hpc/train: {how}", record=f"hpc/train: {how}")
+    story.ended(cancel, at=NOW + 6)
+    assert story.decides(NOW + 6) == []
+    story.loses(shown, NOW + 7)
+    assert story.decides(NOW + 7) == []
+    assert story.world.workloads == {}
+
+
+def finished(story: Story, comment: str = "") -> CancelJob:
+    shown = story.runs(TRAIN, 17, at=NOW)
+    if comment:
+        story.reads(job_of(TRAIN, 17, comment=comment), at=NOW + 1, granted=grant(17))
+    story.sees(replace(shown, phase=PodPhase.FAILED, exit_code=3, end_reason="Error"))
+    [cancel] = story.acts(CancelJob, NOW + 5)
+    story.ended(cancel, at=NOW + 6)
+    return cancel
+
+
+def test_accounting_learns_how_the_pods_ended() -> None:
+    story = Story(ACCOUNTED)
+    finished(story)
+    [record] = story.decides(NOW + 6)
+    assert record == RecordEnd(key_of(TRAIN), 17, 3, "hpc/train: Error", "accounting: hpc/train: Error")
+    story.ended(record, at=NOW + 7)
+    assert story.decides(NOW + 7) == []
+
+
+def test_the_users_own_comment_stays_before_it() -> None:
+    story = Story(ACCOUNTED)
+    finished(story, comment="run 7 of 12")
+    [record] = story.acts(RecordEnd, NOW + 6)
+    assert record.comment == "run 7 of 12; hpc/train: Error"
+
+
+def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_more() -> None:
+    story = Story(ACCOUNTED)
+    finished(story)
+    at, told = NOW + 6, 0
+    while records := story.acts(RecordEnd, at):
+        told += 1
+        story.ended(records[0], Outcome.UNREACHED, at=at)
+        assert story.acts(RecordEnd, at) == []  # a pause first
+        at += 65
+        assert told < 20, "for ever"
+    assert told == 7
+
+
+def test_without_accounting_nothing_is_recorded() -> None:
+    story = Story()
+    finished(story)
+    assert story.decides(NOW + 6) == []
+
+
+def test_a_restarted_container_is_no_end() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, exit_code=1, end_reason="Error"))
+    assert story.decides(NOW + 5) == []
+
+
+# --- S3: a pod is deleted -----------------------------------------------------------------------------------------
+
+
+def test_a_pod_deleted_while_it_waits_cancels_its_job() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.loses(TRAIN, NOW + 1)
+    [cancel] = story.decides(NOW + 1)
+    assert cancel == CancelJob(key_of(TRAIN), 17, "alice", "hpc/train: Deleted")
+
+
+def test_a_pod_that_terminates_before_it_was_bound_is_as_good_as_gone() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(replace(TRAIN, deleting_at=NOW + 31))
+    assert [type(each) for each in story.decides(NOW + 1)] == [CancelJob]
+
+
+def test_a_grant_that_arrives_for_a_deleted_pod_is_given_back() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.loses(TRAIN, NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, Outcome.UNKNOWN, at=NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    [cancel] = story.acts(CancelJob, NOW + 3)
+    story.ended(cancel, at=NOW + 3)
+    assert story.world.freed_at == NOW + 3
+
+
+def test_a_terminating_pod_keeps_its_job_until_it_is_gone() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    going = replace(shown, deleting_at=NOW + 35)
+    story.sees(going)
+    assert story.decides(NOW + 5) == []
+    ended = replace(going, phase=PodPhase.SUCCEEDED)
+    story.sees(ended)
+    assert [type(each) for each in story.decides(NOW + 6)] == [CancelJob]
+
+
+def test_a_pod_that_vanishes_without_an_end_keeps_its_job_for_its_grace_and_ten_seconds() -> None:
+    """`--force`: its containers may still run."""
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.loses(replace(shown, grace_s=60), NOW + 5)
+    plan = story.plan(NOW + 5)
+    assert plan.actions == ()
+    assert plan.wake_at == NOW + 75
+    assert story.decides(NOW + 74.9) == []
+    assert [type(each) for each in story.decides(NOW + 75)] == [CancelJob]
+
+
+def test_a_pod_that_vanishes_right_after_the_bind_may_run_all_the_same() -> None:
+    """The watch never showed it on its node; our own bind knows better."""
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.decides(NOW)
+    story.ended(bind, at=NOW)
+    story.loses(TRAIN, NOW + 1)
+    assert story.decides(NOW + 1) == []
+    assert [type(each) for each in story.decides(NOW + 41)] == [CancelJob]
+
+
+# --- S4: the job ends ---------------------------------------------------------------------------------------------
+
+
+def job_ends(story: Story, what: Pod, *states: str, reason: str = "", at: float = NOW + 5) -> list[Action]:
+    shown = story.runs(what, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.polls({17: " ".join(states)}, at=at)
+    [read] = story.decides(at)
+    assert isinstance(read, ReadJob), "before an eviction the job itself is read"
+    story.reads(job_of(shown, 17, *states, reason=reason), at=at)
+    story.ended(read, at=at)
+    return story.decides(at)
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "why"),
+    [
+        (("CANCELLED",), "", "Slurm job 17 ended: CANCELLED"),
+        (("CANCELLED", "COMPLETING"), "None", "Slurm job 17 ended: CANCELLED"),
+        (("PREEMPTED",), "", "Slurm job 17 ended: PREEMPTED"),
+        (("NODE_FAIL",), "NodeDown", "Slurm job 17 ended: NODE_FAIL (NodeDown)"),
+        (("TIMEOUT",), "TimeLimit", "Slurm job 17 ended: TIMEOUT (TimeLimit)"),
+    ],
+)
+def test_a_pod_with_a_controller_is_deleted_with_grace_for_that_to_recreate_it(
+    states: tuple[str, ...], reason: str, why: str
+) -> None:
+    story = Story()
+    story.world.owners[OWNER.uid] = None
+    acts = job_ends(story, OWNED, *states, reason=reason)
+    assert acts == [EvictPod(key_of(OWNED), OWNED.uid, "hpc", "web", why)]
+
+
+def test_a_pod_without_a_controller_is_ended_by_kubelet_so_that_its_logs_stay() -> None:
+    acts = job_ends(Story(), TRAIN, "CANCELLED")
+    assert acts == [EndByDeadline(key_of(TRAIN), TRAIN.uid, "hpc", "train", "Slurm job 17 ended: CANCELLED")]
+
+
+def test_an_eviction_is_done_once_and_repeated_only_where_the_pod_outlives_its_grace() -> None:
+    story = Story()
+    story.world.owners[OWNER.uid] = None
+    [evict] = job_ends(story, OWNED, "CANCELLED")
+    assert story.decides(NOW + 5) == []
+    story.ended(evict, at=NOW + 6)
+    assert story.decides(NOW + 6) == []
+    assert story.decides(NOW + 65) == []  # 30 s of grace, and 30
+    assert [type(each) for each in story.decides(NOW + 66)] == [EvictPod]
+
+
+def test_an_eviction_that_failed_is_repeated_after_a_pause() -> None:
+    story = Story()
+    [end] = job_ends(story, TRAIN, "CANCELLED")
+    story.ended(end, Outcome.UNREACHED, at=NOW + 6)
+    assert story.decides(NOW + 6) == []
+    assert [type(each) for each in story.decides(NOW + 7)] == [EndByDeadline]
+
+
+def test_a_pod_that_terminates_already_is_not_ended_twice() -> None:
+    story = Story()
+    story.world.owners[OWNER.uid] = None
+    shown = story.runs(OWNED, 17, at=NOW)
+    story.sees(replace(shown, deleting_at=NOW + 35))
+    story.polls({17: "CANCELLED"}, at=NOW + 5)
+    story.reads(job_of(shown, 17, "CANCELLED"), at=NOW + 5)
+    assert story.decides(NOW + 5) == []
+
+
+def test_the_end_of_a_job_is_remembered_until_its_pods_were_told() -> None:
+    """MinJobAge passes while Kubernetes does not answer."""
+    story = Story()
+    [end] = job_ends(story, TRAIN, "CANCELLED")
+    story.ended(end, Outcome.UNREACHED, at=NOW + 6)
+    story.polls({}, at=NOW + 7)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.REVOKED
+    [end] = story.acts(EndByDeadline, NOW + 8)
+    assert end.reason == "Slurm job 17 ended: CANCELLED"
+    shown = story.bound(TRAIN, 17, phase=PodPhase.FAILED)
+    story.sees(shown)
+    story.polls({}, at=NOW + 9)
+    assert story.world.placeholders == {}
+
+
+def test_a_recreated_pod_is_a_workload_of_its_own() -> None:
+    story = Story()
+    story.world.owners[OWNER.uid] = None
+    [evict] = job_ends(story, OWNED, "CANCELLED")
+    story.ended(evict, at=NOW + 6)
+    shown = story.bound(OWNED, 17)
+    story.sees(replace(pod("web-2", owner=OWNER), created=NOW + 6))
+    story.loses(shown, NOW + 7)
+    assert len(story.acts(AllocateNow, NOW + 7)) == 1
+
+
+def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> None:
+    """Whoever ended it may end the next one at once."""
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    assert story.decides(NOW + 1) == []
+    assert len(story.acts(AllocateNow, NOW + 2)) == 1
+
+
+def test_a_suspended_job_kills_nothing() -> None:
+    """S6."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.polls({17: "SUSPENDED"}, at=NOW + 2)
+    assert story.decides(NOW + 2) == []

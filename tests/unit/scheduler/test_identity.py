@@ -1,0 +1,154 @@
+"""Ours is a job by its name and its user; anything else is foreign and never changed (ARCHITECTURE 4, S10, V6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Kick, ReadJob, UpdateJob
+from scheduler.model import Job, PodPhase
+from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
+
+NOW = START + 20
+TRAIN = pod("train")
+NAME = job_of(TRAIN, 17).name
+CHANGES = (CancelJob, UpdateJob, Kick)
+
+
+def changes(actions: list[Action]) -> list[Action]:
+    return [each for each in actions if isinstance(each, CHANGES)]
+
+
+FOREIGN = [
+    Job(17, "interactive", "carol", frozenset({"RUNNING"})),
+    Job(17, "interactive", "alice", frozenset({"RUNNING"}), comment=NAME),
+    Job(17, "", "alice", frozenset({"PENDING"})),
+    Job(17, NAME, "mallory", frozenset({"RUNNING"})),  # an imitation by a user outside the policy
+    Job(17, NAME, "bob", frozenset({"RUNNING"})),  # by another user of the policy, for a pod that lives
+    Job(17, f"x~k00000000.{key_of(TRAIN)}", "alice", frozenset({"RUNNING"})),  # another cluster's
+    Job(17, f"x~{CLUSTER}.{key_of(TRAIN)}~", "alice", frozenset({"RUNNING"})),
+    Job(17, f"~{CLUSTER}.", "alice", frozenset({"RUNNING"})),
+]
+
+
+@pytest.mark.parametrize("job", FOREIGN, ids=range(len(FOREIGN)))
+def test_a_foreign_job_is_read_once_and_never_changed(job: Job) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=20, grant=grant(20))
+    states = " ".join(job.states)
+    story.polls({17: states, 20: "RUNNING"}, at=NOW + 1)
+    acts = story.decides(NOW + 1)
+    assert [each.job_id for each in acts if isinstance(each, ReadJob)] == [17]
+    story.reads(job, at=NOW + 1, granted=grant(17))
+    for read in acts:
+        story.ended(read, at=NOW + 1)
+    for second in range(2, 10):
+        story.polls({17: states, 20: "RUNNING"}, at=NOW + second)
+        acts = story.decides(NOW + second)
+        assert changes(acts) == []
+        assert not any(isinstance(each, ReadJob | BindPod) for each in acts)
+    story.loses(story.bound(TRAIN, 20), NOW + 20)
+    assert [each.job_id for each in changes(story.decides(NOW + 90)) if isinstance(each, CancelJob)] == [20]
+
+
+def test_another_users_job_of_a_workload_that_is_gone_is_ended_as_that_user() -> None:
+    """One without a workload: any user that the policy gives."""
+    story = Story()
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.decides(NOW)
+    story.reads(replace(job_of(TRAIN, 17), user="bob"), at=NOW)
+    [cancel] = story.acts(CancelJob, NOW)
+    assert (cancel.job_id, cancel.user) == (17, "bob")
+
+
+@pytest.mark.parametrize("phase", [PodPhase.RUNNING, PodPhase.SUCCEEDED])
+def test_a_pod_that_claims_a_foreign_job_changes_nothing_for_that_job(phase: PodPhase) -> None:
+    story = Story()
+    claims = replace(TRAIN, node="x1", phase=phase, annotations={names.JOB_ID: "17"})
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.sees(claims)
+    for second in range(5):
+        for read in story.decides(NOW + second):
+            assert isinstance(read, ReadJob)
+            story.reads(Job(17, "interactive", "alice", frozenset({"RUNNING"})), at=NOW + second)
+            story.ended(read, at=NOW + second)
+    story.loses(claims, NOW + 10)
+    assert changes(story.decides(NOW + 100)) == []
+
+
+def test_a_pod_that_claims_another_pods_job_changes_nothing_for_that_pod() -> None:
+    story = Story()
+    owner = story.runs(pod("owner"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    thief = replace(TRAIN, node="x1", phase=PodPhase.RUNNING, annotations={names.JOB_ID: "17"})
+    story.sees(thief)
+    assert story.decides(NOW + 2) == []
+    story.sees(replace(thief, phase=PodPhase.SUCCEEDED))
+    assert story.decides(NOW + 3) == []
+    story.loses(thief, NOW + 4)
+    assert story.decides(NOW + 60) == []
+    assert story.world.placeholders[17].key == key_of(owner)
+
+
+def test_a_pod_whose_claim_was_edited_keeps_its_own_job() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    edited = replace(shown, annotations={**shown.annotations, names.JOB_ID: "99999"})
+    story.sees(edited)
+    for second in range(2, 20):
+        story.polls({17: "RUNNING"}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            assert isinstance(action, ReadJob), action
+            story.reads(None, job_id=99999, at=NOW + second)
+            story.ended(action, at=NOW + second)
+    story.loses(edited, NOW + 30)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 90)] == [17]
+
+
+@pytest.mark.parametrize("claim", ["", "x", "-1", "1" * 30, "١٧", "17 ", "0x11"])
+def test_a_claim_that_is_no_id_is_none(claim: str) -> None:
+    story = Story()
+    story.sees(replace(TRAIN, node="x1", annotations={names.JOB_ID: claim}))
+    assert story.world.placeholders == {}
+    assert story.decides(NOW) == []
+
+
+def test_a_pending_pod_may_claim_what_it_likes() -> None:
+    """Only the bind writes that key: on a pod without a node it is the user's own invention."""
+    story = Story()
+    story.sees(replace(TRAIN, annotations={names.JOB_ID: "17"}))
+    assert story.world.placeholders == {}
+    assert len(story.acts(AllocateNow, NOW)) == 1
+
+
+def test_a_stale_answer_does_not_take_a_job_from_its_workload() -> None:
+    """The id was given out twice: an answer from before the second submission speaks of the first job."""
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.reads(job_of(pod("former"), 17, "PENDING"), at=NOW - 1)
+    assert story.world.placeholders[17].key == key_of(TRAIN)
+    assert set(story.world.workloads) == {key_of(TRAIN)}
+    assert story.decides(NOW + 0.1) == []
+
+
+def test_an_id_given_out_to_another_of_our_workloads_changes_hands() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    other = pod("other")
+    story.sees(other)
+    story.reads(job_of(other, 17, "PENDING"), at=NOW + 5)
+    assert story.world.placeholders[17].key == key_of(other)
+    assert story.world.workloads[key_of(TRAIN)].jobs == set()
+
+
+def test_a_submission_that_was_given_a_known_id_takes_it_over() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.queues(pod("other"), 17, at=NOW + 1)
+    assert story.world.placeholders[17].key == key_of(pod("other"))
+    assert story.world.workloads[key_of(TRAIN)].jobs == set()

@@ -1,0 +1,196 @@
+"""The next life: a re-list, hints that are read, a short search, and a quiet period (ARCHITECTURE 3 and 4, X3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.actions import AllocateNow, BindPod, CancelJob, EvictPod, ReadJob, Report, SubmitJob
+from scheduler.events import JobsPolled, PodsListed, Scope
+from scheduler.model import Condition, Job, PodPhase
+from scheduler.phase import Phase
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
+
+OLD = START - 3600  # created before this life
+TRAIN = pod("train", created=OLD)
+QUIET_END = START + 12
+
+
+def older(name: str, **fields: object):  # type: ignore[no-untyped-def]
+    return pod(name, created=OLD, **fields)  # type: ignore[arg-type]
+
+
+def foreign(job_id: int, user: str = "carol") -> Job:
+    return Job(job_id, "interactive", user, frozenset({"RUNNING"}))
+
+
+def test_a_running_pod_whose_job_runs_is_left_in_peace_without_a_single_read() -> None:
+    """A restart with 10,000 pods never reads 10,000 jobs."""
+    story = Story()
+    pods = [story.bound(older(f"p{number}"), number) for number in range(1, 101)]
+    story.sees(PodsListed(Scope.OURS, tuple(pods), START))
+    story.polls(dict.fromkeys(range(1, 101), "RUNNING"), at=START + 0.1)
+    assert story.decides(START + 0.1) == []
+    assert story.decides(START + 60) == []
+    assert len(story.world.by_phase[Phase.BOUND]) == 100
+
+
+def test_the_same_whichever_of_the_two_clusters_answers_first() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(TRAIN, 17))
+    assert story.decides(START + 0.1) == []
+
+
+def test_a_job_that_a_waiting_pod_shows_is_read_and_adopted() -> None:
+    story = Story()
+    said = "Waiting in Slurm partition main (Priority). Job 17, as of 13:40 UTC."
+    story.polls({17: "PENDING"}, at=START + 0.1)
+    story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", said)))
+    [read] = story.decides(START + 0.1)
+    assert read == ReadJob(17, "is job 17 the placeholder of hpc/train?", key_of(TRAIN))
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), reason="Priority"), at=START + 0.2)
+    story.ended(read, at=START + 0.2)
+    acts = story.decides(START + 0.2)
+    assert [type(each) for each in acts] == [Report]
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.QUEUED
+
+
+def test_a_hint_that_leads_nowhere_is_dropped_and_slurm_is_asked_anew() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "… Job 17, as of …")))
+    [read] = story.decides(START + 0.1)
+    story.reads(foreign(17), at=START + 0.2)
+    story.ended(read, at=START + 0.2)
+    assert [type(each) for each in story.decides(START + 0.2)] == [AllocateNow]
+    assert story.world.placeholders == {}
+
+
+def test_a_hint_at_a_job_that_is_over_asks_for_no_read() -> None:
+    story = Story()
+    story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "… Job 17, as of …")))
+    assert [type(each) for each in story.decides(START + 0.1)] == [AllocateNow]
+
+
+def test_pods_that_are_older_than_this_life_wait_until_the_unknown_jobs_were_read() -> None:
+    story = Story()
+    story.polls({15: "RUNNING", 16: "PENDING"}, at=START + 0.1)
+    young = pod("young")
+    story.sees(TRAIN, young)
+    acts = story.decides(START + 0.1)
+    assert [each.spec.name.split("~")[0] for each in acts if isinstance(each, AllocateNow)] == ["hpc/young"]
+    reads = [each for each in acts if isinstance(each, ReadJob)]
+    assert [(read.job_id, read.lane) for read in reads] == [(16, "scan"), (15, "scan")]  # newest first
+
+    story.reads(foreign(16), at=START + 0.2)
+    story.ended(reads[0], at=START + 0.2)
+    assert story.acts(SubmitJob, START + 0.2) == []
+    story.reads(job_of(TRAIN, 15), at=START + 0.2, granted=grant(15))
+    story.ended(reads[1], at=START + 0.2)
+    assert [bind.job_id for bind in story.acts(BindPod, START + 0.2)] == [15]
+
+
+def test_the_search_over_and_nothing_found_they_go_on_at_once() -> None:
+    story = Story()
+    story.polls({16: "PENDING"}, at=START + 0.1)
+    story.sees(TRAIN)
+    [read] = story.decides(START + 0.1)
+    story.reads(foreign(16), at=START + 0.2)
+    story.ended(read, at=START + 0.2)
+    assert [type(each) for each in story.decides(START + 0.2)] == [AllocateNow]
+
+
+def test_the_search_is_brief() -> None:
+    story = Story(without(CONFIG, reads=1))
+    story.sees(JobsPolled(START + 0.1, START + 0.1, {number: frozenset({"RUNNING"}) for number in range(1, 1000)}))
+    story.sees(TRAIN)
+    assert story.acts(AllocateNow, START + 1) == []
+    assert len(story.acts(AllocateNow, START + 3.2)) == 1
+
+
+def test_nothing_is_cancelled_or_evicted_in_the_quiet_period() -> None:
+    """A previous life's late request may still land."""
+    story = Story()
+    shown = story.bound(TRAIN, 17, owner=OWNER)
+    story.sees(shown)
+    story.polls({17: "CANCELLED", 18: "RUNNING"}, at=START + 0.1)
+    orphan = pod("orphan")
+    for read in story.acts(ReadJob, START + 0.1):
+        what = {17: job_of(TRAIN, 17, "CANCELLED"), 18: job_of(orphan, 18)}[read.job_id]
+        story.reads(what, at=START + 0.2)
+        story.ended(read, at=START + 0.2)
+    plan = story.plan(QUIET_END - 0.1)
+    assert plan.actions == ()
+    assert plan.wake_at == QUIET_END
+    acts = story.decides(QUIET_END)
+    assert {type(each) for each in acts} == {EvictPod, CancelJob}
+
+
+def test_a_job_without_a_workload_is_ended() -> None:
+    """L2."""
+    story = Story()
+    story.polls({17: "PENDING"}, at=START + 20)
+    [read] = story.decides(START + 20)
+    story.reads(job_of(pod("gone"), 17, "PENDING"), at=START + 20)
+    story.ended(read, at=START + 20)  # type: ignore[arg-type]
+    [cancel] = story.decides(START + 20)
+    assert cancel == CancelJob(key_of(pod("gone")), 17, "alice", "its workload does not exist")
+    story.ended(cancel, at=START + 21)
+    story.decides(START + 21)
+    assert story.world.workloads == {}
+    assert story.world.placeholders == {}
+
+
+def test_a_pod_that_finished_while_nobody_looked_ends_its_job() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 20)
+    story.sees(story.bound(TRAIN, 17, phase=PodPhase.SUCCEEDED))
+    [read] = story.decides(START + 20)
+    assert isinstance(read, ReadJob)
+    story.reads(job_of(TRAIN, 17), at=START + 20, granted=grant(17))
+    story.ended(read, at=START + 20)
+    [cancel] = story.decides(START + 20)
+    assert isinstance(cancel, CancelJob)
+    assert cancel.reason == "hpc/train: Succeeded"
+
+
+def test_finished_pods_of_long_ago_cost_no_read_and_are_no_absent_jobs() -> None:
+    for polled_first in (True, False):
+        story = Story()
+        if not polled_first:
+            story.world.polled = None  # the list came first
+        pods = [story.bound(older(f"p{number}"), number, phase=PodPhase.SUCCEEDED) for number in range(1, 51)]
+        story.sees(PodsListed(Scope.OURS, tuple(pods), START))
+        story.polls({}, at=START + 0.1)
+        assert story.decides(START + 0.1) == []
+        assert story.world.absent == set()
+        assert not story.world.mass_absence()
+
+
+def test_a_job_that_vanished_while_nobody_looked_is_looked_for_twice_before_its_pod_is_evicted() -> None:
+    for polled_first in (True, False):
+        story = Story()
+        if not polled_first:
+            story.world.polled = None
+        story.sees(story.bound(TRAIN, 17, owner=OWNER))
+        story.polls({}, at=START + 20)
+        [read] = story.decides(START + 20)
+        story.reads(None, job_id=17, at=START + 20)
+        story.ended(read, at=START + 20)
+        assert story.decides(START + 20) == []
+        story.polls({}, at=START + 21)
+        assert story.decides(START + 21) == []
+        story.polls({}, at=START + 22)
+        [evict] = story.acts(EvictPod, START + 22)
+        assert evict.reason == "Slurm lost the job of this pod (17)"
+
+
+def test_jobs_of_the_other_cluster_stay_the_other_clusters() -> None:
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 20)
+    [read] = story.decides(START + 20)
+    other = replace(job_of(TRAIN, 17), name="hpc/train~k00000000." + key_of(TRAIN))
+    story.reads(other, at=START + 20)
+    story.ended(read, at=START + 20)
+    assert story.decides(START + 30) == []
+    assert story.world.foreign == {17}
