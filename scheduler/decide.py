@@ -18,12 +18,12 @@ from scheduler.events import Side
 from scheduler.feasible import Feasible, demand, feasible
 from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.jobspec import jobspec
-from scheduler.model import JobSpec, NodeTerm, Pod, Refusal, is_ended
+from scheduler.model import Job, JobSpec, NodeTerm, Pod, Refusal, is_ended
 from scheduler.phase import Phase, chosen
 from scheduler.placement import blocked, shortfall
 from scheduler.telling import clock, say, waiting
 from scheduler.view import View
-from scheduler.workload import Look, Placeholder, Workload
+from scheduler.workload import UNLOOKED, Look, Placeholder, Workload
 from scheduler.world import World
 
 MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
@@ -256,7 +256,16 @@ def _queued(workload: Workload, view: View) -> None:
     if workload.refused is not None:
         say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
     elif job.job is not None:
-        waiting(view, workload, pod, job.job)
+        _say_why(workload, pod, job, job.job, view)
+
+
+def _say_why(workload: Workload, pod: Pod, job: Placeholder, read: Job, view: View) -> None:
+    """Most jobs that Slurm has not looked at yet start within its next passes: that is worth no write (Q2)."""
+    said_at = (job.asked_at or view.world.started) + view.tuning.unlooked_s
+    if read.reason in UNLOOKED and view.now < said_at:
+        view.wake_at(workload.key, said_at)
+    else:
+        waiting(view, workload, pod, read)
 
 
 def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:

@@ -16,7 +16,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model import Job, States, holds_nodes, is_ended
 from scheduler.phase import Phase
-from scheduler.workload import CANCELLED, Placeholder, Workload
+from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
 if TYPE_CHECKING:
     from scheduler.world import World
@@ -189,6 +189,9 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     world.set_states(job, event.job.states, event.ended)
     if job.ended and job.ended_seen is not None and job.ended_seen > event.began:
         job.ended_seen = event.began
+    if event.job.reason in UNLOOKED and world.phase_of.get(key) is Phase.QUEUED:
+        world.detail_round.pop(key, None)
+        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
 
 

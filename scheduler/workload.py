@@ -14,6 +14,7 @@ from scheduler.actions import Action
 from scheduler.model import Condition, Grant, Job, JobSpec, Pod, Refusal, States, holds_nodes, is_ended
 
 STORY_LENGTH = 40
+UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not looked at yet
 PENDING: States = frozenset({"PENDING"})
 RUNNING: States = frozenset({"RUNNING"})
 CANCELLED: States = frozenset({"CANCELLED"})
