@@ -1,0 +1,188 @@
+"""Annotations edited and nodes changed while the job waits: changed in place, or said (K, F2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import CancelJob, Outcome, Report, UpdateJob
+from scheduler.events import NodeSeen, SlurmNodesPolled
+from scheduler.model import Partition, Pod
+from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
+
+NOW = START + 20
+TRAIN = pod("train")
+
+
+def edited(says: dict[str, str], what: Pod = TRAIN) -> Pod:
+    return replace(what, annotations={names.PREFIX + key: value for key, value in says.items()})
+
+
+def queued() -> Story:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("says", "field", "value"),
+    [
+        ({"account": "teama"}, "account", "teama"),
+        ({"partition": "gpu"}, "partition", "gpu"),
+        ({"qos": "high"}, "qos", "high"),
+        ({"constraints": "ib"}, "constraints", "ib"),
+        ({"comment": "second thoughts"}, "comment", "second thoughts"),
+        ({"time-limit": "1:00:00"}, "time_limit_min", 60),
+        ({"nice": "50"}, "nice", 50),
+        ({"memory": "2G"}, "memory_mib", 2048),
+        ({"wckey": "w"}, "wckey", "w"),
+        ({"job-name": "bert"}, "name", f"bert~{CLUSTER}.{key_of(TRAIN)}"),
+    ],
+)
+def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str], field: str, value: object) -> None:
+    """It keeps its age in the queue."""
+    story = queued()
+    story.sees(edited(says))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.job_id, update.user, update.changes) == (17, "alice", {field})
+    assert getattr(update.spec, field) == value
+    story.ended(update, at=NOW + 2)
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "what"),
+    [
+        ({"cpus-per-task": "4"}, "cpus_per_task"),
+        ({"gres": "gpu:1"}, "gres"),
+        ({"exclusive": "true"}, "exclusive"),
+    ],
+)
+def test_what_slurm_cannot_change_is_said(says: dict[str, str], what: str) -> None:
+    story = queued()
+    story.sees(edited(says))
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, Report)]
+    assert said.message == f"Slurm cannot change {what} of waiting job 17; recreate the pod to ask anew."
+    assert said.warning
+
+
+def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
+    story = queued()
+    story.sees(edited({"nice": "5", "gres": "gpu:1"}))
+    acts = story.decides(NOW + 2)
+    assert [each.changes for each in acts if isinstance(each, UpdateJob)] == [{"nice"}]
+    assert [each.message for each in acts if isinstance(each, Report)] == [
+        "Slurm cannot change gres of waiting job 17; recreate the pod to ask anew."
+    ]
+
+
+def test_an_edit_that_cannot_be_read_is_said_and_the_job_stays_as_it_is() -> None:
+    story = queued()
+    story.sees(edited({"nice": "-1"}))
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, Report)]
+    assert '"-1"' in said.message
+
+
+def test_an_edit_that_slurm_refuses_is_said_and_not_sent_again() -> None:
+    story = queued()
+    story.sees(edited({"qos": "high"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
+    [said] = story.acts(Report, NOW + 10)
+    assert said.message == "Slurm refused it (error 2066)."
+    assert story.acts(UpdateJob, NOW + 400) == []
+    story.sees(edited({"qos": "high", "nice": "1"}))
+    assert len(story.acts(UpdateJob, NOW + 401)) == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN])
+def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome) -> None:
+    """It says what shall be, not what shall be added: twice is as good as once."""
+    story = queued()
+    story.sees(edited({"nice": "5"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, outcome, at=NOW + 3)
+    assert story.acts(UpdateJob, NOW + 3) == []
+    assert len(story.acts(UpdateJob, NOW + 4)) == 1
+
+
+def test_after_the_bind_edits_change_nothing() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, annotations={**shown.annotations, names.PREFIX + "qos": "high"}))
+    assert story.decides(NOW + 5) == []
+
+
+def test_when_nodes_change_waiting_jobs_are_told_once_a_second_at_most() -> None:
+    story = queued()
+    story.sees(NodeSeen(node("x2", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x2")
+    story.ended(update, at=NOW + 2)
+    story.sees(NodeSeen(node("x2")))
+    assert story.acts(UpdateJob, NOW + 2.5) == []
+    [update] = story.acts(UpdateJob, NOW + 3)
+    assert update.spec.excluded_nodes == ""
+
+
+def test_a_job_that_no_node_can_run_any_more_is_taken_back_and_the_pod_told() -> None:
+    story = queued()
+    story.sees(NodeSeen(node("x1", unschedulable=True)), NodeSeen(node("x2", unschedulable=True)))
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    assert cancel.reason.startswith("no node can run the pod any more: 0/2 nodes can run this pod")
+    story.ended(cancel, at=NOW + 2)
+    [said] = story.acts(Report, NOW + 10)
+    assert said.condition == names.NO_NODE
+
+
+def test_a_change_of_slurms_partitions_reaches_waiting_services() -> None:
+    """T7: a service asks for the longest that its partition allows."""
+    story = Story()
+    service = pod("web", restart_policy="Always", says={"partition": "gpu"})
+    story.queues(service, 17, at=NOW)
+    nodes = (slurm_node("x1"), slurm_node("x2"))
+    longer = (Partition("main", default=True), Partition("gpu", max_time_min=1200))
+    story.sees(SlurmNodesPolled(nodes, longer, NOW + 2))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.changes, update.spec.time_limit_min) == ({"time_limit_min"}, 1200)
+
+
+# --- adopted jobs -------------------------------------------------------------------------------------------------
+
+
+def adopted(excluded: str) -> Story:
+    story = Story()
+    story.sees(TRAIN)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), excluded_nodes=excluded, reason="Priority"), at=NOW)
+    return story
+
+
+def test_a_job_of_a_previous_life_is_not_changed_by_a_new_version_of_the_bridge() -> None:
+    """What is compared is the user's input, not the translation."""
+    story = adopted("")
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in story.decides(NOW + 1))
+
+
+def test_its_nodes_are_compared_however_they_were_written() -> None:
+    story = adopted("x2,x1")
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 1)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x1")
+    story = adopted("x[1-2]")
+    assert len(story.acts(UpdateJob, NOW + 1)) == 1
+
+
+@pytest.mark.parametrize("nonsense", ["n[1-999999999]", "n[3-1]", "x1 x2", "[["])
+def test_a_hostlist_that_is_none_is_replaced(nonsense: str) -> None:
+    """X7: its owner may write there what he likes; it costs nobody anything."""
+    story = adopted(nonsense)
+    [update] = story.acts(UpdateJob, NOW + 1)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "")

@@ -1,0 +1,157 @@
+"""A grant that cannot be used is given back, said, and asked for elsewhere (S11, F6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob, UpdateJob
+from scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen, Scope
+from scheduler.model import Grant, Pod
+from tests.builders import START, Story, grant, job_of, key_of, node, pod
+
+NOW = START + 20
+BIG = pod("big", cpu=40_000)
+OTHER = pod("other", cpu=40_000, namespace="elsewhere", node="x1", scheduler_name="default-scheduler", grace_s=30)
+
+
+def granted(story: Story, what: Pod, given: Grant, at: float = NOW) -> None:
+    story.sees(what)
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, at=at, job_id=given.job_id, grant=given)
+
+
+def test_a_grant_that_lacks_a_gpu_is_given_back_and_said() -> None:
+    story = Story()
+    granted(story, pod("train", gpu=2), grant(17, gpu=1))
+    cancel, said = story.decides(NOW)
+    assert isinstance(cancel, CancelJob)
+    assert isinstance(said, Report)
+    assert cancel.reason == "given back: Slurm granted it without 2 gpu (1 on x1)"
+    assert said.condition == "SlurmGrantGivenBack"
+    assert said.message == "Slurm job 17 was given back: Slurm granted it without 2 gpu (1 on x1). Asking again."
+    story.ended(cancel, at=NOW + 1)
+    [again] = story.acts(AllocateNow, NOW + 2)
+    assert again.spec.excluded_nodes == ""  # it was not the node's fault
+
+
+def test_it_is_not_given_back_in_the_quiet_period() -> None:
+    story = Story()
+    granted(story, pod("train", gpu=2), grant(17, gpu=1), at=START + 1)
+    plan = story.plan(START + 1)
+    assert plan.actions == ()
+    assert plan.wake_at == START + 12
+    assert len(story.acts(CancelJob, START + 12)) == 1
+
+
+def test_a_node_that_kubernetes_does_not_have_is_never_bound_to() -> None:
+    story = Story()
+    granted(story, pod("train"), grant(17, "unheard-of"))
+    acts = story.decides(NOW)
+    assert not any(isinstance(each, BindPod) for each in acts)
+    [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+    assert cancel.reason == "given back: Kubernetes has no node for Slurm's unheard-of"
+
+
+def test_a_node_that_went_between_grant_and_bind_is_not_bound_to() -> None:
+    for change in (NodeGone("x1"), NodeSeen(node("x1", ready=False)), NodeSeen(node("x1", unschedulable=True))):
+        story = Story()
+        granted(story, pod("train"), grant(17))
+        story.sees(change)
+        acts = story.decides(NOW)
+        assert not any(isinstance(each, BindPod) for each in acts)
+        assert len([each for each in acts if isinstance(each, CancelJob)]) == 1
+
+
+def test_where_another_schedulers_pod_stands_the_node_is_left_out_for_a_minute() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, OTHER))
+    granted(story, BIG, grant(17, cpus=40))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == ("given back: node x1 has too little cpu left for Kubernetes: other pods stand there")
+    story.ended(cancel, at=NOW + 1)
+    [again] = story.acts(AllocateNow, NOW + 2)
+    assert again.spec.excluded_nodes == "x1"
+
+
+def test_a_job_that_waits_gets_the_node_back_when_the_minute_is_over() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, OTHER))
+    granted(story, BIG, grant(17, cpus=40))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW)
+    story.world.breakers["main"].open_until = NOW + 60
+    [queued] = story.acts(SubmitJob, NOW + 1)
+    assert queued.spec.excluded_nodes == "x1"
+    story.ended(queued, at=NOW + 1, job_id=18)
+    story.polls({18: "PENDING"}, at=NOW + 2)
+    story.decides(NOW + 2)
+    assert story.acts(UpdateJob, NOW + 59) == []
+    [update] = story.acts(UpdateJob, NOW + 60)
+    assert update.spec.excluded_nodes == ""
+
+
+def test_a_bind_waits_for_pods_that_terminate_and_says_so() -> None:
+    story = Story()
+    going = replace(OTHER, deleting_at=NOW + 25)
+    story.sees(PodSeen(Scope.OTHERS, going))
+    granted(story, BIG, grant(17, cpus=40))
+    plan = story.plan(NOW)
+    [said] = plan.actions
+    assert isinstance(said, Report)
+    assert said.condition == names.GRANT_WAITS
+    assert said.message == ("Slurm job 17 was granted x1; the bind waits: on node x1 elsewhere/other still terminates.")
+    assert plan.wake_at == NOW + 85
+    story.sees(PodGone(Scope.OTHERS, going, NOW + 10))
+    assert [bind.node for bind in story.acts(BindPod, NOW + 10)] == ["x1"]
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, replace(OTHER, deleting_at=NOW + 25)))
+    granted(story, BIG, grant(17, cpus=40))
+    assert story.acts(CancelJob, NOW + 84.9) == []
+    [cancel] = story.acts(CancelJob, NOW + 85)
+    assert cancel.reason == "given back: on node x1 elsewhere/other still terminates"
+
+
+def test_somebody_who_comes_to_stay_ends_the_waiting() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, replace(OTHER, deleting_at=NOW + 25)))
+    granted(story, BIG, grant(17, cpus=40))
+    assert story.acts(CancelJob, NOW) == []
+    story.sees(PodSeen(Scope.OTHERS, replace(OTHER, uid="another", name="another")))
+    assert len(story.acts(CancelJob, NOW + 1)) == 1
+
+
+def test_a_preempted_pod_that_still_terminates_is_waited_for() -> None:
+    """V3: Slurm frees a preempted job's resources at once."""
+    story = Story()
+    old = story.runs(pod("old", cpu=40_000), 16, at=NOW)
+    story.sees(replace(old, deleting_at=NOW + 30))
+    granted(story, BIG, grant(17, cpus=40))
+    assert not any(isinstance(each, BindPod | CancelJob) for each in story.decides(NOW + 1))
+    story.sees(PodGone(Scope.OURS, replace(old, deleting_at=NOW + 30), NOW + 20))
+    assert [bind.name for bind in story.acts(BindPod, NOW + 20)] == ["big"]
+
+
+def test_a_pod_that_is_refused_by_now_gives_its_grant_back() -> None:
+    """Adopted from a previous life, whose policy was another."""
+    story = Story()
+    edited = pod("train", says={"account": "teamx"})
+    story.sees(edited)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job_of(edited, 17), at=NOW, granted=grant(17))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason.startswith('given back: the pod is refused now: The account "teamx" is not allowed')
+
+
+def test_a_pod_that_stands_elsewhere_than_its_grant_ends_that_job() -> None:
+    """Somebody bound it by hand, or by another life's grant: V2 holds for what we give."""
+    story = Story()
+    shown = story.runs(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, node="x2"))
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    assert cancel.reason == "the pod stands elsewhere than on what job 17 was granted"
+    assert cancel.key == key_of(shown)

@@ -1,0 +1,110 @@
+"""One side does not answer: bound pods live on, waiting ones say so, and all goes on by itself (X1, X2)."""
+
+from __future__ import annotations
+
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, ReadJob, Report, SubmitJob, UpdateJob
+from scheduler.events import Side, SideBack, SideLost
+from scheduler.model import PodPhase
+from tests.builders import START, Story, job_of, pod
+
+NOW = START + 20
+DOWN = SideLost(Side.SLURM, NOW + 1, "slurmrestd does not answer.")
+UP = SideBack(Side.SLURM, NOW + 31)
+
+
+def calls_of_slurm(actions: list[Action]) -> list[Action]:
+    return [each for each in actions if isinstance(each, AllocateNow | SubmitJob | CancelJob | UpdateJob | ReadJob)]
+
+
+def test_a_pod_that_comes_in_an_outage_says_so_and_goes_on_by_itself() -> None:
+    story = Story()
+    story.sees(DOWN, pod("train"))
+    [said] = story.decides(NOW + 2)
+    assert isinstance(said, Report)
+    assert said.condition == "SlurmUnavailable"
+    assert said.message == "Slurm cannot be asked since 00:17 UTC: slurmrestd does not answer. The pod waits."
+    assert story.decides(NOW + 20) == []
+    story.sees(UP)
+    assert [type(each) for each in story.decides(NOW + 31)] == [AllocateNow]
+
+
+def test_a_waiting_pod_says_so_and_later_why_it_waits() -> None:
+    story = Story()
+    story.queues(pod("train"), 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    story.sees(DOWN)
+    [said] = story.decides(NOW + 2)
+    assert isinstance(said, Report)
+    assert said.message == (
+        "Waiting in Slurm (job 17); Slurm does not answer since 00:17 UTC: slurmrestd does not answer."
+    )
+    story.sees(UP)
+    story.polls({17: "PENDING"}, at=NOW + 32)
+    story.reads(job_of(pod("train"), 17, "PENDING", reason="Priority"), at=NOW + 32)
+    [said] = story.acts(Report, NOW + 32)
+    assert said.message.startswith("Waiting in Slurm partition main (Priority")
+
+
+def test_nothing_is_asked_of_a_slurm_that_does_not_answer() -> None:
+    story = Story()
+    shown = story.runs(pod("runs"), 17, at=NOW)
+    story.queues(pod("waits"), 18, at=NOW)
+    story.polls({17: "RUNNING", 18: "PENDING", 99: "RUNNING"}, at=NOW + 0.5)
+    story.sees(DOWN)
+    story.sees(pod("new"))
+    story.loses(pod("waits"), NOW + 2)
+    story.sees(story.bound(pod("runs"), 17, phase=PodPhase.SUCCEEDED))
+    for second in range(2, 30):
+        assert calls_of_slurm(story.decides(NOW + second)) == []
+
+    story.sees(UP)
+    acts = story.decides(NOW + 31)
+    assert {each.job_id for each in acts if isinstance(each, CancelJob)} == {17, 18}
+    assert [type(each) for each in acts if isinstance(each, AllocateNow | SubmitJob)] != []
+    assert shown.node == "x1"
+
+
+def test_bound_pods_live_on() -> None:
+    story = Story()
+    story.runs(pod("runs"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.5)
+    story.sees(DOWN)
+    for minute in range(1, 60):
+        assert story.decides(NOW + 60 * minute) == []
+
+
+def test_after_an_outage_what_is_known_by_its_id_alone_is_read_anew() -> None:
+    story = Story()
+    story.runs(pod("runs"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.5)
+    story.sees(DOWN, UP)
+    [read] = story.acts(ReadJob, NOW + 31)
+    assert read.job_id == 17
+
+
+def test_the_first_reason_stays_and_a_side_that_was_not_lost_cannot_come_back() -> None:
+    story = Story()
+    story.sees(DOWN, SideLost(Side.SLURM, NOW + 5, "another."))
+    assert story.world.lost[Side.SLURM] == DOWN
+    story.sees(UP, UP)
+    assert story.world.lost == {}
+    assert story.decides(NOW + 40) == []
+
+
+def test_an_outage_of_kubernetes_stops_nobody_from_asking_slurm() -> None:
+    story = Story()
+    story.sees(SideLost(Side.KUBERNETES, NOW, "the API server does not answer."), pod("train"))
+    assert len(story.acts(AllocateNow, NOW + 1)) == 1
+    story.sees(SideBack(Side.KUBERNETES, NOW + 2))
+    assert story.world.lost == {}
+
+
+def test_a_grant_from_before_the_outage_waits_for_fresh_news() -> None:
+    """What is known of the job is old news: it may have ended meanwhile."""
+    story = Story()
+    story.queues(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.5)
+    story.sees(DOWN)
+    assert not any(isinstance(each, BindPod | ReadJob | EvictPod) for each in story.decides(NOW + 2))
+    story.sees(UP)
+    assert {each.job_id for each in story.acts(ReadJob, NOW + 31)} == {17}

@@ -1,0 +1,170 @@
+"""A no is told on the pod, with what to do, and asked again when it may have become a yes (Q4, F3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, Outcome, Report, SubmitJob
+from scheduler.events import NodeSeen, SlurmNodesPolled
+from scheduler.model import Partition
+from tests.builders import START, Story, node, pod, slurm_node
+
+NOW = START + 20
+TRAIN = pod("train")
+PARTITIONS = (Partition("main", default=True), Partition("gpu", max_time_min=600))
+NODES = (slurm_node("x1"), slurm_node("x2"))
+
+
+def refused(story: Story, number: int = 2045, at: float = NOW, **fields: object) -> None:
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, Outcome.REFUSED, at=at, number=number, **fields)
+
+
+def test_a_refusal_for_good_is_told_with_slurms_own_words_and_number() -> None:
+    story = Story()
+    refused(story)
+    [said] = story.decides(NOW)
+    assert isinstance(said, Report)
+    assert (said.condition, said.event, said.warning) == ("SlurmJobRefused", "SlurmJobRefused", True)
+    assert said.message == "Slurm refused it (error 2045)."
+
+
+def test_it_is_asked_again_every_five_minutes() -> None:
+    story = Story()
+    refused(story)
+    plan = story.plan(NOW)
+    assert plan.wake_at == NOW + 300
+    assert story.acts(AllocateNow, NOW + 299.9) == []
+    assert len(story.acts(AllocateNow, NOW + 300)) == 1
+
+
+def test_a_timer_that_is_due_does_not_hide_the_next_one() -> None:
+    story = Story()
+    refused(story)
+    story.decides(NOW)
+    story.sees(pod("later"))
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 1, number=2045)
+    story.decides(NOW + 1)
+    plan = story.plan(NOW + 300)
+    assert len(plan.actions) == 1
+    assert plan.wake_at == NOW + 301
+
+
+def test_it_is_asked_again_when_the_annotations_change() -> None:
+    story = Story()
+    refused(story)
+    story.decides(NOW)
+    story.sees(replace(TRAIN, labels={"unrelated": "news"}))
+    assert story.decides(NOW + 2) == []
+    story.sees(replace(TRAIN, annotations={names.PREFIX + "account": "teama"}))
+    [asked] = story.acts(AllocateNow, NOW + 2)
+    assert asked.spec.account == "teama"
+
+
+def test_it_is_asked_again_when_slurms_partitions_change() -> None:
+    story = Story()
+    refused(story)
+    story.decides(NOW)
+    story.sees(SlurmNodesPolled(NODES, PARTITIONS, NOW + 2))
+    assert story.decides(NOW + 2) == []
+    story.sees(SlurmNodesPolled(NODES, (*PARTITIONS, Partition("new")), NOW + 3))
+    assert len(story.acts(AllocateNow, NOW + 3)) == 1
+
+
+def test_a_partition_that_slurm_does_not_have_is_told_before_anything_is_sent() -> None:
+    story = Story()
+    story.sees(SlurmNodesPolled(NODES, (PARTITIONS[0],), NOW))
+    story.sees(pod("train", says={"partition": "gpu"}))
+    [said] = story.decides(NOW)
+    assert isinstance(said, Report)
+    assert said.message == 'Slurm has no partition "gpu". It has: main.'
+    story.sees(SlurmNodesPolled(NODES, PARTITIONS, NOW + 1))
+    assert len(story.acts(AllocateNow, NOW + 1)) == 1
+
+
+@pytest.mark.parametrize(
+    "says", [{"nice": "-1"}, {"account": "teamx"}, {"gang-size": "4"}, {"partitoin": "gpu"}], ids=str
+)
+def test_what_is_refused_here_is_never_sent_and_harms_nobody_else(says: dict[str, str]) -> None:
+    story = Story()
+    story.sees(pod("bad", says=says), pod("good"))
+    acts = story.decides(NOW)
+    assert [each.name for each in acts if isinstance(each, Report)] == ["bad"]
+    assert len([each for each in acts if isinstance(each, AllocateNow | SubmitJob)]) == 1
+    story.sees(pod("bad"))
+    assert len(story.acts(SubmitJob, NOW + 1)) == 1  # corrected, and on its way at once
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_is_asked_again_with_growing_pauses() -> None:
+    story = Story()
+    refused(story, number=2057, later=True)
+    pauses, at = [], NOW
+    for _ in range(8):
+        plan = story.plan(at)
+        assert not [each for each in plan.actions if isinstance(each, AllocateNow)]
+        wake_at = story.world.workloads[next(iter(story.world.workloads))].retry_at
+        pauses.append(wake_at - at)
+        at = wake_at
+        [asked] = story.acts(AllocateNow, at)
+        story.ended(asked, Outcome.REFUSED, at=at, number=2057, later=True)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goes_first() -> None:
+    story = Story()
+    story.queues(pod("first"), 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.1)
+    held = [pod(name, created=START + age) for name, age in (("younger", 9), ("older", 5))]
+    bobs = pod("bobs", namespace="other", created=START)
+    story.sees(*held, bobs)
+    at = NOW + 1
+    for _ in range(7):  # long pauses by now
+        asked = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+        for each in asked:
+            story.ended(each, Outcome.REFUSED, at=at, number=2057, later=True)
+        at += 61
+    at -= 31  # in the middle of a pause
+    story.polls({17: "PENDING"}, at=at)
+    assert story.acts(SubmitJob, at) == []
+    story.polls({17: "COMPLETED"}, at=at + 1)
+    [asked] = [
+        each
+        for each in story.decides(at + 1)
+        if isinstance(each, AllocateNow | SubmitJob) and each.spec.user == "alice" and "first" not in each.spec.name
+    ]
+    assert asked.spec.name.startswith("hpc/older~")
+
+
+# --- F3 -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_feasible_node_is_told_and_nothing_is_submitted_until_there_is_one() -> None:
+    story = Story(nodes=[node("x1", ready=False)])
+    story.sees(TRAIN)
+    [said] = story.decides(NOW)
+    assert isinstance(said, Report)
+    assert said.condition == "SlurmNoFeasibleNode"
+    assert said.message == "0/1 nodes can run this pod in Slurm partition main: 1 not ready."
+    assert story.decides(NOW + 400) == []
+    story.sees(NodeSeen(node("x1")))
+    assert len(story.acts(AllocateNow, NOW + 401)) == 1
+
+
+def test_what_is_told_changes_with_the_reason() -> None:
+    story = Story(nodes=[node("x1", ready=False)])
+    story.sees(TRAIN)
+    story.decides(NOW)
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    plan = story.plan(NOW + 1)
+    assert plan.actions == ()  # at most once in five seconds a pod
+    assert plan.wake_at == NOW + 5
+    [said] = story.acts(Report, NOW + 5)
+    assert said.message.endswith("1 cordoned.")
