@@ -50,7 +50,8 @@ DAEMONS = (
     "kwok",
 )
 ACTS = ("stop", "start", "kill", "pause", "resume")
-DEFAULT_NAME = "rig1"
+# Inside `rig run` it is the rig that one is in.
+DEFAULT_NAME = os.environ.get("RIG_NAME", "rig1")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,12 +63,18 @@ def main(arguments: Sequence[str]) -> int:
             return kubelets.be_node(Rig(arguments[1]), arguments[2])
         if arguments[:1] == ["--inside"]:
             return _inside(Rig(arguments[1]), arguments[2:])
-        return _command(arguments)
+        code = _command(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except RigError as error:
         print(f"rig: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("rig: interrupted", file=sys.stderr)
+        if arguments[:1] != ["--inside"]:  # whoever called that says it
+            print("rig: interrupted", file=sys.stderr)
         return 130
 
 
@@ -102,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="integration/rig",
         description="A real Slurm and a real Kubernetes on this machine, in namespaces of their own.",
         epilog=f"Slurm's own commands ({', '.join(SLURM_CLIENTS)}, or: slurm PROGRAM …) run as Slurm's administrator: "
-        "integration/rig squeue [--name NAME] …",
+        "integration/rig squeue [--name NAME] …; --name comes first, since some of them have one of their own.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("build", help="bring everything that is slow to get into the cache")
@@ -167,7 +174,7 @@ def _up(rig: Rig, asked: argparse.Namespace) -> int:
                 return 0
             if not asked.fresh:
                 raise RigError(
-                    f"Rig {rig.name} was started but did not come up wholly; start it anew with --fresh, or end it with `down`."
+                    f"Rig {rig.name} was started but did not come up wholly: --fresh starts it anew, `down` ends it."
                 )
         _remove(rig)
         _start(rig, options)
@@ -181,7 +188,7 @@ def _options(asked: argparse.Namespace) -> Options:
     names = tuple(f"x{i}" for i in range(1, asked.kubelets + 1))
     if names and Path("/sys/fs/cgroup/cgroup.controllers").exists():
         print(
-            "rig: kubelets are left out, because this machine has cgroup v2 only and the rig's kubelets are made for cgroup v1"
+            "rig: kubelets are left out, because this machine has cgroup v2 only and the rig's are made for cgroup v1"
         )
         names = ()
     try:
@@ -203,6 +210,7 @@ def _start(rig: Rig, options: Options) -> None:
         if space.inside(rig, "up") != 0:
             raise RigError(f"Rig {rig.name} did not come up, and is taken down again; its logs are kept in {rig.log}.")
     except BaseException:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it
         space.end(rig)
         raise
 
@@ -277,14 +285,14 @@ def _demand(rig: Rig) -> None:
 
 
 def _slurm_client(arguments: Sequence[str]) -> int:
-    """`squeue [--name NAME] ARGS…`: all but --name is for the program."""
-    program, *rest_of = arguments or [""]
+    """`squeue [--name NAME] ARGS…`: what follows is for the program, which may have a --name of its own."""
+    program, *others = arguments or [""]
     if not program:
         raise RigError("Say which program: integration/rig slurm squeue")
     name = DEFAULT_NAME
-    if rest_of[:1] == ["--name"] and len(rest_of) > 1:
-        name, rest_of = rest_of[1], rest_of[2:]
-    return space.inside(Rig(name), "slurm", program, *rest_of)
+    if others[:1] == ["--name"] and len(others) > 1:
+        name, others = others[1], others[2:]
+    return space.inside(Rig(name), "slurm", program, *others)
 
 
 def _usage(rig: Rig) -> str:
@@ -333,16 +341,10 @@ def _state(daemon: Daemon) -> str:
 
 
 def _act(daemon: Daemon, act: str) -> None:
-    if act == "start":
-        daemons.start(daemon)
-    elif act == "stop":
-        daemons.stop(daemon)
-    elif act == "kill":
+    if act == "kill":
         daemons.stop(daemon, how=signal.SIGKILL)
     else:
-        if not daemons.processes(daemon):
-            raise RigError(f"{daemon.name} is not running.")
-        daemons.send(daemon, signal.SIGSTOP if act == "pause" else signal.SIGCONT)
+        {"start": daemons.start, "stop": daemons.stop, "pause": daemons.pause, "resume": daemons.resume}[act](daemon)
 
 
 def _bring_up(rig: Rig) -> None:

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from .shell import RigError, wait
 
-STOP_SECONDS = 30.0
-
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
@@ -31,6 +29,7 @@ class Daemon:
     ready    the condition that says it serves
     seconds  how long that may take
     stop     the signal that ends it
+    patience how long it may take to end, in seconds, before it is killed
     """
 
     name: str
@@ -42,11 +41,26 @@ class Daemon:
     env: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 60.0
     stop: signal.Signals = signal.SIGTERM
+    patience: float = 30.0
 
 
 def processes(daemon: Daemon) -> list[int]:
     """The living processes of a daemon, in the rig."""
     return [pid for pid, argv in _commands() if _is(daemon, argv)]
+
+
+def family(daemon: Daemon) -> list[int]:
+    """Its processes and all that they have started: a node with its containers."""
+    parents: dict[int, list[int]] = {}
+    for pid, _ in _commands():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            # After the name, which is in brackets and may hold anything: state, parent.
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(pid)
+    found = processes(daemon)
+    for pid in found:  # grows while it is walked
+        found += [child for child in parents.get(pid, ()) if child not in found]
+    return found
 
 
 def _is(daemon: Daemon, argv: list[str]) -> bool:
@@ -98,21 +112,38 @@ def stop(daemon: Daemon, *, how: signal.Signals | None = None) -> None:
     """End it and wait until it is gone; one that does not follow its signal is killed.  Raises RigError."""
     if not processes(daemon):
         raise RigError(f"{daemon.name} is not running.")
-    send(daemon, how or daemon.stop)
-    send(daemon, signal.SIGCONT)  # a paused one would not hear the first
+    send(processes(daemon), how or daemon.stop)
+    send(family(daemon), signal.SIGCONT)  # a paused one would not hear the first
 
     def gone() -> bool:
         return not processes(daemon)
 
     try:
-        wait(f"{daemon.name} to end", gone, seconds=STOP_SECONDS)
+        wait(f"{daemon.name} to end", gone, seconds=daemon.patience)
     except RigError:
-        print(f"rig: {daemon.name} did not end within {STOP_SECONDS:.0f} s and is killed", flush=True)
-        send(daemon, signal.SIGKILL)
-        wait(f"{daemon.name} to end", gone, seconds=STOP_SECONDS)
+        print(f"rig: {daemon.name} did not end within {daemon.patience:.0f} s and is killed", flush=True)
+        send(processes(daemon), signal.SIGKILL)
+        wait(f"{daemon.name} to end", gone, seconds=daemon.patience)
 
 
-def send(daemon: Daemon, what: signal.Signals) -> None:
-    for pid in processes(daemon):
+def pause(daemon: Daemon) -> None:
+    """Freeze it, with all that it has started, as a machine that hangs."""
+    send(_running(daemon), signal.SIGSTOP)
+
+
+def resume(daemon: Daemon) -> None:
+    """Let it go on."""
+    send(_running(daemon), signal.SIGCONT)
+
+
+def _running(daemon: Daemon) -> list[int]:
+    found = family(daemon)
+    if not found:
+        raise RigError(f"{daemon.name} is not running.")
+    return found
+
+
+def send(pids: list[int], what: signal.Signals) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # it may have ended by itself in between
             os.kill(pid, what)

@@ -7,12 +7,13 @@ The API server has TLS, RBAC, the Node authorizer and an audit log.  It stands o
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from . import places, rest
 from .daemons import Daemon, start
 from .places import Rig
-from .shell import output, wait
+from .shell import output
 
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
@@ -54,8 +55,14 @@ def all_daemons(rig: Rig) -> list[Daemon]:
         _daemon(
             rig,
             "etcd",
-            [f"--data-dir={rig.kube}/etcd", f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}"]
-            + ["--listen-peer-urls=http://127.0.0.1:0", "--unsafe-no-fsync", "--quota-backend-bytes=8589934592"],
+            [
+                f"--data-dir={rig.kube}/etcd",
+                f"--listen-client-urls={etcd}",
+                f"--advertise-client-urls={etcd}",
+                "--listen-peer-urls=http://127.0.0.1:0",
+                "--unsafe-no-fsync",
+                "--quota-backend-bytes=8589934592",
+            ],
             lambda: rest.listens(places.ETCD_PORT),
         ),
         _daemon(rig, "kube-apiserver", _apiserver(rig, etcd), lambda: _serves(rig)),
@@ -66,7 +73,7 @@ def all_daemons(rig: Rig) -> list[Daemon]:
             # Pods are refused until their service account is there.
             lambda: rest.kubernetes(rig).answers("/api/v1/namespaces/default/serviceaccounts/default"),
         ),
-        # That kwok works is seen by its nodes becoming Ready.
+        # It listens nowhere; that it works is seen by what it does (nodes.wait_ready).
         _daemon(rig, "kwok", kwok, lambda: True),
     ]
 
@@ -78,7 +85,9 @@ def write_kubeconfig(rig: Rig, path: Path, impersonate: str = "") -> None:
     path.write_text(f"""\
 apiVersion: v1
 kind: Config
-clusters: [{{name: {rig.name}, cluster: {{server: "{places.API_SERVER}", certificate-authority: "{rig.kube}/certs/apiserver.crt"}}}}]
+clusters:
+- name: {rig.name}
+  cluster: {{server: "{places.API_SERVER}", certificate-authority: "{rig.kube}/certs/apiserver.crt"}}
 users: [{{name: admin, user: {{token: "{bearer}"{impersonate}}}}}]
 contexts: [{{name: {rig.name}, context: {{cluster: {rig.name}, user: admin}}}}]
 current-context: {rig.name}
@@ -124,6 +133,8 @@ def _furnish(rig: Rig) -> None:
     write_kubeconfig(rig, rig.kubeconfig)
 
 
-def _daemon(rig: Rig, name: str, arguments: list[str], ready: object) -> Daemon:
-    assert callable(ready)
-    return Daemon(name, (str(places.program(name)), *arguments), name, rig.log / f"{name}.log", ready)
+def _daemon(rig: Rig, name: str, arguments: list[str], ready: Callable[[], bool]) -> Daemon:
+    argv = (str(places.program(name)), *arguments)
+    # A server that is told to end waits a minute for watches, which nobody ends.
+    patience = 3.0 if name == "kube-apiserver" else 30.0
+    return Daemon(name, argv, name, rig.log / f"{name}.log", ready, patience=patience)

@@ -26,6 +26,7 @@ from .places import Rig
 from .shell import output, wait
 
 NODE = "--node"
+PORT = 10250  # kubelet's own
 CGROUPS = Path("/sys/fs/cgroup")
 # Kubelet and the bridge plugin set sysctls of the whole machine; they are let find them set as they want them.
 SYSCTLS = {
@@ -58,7 +59,7 @@ def be_node(rig: Rig, name: str) -> int:
     _configure(rig, name, number, node)
     _furnish(name, node)
     containerd = _run(node, "containerd", ["containerd", f"--config={node}/containerd.toml"])
-    wait("containerd to serve", lambda: _answers(), seconds=30, log=node / "containerd.log")
+    wait("containerd to serve", _answers, seconds=30, log=node / "containerd.log")
     for image in ("pause", "busybox"):
         output(f"Importing {image}", ["ctr", "-n", "k8s.io", "images", "import", places.image(image)])
     kubelet = _run(
@@ -100,7 +101,7 @@ def _node(rig: Rig, name: str) -> Daemon:
         (*unshare, sys.executable, str(places.ENTRY), NODE, rig.name, name),
         "unshare",
         rig.log / f"kubelet-{name}.log",
-        lambda: _registered(rig, name),
+        lambda: _serves(rig, name),
         sign=name,
         env={
             name: value
@@ -112,8 +113,10 @@ def _node(rig: Rig, name: str) -> Daemon:
     )
 
 
-def _registered(rig: Rig, name: str) -> bool:
-    return rest.kubernetes(rig).answers(f"/api/v1/nodes/{name}")
+def _serves(rig: Rig, name: str) -> bool:
+    """Whether this kubelet answers and is known; the Node object alone may be left from its previous boot."""
+    number = rig.read_options().kubelets.index(name) + 1
+    return rest.listens(PORT, places.kubelet_address(number)) and rest.kubernetes(rig).answers(f"/api/v1/nodes/{name}")
 
 
 def _run(node: Path, name: str, argv: list[str]) -> int:

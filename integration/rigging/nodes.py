@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from . import places, rest, slurm
@@ -38,13 +40,23 @@ def create_played(rig: Rig) -> None:
 
 
 def register_played(rig: Rig) -> None:
-    """Make k1..kN known to Slurm as external nodes.  (n1..nN are in slurm.conf.)"""
-    # One a call: with several, Slurm reads GresConf for the first and finds nothing left of it for the next ("Missing value
-    # in str: count", 500/22).
-    api = rest.slurm(rig)
-    for i in range(1, rig.read_options().kwok + 1):
-        size = f"{slurm.NODE} {slurm.GPUS} GresConf={slurm.GPU_CONF} Feature=h100"
-        _register(api, f"NodeName=k{i} NodeAddr={places.kwok_address(i)} {size}")
+    """Make k1..kN known to Slurm as external nodes.  (n1..nN are in slurm.conf.)
+
+    Few are made one a call, each told its devices.  Several in one call cannot be: Slurm reads GresConf for the first and
+    finds nothing left of it for the next ("Missing value in str: count", 500/22).  Each call costs slurmctld milliseconds a
+    node that it has, so where there are many, gres.conf tells their devices (slurm.py), and they are made by the hundred.
+    """
+    api, count = rest.slurm(rig), rig.read_options().kwok
+    size = f"{slurm.NODE} {slurm.GPUS} Feature=h100"
+    if count <= slurm.MOST_ONE_BY_ONE:
+        for i in range(1, count + 1):
+            _register(api, f"NodeName=k{i} NodeAddr={places.kwok_address(i)} {size} GresConf={slurm.GPU_CONF}")
+        return
+    for first in range(1, count + 1, places.KWOK_PER_NETWORK):
+        last = min(first + places.KWOK_PER_NETWORK - 1, count)
+        network, low = places.kwok_address(first).rsplit(".", 1)
+        high = places.kwok_address(last).rsplit(".", 1)[1]
+        _register(api, f"NodeName=k[{first}-{last}] NodeAddr={network}.[{low}-{high}] {size}")
 
 
 def register_kubelets(rig: Rig) -> None:
@@ -57,17 +69,21 @@ def register_kubelets(rig: Rig) -> None:
         _register(far, f"NodeName={name} NodeAddr={places.kubelet_address(number)} {size} Feature=kubelet")
 
 
-def wait_ready(rig: Rig, names: Sequence[str] | None = None, *, seconds: float = 60) -> None:
-    """Wait until these nodes (default: all that there are to be) are Ready in Kubernetes and usable in Slurm."""
+def wait_ready(rig: Rig, *, seconds: float) -> None:
+    """Wait until every node can take pods in Kubernetes."""
     options = rig.read_options()
-    everything = [
-        *(f"k{i}" for i in range(1, options.kwok + 1)),
-        *(f"n{i}" for i in range(1, options.slurmd + 1)),
-        *options.kubelets,
-    ]
-    wanted = set(everything if names is None else names)
+    count = options.kwok + options.slurmd + len(options.kubelets)
     api = rest.kubernetes(rig)
-    wait("the nodes to be Ready in Kubernetes", lambda: wanted <= set(_ready(api)), seconds=seconds)
+    wait(f"{count} nodes to be Ready in Kubernetes", lambda: sum(1 for _ in _ready(api)) == count, seconds=seconds)
+    for played in ("k1" if options.kwok else "", "n1" if options.slurmd else ""):
+        if played:  # they are Ready as they were made; that kwok works shows in their heartbeats
+            lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{played}"
+            wait(
+                f"kwok to renew the lease of {played}",
+                partial(api.answers, lease),
+                seconds=seconds,
+                log=rig.log / "kwok.log",
+            )
 
 
 def wait_usable(rig: Rig, *, seconds: float = 60) -> None:
@@ -126,14 +142,15 @@ def _node(name: str, address: str) -> dict[str, Any]:
         "kubernetes.io/arch": "amd64",
         "type": "kwok",
     }
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "status": {
-            # kwok makes this True, which shows that kwok works.
             "conditions": [
-                {"type": "Ready", "status": "False", "reason": "Starting", "message": "kwok has not seen it yet"}
+                {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by kwok", **times}
             ],
             "capacity": size,
             "allocatable": size,

@@ -148,9 +148,13 @@ class Rig:
         return Options(**{**read, "kubelets": tuple(read["kubelets"])})
 
 
+KWOK_PER_NETWORK = 250
+
+
 def kwok_address(number: int) -> str:
     """Where node k<number> would be; 250 of them share the first three bytes, which one hostlist can say."""
-    return f"198.19.{(number - 1) // 250}.{(number - 1) % 250 + 1}"
+    network, host = divmod(number - 1, KWOK_PER_NETWORK)
+    return f"198.19.{network}.{host + 1}"
 
 
 def slurmd_address(number: int) -> str:

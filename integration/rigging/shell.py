@@ -52,8 +52,12 @@ def wait(what: str, condition: Callable[[], bool], *, seconds: float, log: Path 
     """Look every few milliseconds until the condition holds.  Raises RigError when it does not in that time."""
     deadline = time.monotonic() + seconds
     pause = 0.01
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        began = time.monotonic()
+        if condition():
+            return
+        if began > deadline:
             raise RigError(f"Waited {seconds:.0f} s in vain: {what}.", log)
-        time.sleep(pause)
+        # A look that costs much is taken rarely.
+        time.sleep(max(pause, 4 * (time.monotonic() - began)))
         pause = min(pause * 1.5, 0.1)

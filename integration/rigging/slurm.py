@@ -18,17 +18,16 @@ import json
 import os
 import re
 import secrets
-import shutil
-import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from string import Template
 
 from . import places, rest
 from .daemons import Daemon, start
 from .places import Rig
-from .shell import RigError, output, wait
+from .shell import output, wait
 
 SLURM_UID = 64030  # Debian's
 NOBODY = 65534
@@ -36,6 +35,7 @@ TOKEN_SECONDS = 30 * 24 * 3600
 NODE = "Sockets=1 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=512000"
 GPUS = "Gres=gpu:h100:8"
 GPU_CONF = "count=8,name=gpu,type=h100,file=/dev/nvidia[0-7]"
+MOST_ONE_BY_ONE = 250  # external nodes; see nodes.register_played
 FAST = "SchedulerParameters=batch_sched_delay=0,default_queue_depth=5000,bf_interval=2"
 ENV = {"SLURM_CONF": "/rig/etc/slurm.conf", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
@@ -73,45 +73,19 @@ def client(rig: Rig, *argv: str) -> list[str]:
 
 def all_daemons(rig: Rig) -> list[Daemon]:
     """In the order in which they start."""
-    options = rig.read_options()
-    as_nobody = ["-u", str(NOBODY), "-g", str(NOBODY)]
-    mariadb = [
-        "--no-defaults",
-        "--user=mysql",
-        "--datadir=/rig/mysql",
-        "--bind-address=127.0.0.1",
-        f"--port={places.SQL_PORT}",
-    ]
-    mariadb += [
-        "--socket=/rig/mysql/mysql.sock",
-        "--innodb-flush-log-at-trx-commit=0",
-        "--innodb-log-file-size=8M",
-        "--init-file=/rig/etc/init.sql",
-    ]
+    mariadb = (
+        "--no-defaults --user=mysql --datadir=/rig/mysql --socket=/rig/mysql/mysql.sock --bind-address=127.0.0.1"
+        f" --port={places.SQL_PORT} --innodb-flush-log-at-trx-commit=0 --innodb-log-file-size=8M"
+        " --init-file=/rig/etc/init.sql"
+    )
+    slurmrestd = f"-a rest_auth/jwt -u {NOBODY} -g {NOBODY} 0.0.0.0:{places.REST_PORT}"
     return [
         _daemon(rig, "mariadb", "mariadbd", mariadb, lambda: rest.greets(places.SQL_PORT)),
         # Its first start makes the tables, which takes seconds.
-        _daemon(rig, "slurmdbd", "slurmdbd", ["-D"], lambda: rest.listens(places.DBD_PORT)),
-        _daemon(rig, "slurmctld", "slurmctld", ["-D"], lambda: _pings(rig)),
-        # SLURM_JWT=daemon makes it demand a token of its clients.
-        _daemon(
-            rig,
-            "slurmrestd",
-            "slurmrestd",
-            ["-a", "rest_auth/jwt", *as_nobody, f"0.0.0.0:{places.REST_PORT}"],
-            lambda: _serves(rig),
-        ),
-        *(
-            _daemon(
-                rig,
-                f"slurmd-n{i}",
-                "slurmd",
-                ["-D", "-N", f"n{i}"],
-                lambda i=i: rest.listens(places.SLURMD_PORTS + i, places.slurmd_address(i)),
-                f"n{i}",
-            )
-            for i in range(1, options.slurmd + 1)
-        ),
+        _daemon(rig, "slurmdbd", "slurmdbd", "-D", lambda: rest.listens(places.DBD_PORT)),
+        _daemon(rig, "slurmctld", "slurmctld", "-D", lambda: _pings(rig)),
+        _daemon(rig, "slurmrestd", "slurmrestd", slurmrestd, lambda: _serves(rig)),
+        *(_slurmd(rig, number) for number in range(1, rig.read_options().slurmd + 1)),
     ]
 
 
@@ -131,10 +105,19 @@ def token(rig: Rig, user: str, seconds: int = TOKEN_SECONDS) -> str:
     return (said + b"." + part(hmac.new(key, said, hashlib.sha256).digest())).decode()
 
 
-def _daemon(rig: Rig, name: str, program: str, arguments: list[str], ready: object, sign: str = "") -> Daemon:
-    assert callable(ready)
+def _slurmd(rig: Rig, number: int) -> Daemon:
+    address, port = places.slurmd_address(number), places.SLURMD_PORTS + number
+    return _daemon(
+        rig, f"slurmd-n{number}", "slurmd", f"-D -N n{number}", lambda: rest.listens(port, address), sign=f"n{number}"
+    )
+
+
+def _daemon(rig: Rig, name: str, program: str, arguments: str, ready: Callable[[], bool], sign: str = "") -> Daemon:
+    # SLURM_JWT=daemon makes slurmrestd demand a token of its clients.
     env = {**ENV, **({"SLURM_JWT": "daemon"} if name == "slurmrestd" else {})}
-    return Daemon(name, tuple(client(rig, program, *arguments)), program, rig.log / f"{name}.log", ready, sign, env)
+    return Daemon(
+        name, tuple(client(rig, program, *arguments.split())), program, rig.log / f"{name}.log", ready, sign, env
+    )
 
 
 def _pings(rig: Rig) -> bool:
@@ -193,15 +176,21 @@ def _write_configuration(rig: Rig, etc: Path) -> None:
     stock = Template((places.HERE / "conf/slurm.conf").read_text()).substitute(known)
     lines = [stock.rstrip("\n")]
     if options.slurmd:
-        addresses = f"{places.slurmd_address(1).rsplit('.', 1)[0]}.[1-{options.slurmd}]"
-        first, last = places.SLURMD_PORTS + 1, places.SLURMD_PORTS + options.slurmd
-        lines.append(
-            f"NodeName=n[1-{options.slurmd}] NodeHostname={places.HOST} NodeAddr={addresses} Port=[{first}-{last}] {NODE} {GPUS} Feature=h100 State=UNKNOWN"
-        )
+        span = f"[1-{options.slurmd}]"
+        addresses = f"{places.slurmd_address(1).rsplit('.', 1)[0]}.{span}"
+        ports = f"[{places.SLURMD_PORTS + 1}-{places.SLURMD_PORTS + options.slurmd}]"
+        there = f"NodeHostname={places.HOST} NodeAddr={addresses} Port={ports}"
+        lines.append(f"NodeName=n{span} {there} {NODE} {GPUS} Feature=h100 State=UNKNOWN")
     lines.append(FAST if options.fast_scheduler else "# SchedulerParameters: as Slurm ships them")
     (etc / "slurm.conf").write_text(merged("\n".join(lines), options.slurm_conf))
-    gres = f"NodeName=n[1-{options.slurmd}] Name=gpu Type=h100 File=/rig/dev/gpu[0-7]\n" if options.slurmd else ""
-    (etc / "gres.conf").write_text(f"AutoDetect=off\n{gres}")
+    gres = ["AutoDetect=off"]
+    if options.slurmd:
+        gres.append(f"NodeName=n[1-{options.slurmd}] Name=gpu Type=h100 File=/rig/dev/gpu[0-7]")
+    if options.kwok > MOST_ONE_BY_ONE:
+        gres.append(
+            f"NodeName=k[1-{options.kwok}] Name=gpu Type=h100 File=/dev/nvidia[0-7]"
+        )  # no file of an external node has to exist
+    (etc / "gres.conf").write_text("\n".join([*gres, ""]))
     (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
     _secret(
         etc / "slurmdbd.conf", Template((places.HERE / "conf/slurmdbd.conf").read_text()).substitute(known).encode()

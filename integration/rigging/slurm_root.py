@@ -15,11 +15,33 @@ from . import packages, places
 from .shell import RigError, logged, output
 
 SUITE = "sid"
-PACKAGES = (
-    "slurmctld slurmd slurmrestd slurmdbd slurm-client slurm-wlm-jwt-plugin slurm-wlm-basic-plugins"
-    " mariadb-server ca-certificates curl procps busybox-static"
-).split()
-# In a mount namespace of its own, so that nothing stays mounted whatever happens.
+PACKAGES = [
+    "slurmctld",
+    "slurmdbd",
+    "slurmd",
+    "slurmrestd",
+    "slurm-client",
+    "slurm-wlm-basic-plugins",
+    "slurm-wlm-jwt-plugin",
+    "mariadb-server",
+    "busybox-static",  # for the container images
+    "ca-certificates",  # these three for scripts that a --slurm-conf may name
+    "curl",
+    "procps",
+]
+# In namespaces of its own, and killed with us: whatever happens, nothing stays mounted and nobody goes on writing.
+ALONE = [
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "--",
+]
 CHROOT = (
     f'export PATH={packages.PATH}; mount -t proc proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" "$@"'
 )
@@ -50,7 +72,7 @@ def build() -> None:
     logged(
         f"Making a Debian {SUITE} folder",
         log,
-        ["unshare", "--mount", "--", "debootstrap", "--variant=minbase", SUITE, half, _mirror()],
+        [*ALONE, "debootstrap", "--variant=minbase", SUITE, half, _mirror()],
     )
     _install(half, log)
     _check_version(half)
@@ -60,7 +82,7 @@ def build() -> None:
 
 def in_folder(folder: Path, *argv: str) -> list[str | Path]:
     """The command that runs one in the folder, with what programs expect to find mounted."""
-    return ["unshare", "--mount", "--", "sh", "-c", CHROOT, folder, *argv]
+    return [*ALONE, "sh", "-c", CHROOT, folder, *argv]
 
 
 def _mirror() -> str:

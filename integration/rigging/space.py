@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from . import places
@@ -135,7 +136,7 @@ def end(rig: Rig) -> None:
         # Process 1 is gone only when everything else in there is.
         wait(f"the processes of rig {rig.name} to end", lambda: holder(rig) is None, seconds=30)
     for controller in Path("/sys/fs/cgroup").glob(f"*/{rig.cgroup}"):
-        wait(f"the cgroup {controller} to empty", lambda group=controller: _removed(group), seconds=30)
+        wait(f"the cgroup {controller} to empty", partial(_removed, controller), seconds=30)
 
 
 def _removed(cgroup: Path) -> bool:
