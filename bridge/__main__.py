@@ -64,9 +64,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _dev(options: argparse.Namespace) -> int:
-    from bridge.dev import demo
+    from bridge.dev.demo import main as demo
 
-    return demo.main(seed=options.seed, pods=options.pods)
+    return demo(seed=options.seed, pods=options.pods)
 
 
 if __name__ == "__main__":

@@ -110,9 +110,9 @@ class Kube:
         eventually(f"{name} has its service account", lambda: self.core.list_namespaced_service_account(name).items)
 
     def remove(self, namespace: str) -> None:
-        """Its pods at once, then the namespace; kwok's and kubelets' pods alike."""
+        """Its pods with their grace, then the namespace."""
         self.apps.delete_collection_namespaced_replica_set(namespace)
-        self.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        self.core.delete_collection_namespaced_pod(namespace)
         self.core.delete_namespace(namespace)
 
     def external_nodes(self) -> list[str]:

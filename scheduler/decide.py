@@ -21,7 +21,7 @@ from scheduler.jobspec import jobspec
 from scheduler.model import Job, JobSpec, NodeTerm, Pod, Refusal, is_ended
 from scheduler.phase import Phase, chosen
 from scheduler.placement import blocked, shortfall
-from scheduler.telling import clock, say, waiting
+from scheduler.telling import outage, say, waiting
 from scheduler.view import View
 from scheduler.workload import UNLOOKED, Look, Placeholder, Workload
 from scheduler.world import World
@@ -100,8 +100,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
     if workload.refused is not None:
         say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
     if (lost := view.world.lost.get(Side.SLURM)) is not None:
-        message = f"Slurm cannot be asked since {clock(lost.since, view.now)}: {lost.why} The pod waits."
-        say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", lost.why), warning=True)
+        outage(view, workload, pod, lost, "The pod waits to be submitted.")
         return
     until = max(workload.retry_at if workload.refused is not None else workload.wait_until, _scan_until(workload, view))
     if view.now < until:
@@ -246,10 +245,7 @@ def _queued(workload: Workload, view: View) -> None:
     if _cancel_twins(workload, job, view):
         return
     if (lost := world.lost.get(Side.SLURM)) is not None:
-        message = (
-            f"Waiting in Slurm (job {job.id}); Slurm does not answer since {clock(lost.since, view.now)}: {lost.why}"
-        )
-        say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", lost.why), warning=True)
+        outage(view, workload, pod, lost, f"The pod waits in its queue as job {job.id}.")
         return
     if workload.hold is None:
         _keep_current(workload, pod, job, view)

@@ -33,7 +33,7 @@ class Demand:
     tolerations: tuple[Toleration, ...]
     host_ports: tuple[HostPort, ...]
     needs: tuple[tuple[str, int], ...]
-    partition: str
+    partition: str  # "": Slurm's default one, which this Slurm does not tell
     devices: bool
 
 
@@ -89,7 +89,7 @@ def feasible(
             misses[why or ""] += 1
     external = {name for name, is_external in fit.items() if is_external}
     usable = external if wanted.devices and external else set(fit)
-    partition = (node.name for node in slurm_nodes.values() if wanted.partition in node.partitions)
+    partition = (node.name for node in slurm_nodes.values() if wanted.partition in ("", *node.partitions))
     excluded = fold(name for name in partition if name not in usable)
     problem = "" if usable else _sentence(count, misses, wanted.partition)
     return Feasible(frozenset(usable), excluded, problem, exclusive=wanted.devices and bool(fit) and not external)
@@ -98,14 +98,15 @@ def feasible(
 def _sentence(count: int, misses: Counter[str], partition: str) -> str:
     """As kube-scheduler says it, commonest first."""
     parts = ", ".join(f"{number} {why}" for why, number in sorted(misses.items(), key=lambda item: (-item[1], item[0])))
-    return f"0/{count} nodes can run this pod in Slurm partition {partition}: {parts or 'the cluster has no nodes'}."
+    where = f" in Slurm partition {partition}" if partition else ""
+    return f"0/{count} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
 
 
 def _miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[HostPort]) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can."""
     if known is None:
         return "not known to Slurm"
-    if wanted.partition not in known.partitions:
+    if wanted.partition and wanted.partition not in known.partitions:
         return f"not in partition {wanted.partition}"
     if not node.ready:
         return "not ready"

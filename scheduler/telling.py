@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 
 from scheduler import names
 from scheduler.actions import Report
+from scheduler.events import SideLost
 from scheduler.model import Job, Pod
 from scheduler.view import View
 from scheduler.workload import Told, Workload
 
+MAX_WHY = 200  # characters of a far side's own words in a sentence of ours
 START_SLACK_S = 60.0  # an expected start that moves by less is not news …
 START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
 
@@ -87,6 +89,17 @@ def _same(told: Told, condition: str, essence: tuple[str, ...], starts: float | 
     if told.starts is None or starts is None:
         return told.starts is starts
     return abs(starts - told.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (told.starts - now))
+
+
+def outage(view: View, workload: Workload, pod: Pod, lost: SideLost, meanwhile: str) -> None:
+    """Slurm does not answer: said once that lasts, so that a hiccup is not a write on every waiting pod (X1)."""
+    said_at = lost.since + view.tuning.outage_s
+    if view.now < said_at:
+        view.wake_at(workload.key, said_at)
+        return
+    why = lost.why if len(lost.why) <= MAX_WHY else lost.why[:MAX_WHY] + "…"
+    message = f"Slurm does not answer since {clock(lost.since, view.now)}. {meanwhile} ({why})"
+    say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", str(lost.since)), warning=True)
 
 
 def waiting(view: View, workload: Workload, pod: Pod, job: Job) -> None:

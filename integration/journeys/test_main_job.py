@@ -164,8 +164,8 @@ def test_what_cannot_be_read_is_refused_in_words_while_others_go_on(
 def test_what_slurm_refuses_is_told_with_its_words_and_number(kube: Kube, space: Space) -> None:
     ns = space("alice")
     kube.run(ns, "odd", says={"constraints": "nosuchfeature"})
-    said = eventually("it says why", lambda: "error" in (s := kube.said(ns, "odd")) and s)
-    assert "SlurmJobRefused" in said
+    said = eventually("it says why", lambda: "SlurmJobRefused" in (s := kube.said(ns, "odd")) and s)
+    assert "error 2" in said
 
 
 def test_no_node_that_fits_is_said_as_kube_scheduler_says_it(kube: Kube, slurm: Slurm, space: Space) -> None:
