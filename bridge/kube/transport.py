@@ -14,6 +14,7 @@ path within half a minute, long before a silent watch could.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -179,6 +180,9 @@ class HttpTransport:
                 raise StreamRefused(await _whole(response, "GET"))
             yield _lines(response, self.access.server, stall_s)
         finally:
+            # No goodbye: it is half the watch's nature to be left in the middle, and a TLS goodbye outlives the session.
+            if response.connection and response.connection.transport:
+                response.connection.transport.abort()
             response.close()
 
     async def _open(
@@ -287,8 +291,8 @@ def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_
         why = f"the name in {server} cannot be resolved"
     elif isinstance(error, TimeoutError):
         why = f"{server} did not answer within {deadline_s:.0f} s" if sent else f"no connection to {server} in time"
-    elif isinstance(error, OSError) and error.strerror:
-        why = f"{server}: {error.strerror}"
+    elif isinstance(error, OSError) and error.errno and error.errno > 0:
+        why = f"{server}: {os.strerror(error.errno)}"  # not .strerror: asyncio puts a phrase of its own there
     else:
         why = f"{server} closed the connection" if sent else f"no connection to {server}"
     return (Unanswered if sent else Unreachable)(operation.lower(), SIDE, why)

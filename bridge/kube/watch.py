@@ -14,7 +14,8 @@ same for two copies.  A list is an atomic swap: pages are gathered and emitted a
 a cluster and takes the other half for deleted.
 
 A watch that says nothing looks like one that works.  So the server is asked to end it after some minutes
-(`timeoutSeconds`), and a stream that stays silent longer than that is given up; TCP keepalive finds dead paths sooner.
+(`timeoutSeconds`), and a stream that stays silent longer than that is given up; sooner where the server is known to send
+bookmarks, which come once a minute.  Dead paths are found by TCP keepalive, which a server that hangs still answers.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ PAGE_SIZE = 500
 LIST_DEADLINE_S = 30.0
 WATCH_S = (240, 300)  # how long the server is asked to keep a watch; spread, so that they do not all end together
 STALL_MARGIN_S = 15.0
+BOOKMARK_STALL_S = 150.0  # a bookmark comes every minute, the first of a watch after two at the latest (1.36, measured)
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 4.0  # what happened while the server was away is seen within 5 s of its return (X2)
 RETRY_AFTER_MOST_S = 30.0
@@ -146,6 +148,7 @@ class ListWatch(Generic[M]):
     chance: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     failures: int = 0
+    bookmarked: bool = False
 
     async def run(self) -> None:
         """Never returns; cancel it.  What it raises is a mistake of ours."""
@@ -206,11 +209,12 @@ class ListWatch(Generic[M]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(lasts),
         } | ({"fieldSelector": self.resource.selector} if self.resource.selector else {})
-        began, silent = self.clock(), True
+        accepted: float | None = None
+        silent = True
         try:
-            async with self.transport.stream(
-                self.resource.path, params=params, stall_s=lasts + STALL_MARGIN_S
-            ) as lines:
+            stall_s = BOOKMARK_STALL_S if self.bookmarked else lasts + STALL_MARGIN_S
+            async with self.transport.stream(self.resource.path, params=params, stall_s=stall_s) as lines:
+                accepted = self.clock()
                 self.on_fine()
                 async for line in lines:
                     version = self._told(self.resource.codec.line(line), version)
@@ -222,10 +226,10 @@ class ListWatch(Generic[M]):
         except ContractError:
             raise
         except FarSideError as error:
-            if self.clock() - began >= STEADY_S:
+            if accepted is not None and self.clock() - accepted >= STEADY_S:
                 self.failures = 0
             raise _Interrupted(version, error) from None
-        if silent and self.clock() - began < STEADY_S:
+        if silent and accepted is not None and self.clock() - accepted < STEADY_S:
             raise FarSideError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
         self.failures = 0
         # Not even a bookmark in minutes: a server that was restored from a backup lets us wait for a version that it will
@@ -242,6 +246,7 @@ class ListWatch(Generic[M]):
                 self.emit(self.resource.seen(thing))
                 return newer
             case Bookmark(newer):
+                self.bookmarked = True
                 return newer
             case Failed(410, _):
                 raise _TooOld

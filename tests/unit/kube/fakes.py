@@ -22,6 +22,8 @@ class FakeTransport:
         self.streams = list(streams or [])
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         self.opened: list[dict[str, str]] = []
+        self.stalls: list[float] = []
+        self.opens_after_s = 0.0
         self.times: list[float] = []
         self.on_ask: Callable[[], None] = lambda: None
 
@@ -49,9 +51,11 @@ class FakeTransport:
     async def stream(
         self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        del path, stall_s
+        del path
         self.opened.append(dict(params))
+        self.stalls.append(stall_s)
         self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.opens_after_s)
         assert self.streams, "nobody told how this stream goes"
         lines = self.streams.pop(0)
         if isinstance(lines, BaseException):

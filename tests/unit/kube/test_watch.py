@@ -161,6 +161,26 @@ async def test_a_watch_that_breaks_again_is_trouble() -> None:
 
 
 @on_virtual_time
+async def test_a_server_that_hangs_when_it_is_asked_again_is_trouble() -> None:
+    hangs = Unanswered("watch", "Kubernetes", "https://api did not answer within 15 s")
+    far = FakeTransport(streams=[[150.0, BROKEN], hangs, hangs])
+    watched = Watched(far)
+    await watched.steps(1, Watching("5"))
+    assert watched.said == ["fine"]
+    far.opens_after_s = 15.0
+    await watched.steps(2, Watching("5"))
+    assert watched.said == ["fine", str(hangs), str(hangs)]
+
+
+@on_virtual_time
+async def test_a_watch_that_something_between_us_cuts_every_minute_is_no_trouble() -> None:
+    far = FakeTransport(streams=[[60.0, BROKEN]] * 5)
+    watched = Watched(far)
+    await watched.steps(5, Watching("5"))
+    assert set(watched.said) == {"fine"}
+
+
+@on_virtual_time
 async def test_waiting_grows_is_never_the_same_and_has_a_limit() -> None:
     far = FakeTransport(*[AWAY] * 12)
     watched = Watched(far)
@@ -229,6 +249,14 @@ async def test_a_watch_that_said_nothing_at_all_to_its_end_is_not_believed() -> 
     """As of a server restored from a backup: our version is far in its future."""
     watched = Watched(FakeTransport(streams=[[250.0]]))
     assert await watched.steps(1, Watching("5")) == Listing()
+
+
+@on_virtual_time
+async def test_silence_is_given_up_sooner_once_the_server_is_known_to_send_bookmarks() -> None:
+    far = FakeTransport(streams=[[line("ADDED", pod(version="6"))], [bookmark("7")], [bookmark("8")]])
+    await Watched(far).steps(3, Watching("5"))
+    assert all(255 <= stall <= 315 for stall in far.stalls[:2])
+    assert far.stalls[2] == 150
 
 
 @on_virtual_time
