@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -25,7 +25,7 @@ from scheduler.tuning import Tuning as CoreTuning
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.
-OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "http")
+OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "slurm_acting_token_file", "http")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_GRES = {
     "nvidia.com/gpu": "gpu",
@@ -112,6 +112,10 @@ class Tuning(_Strict):
                 raise ValueError(f"unknown key {key}{_near(key, known)}")
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
                 raise ValueError(f"{key} must be a number of 0 or more")
+            if isinstance(known[key], int) and (value < 1 or int(value) != value):
+                raise ValueError(f"{key} must be a whole number of 1 or more")
+            if key.endswith("_rate") and value == 0:
+                raise ValueError(f"{key} must be more than 0")
         return self
 
     def tuning(self) -> CoreTuning:
@@ -126,6 +130,10 @@ class Settings(_Strict):
     kubeconfig: str = Field(default="", description="path; empty: KUBECONFIG, else the pod's own service account")
     slurm_url: str = Field(default="", description="slurmrestd, http://HOST:PORT or https://HOST/PATH")
     slurm_token_file: str = Field(default="", description="file with the JWT of a Slurm user who may act for others")
+    slurm_acting_token_file: str = Field(
+        default="",
+        description="token of the role that acts for users, where seeing all jobs is another's; empty: the same",
+    )
     http: str = Field(default="127.0.0.1:8080", description="HOST:PORT of /healthz, /readyz and /metrics; empty: none")
     allow_plain_http: bool = Field(default=False, description="let the token travel unencrypted to another host (I5)")
     scheduler_name: str = Field(default=SCHEDULER_NAME, min_length=1, description="the schedulerName of our pods")
@@ -149,8 +157,12 @@ class Settings(_Strict):
     @field_validator("slurm_url")
     @classmethod
     def _a_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # brackets without end, a port that is no number
+            usable = False
+        if url and not usable:
             raise ValueError(f'"{url}" is not a URL like http://HOST:PORT')
         return url
 
@@ -181,8 +193,8 @@ class Settings(_Strict):
         """Host and port.  Raises ConfigError."""
         if not self.http:
             return None
-        host, _, port = self.http.rpartition(":")
-        if not port.isdecimal() or not 0 <= int(port) <= 65535:
+        host, colon, port = self.http.rpartition(":")
+        if not colon or not port.isdecimal() or not 0 <= int(port) <= 65535:
             raise ConfigError(f'http: "{self.http}" is not HOST:PORT.')
         return host.strip("[]"), int(port)
 
@@ -227,13 +239,29 @@ def _sentence(error: ValidationError) -> str:
     """The first mistake, and how many more there are."""
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    known = list(Settings.model_fields)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"unknown key{_near(str(first['loc'][-1]), known)}"
+        message = f"unknown key{_near(str(first['loc'][-1]), _keys_at(first['loc'][:-1]))}"
     more = error.error_count() - 1
     rest = f" ({more} more like it)" if more else ""
-    return f"{key + ': ' if key else ''}{message}{rest}."
+    sentence = f"{key + ': ' if key else ''}{message}{rest}"
+    return sentence if sentence.endswith("?") else f"{sentence}."
+
+
+def _keys_at(place: tuple[int | str, ...]) -> list[str]:
+    """The keys that may be written there."""
+    model: type[BaseModel] | None = Settings
+    for part in place:
+        if isinstance(part, str) and model is not None:
+            model = _model_of(model.model_fields[part].annotation)
+    return list(model.model_fields) if model is not None else []
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model in `Model`, `Model | None` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_of(each)) is not None), None)
 
 
 def _near(key: str, known: Any) -> str:

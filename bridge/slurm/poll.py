@@ -56,10 +56,11 @@ class Tick:
         return (self._low + self._width * share + (BEHIND_TICK_S if share == 1.0 else 0.0)) % TICK_S
 
     def next_poll(self, now: float, *, every_s: float) -> float:
-        """The next time that is `aim` within a step of `every_s`."""
+        """About `every_s` from now, at the moment of a second that is aimed at (of half a second, where it is shorter)."""
         step = min(every_s, TICK_S)
-        ahead = (self.aim - now) % step
-        return now + (ahead if ahead > step / 4 else ahead + step)
+        after = now + every_s - step
+        ahead = (self.aim - after) % step
+        return after + (ahead if ahead > step / 4 else ahead + step)
 
 
 class Poller:
@@ -98,6 +99,7 @@ class Poller:
                 await self.poll()
                 if self._clock() >= self._nodes_due:
                     await self.poll_nodes()
+                self._answered()
                 backoff_s = FIRST_BACKOFF_S
                 every_s = TICK_S / 2 if self._waiting() else self._interval_s
                 next_at = self._tick.next_poll(self._clock(), every_s=every_s)
@@ -117,9 +119,6 @@ class Poller:
             if any(holds_nodes(now) and not holds_nodes(before.get(job, now)) for job, now in states.items()):
                 self._tick.started_between(low, ended)
         self._before = (began, states)
-        if self._lost:
-            self._lost = False
-            self._emit(SideBack(Side.SLURM, ended))
         self._emit(JobsPolled(began, ended, states))
 
     async def poll_nodes(self) -> None:
@@ -128,6 +127,12 @@ class Poller:
         partitions = await self._client.partitions()
         self._nodes_due = self._clock() + self._nodes_interval_s
         self._emit(SlurmNodesPolled(nodes, partitions, self._clock()))
+
+    def _answered(self) -> None:
+        """Everything that was asked: a side that tells half of what is needed is not back."""
+        if self._lost:
+            self._lost = False
+            self._emit(SideBack(Side.SLURM, self._clock()))
 
     def _trouble(self, error: BridgeError) -> None:
         if not self._lost:

@@ -1,0 +1,212 @@
+"""What an admin writes: every mistake is one sentence that names the key, and who wins is written down."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import ConfigError
+from bridge.settings import DEFAULT_GRES, Settings, load
+from scheduler.policy import Choice, Rule, Tenant
+from scheduler.tuning import Tuning
+
+FULL = """
+slurm_url: https://slurm.example.org/rest
+scheduler_name: slurm-bridge-2
+managed_namespaces: [batch]
+pending_reason: Unschedulable
+default_memory_mib: 512
+gres: {example.org/fpga: fpga}
+policy:
+  rules:
+    - namespaces: ["team-*"]
+      service_accounts: [trainer]
+      user: alice
+      account: {default: teama, allowed: [teamb]}
+      partition: {default: gpu}
+  default: {user: guest}
+tuning: {settle_s: 20, submits: 4}
+"""
+
+
+def written(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def mistake(tmp_path: Path, text: str, **options: str) -> str:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load({"config": path, **options}, {})
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path}: ")
+    return message.removeprefix(f"{path}: ")
+
+
+def test_without_a_word_everything_has_its_default() -> None:
+    chosen = load({}, {})
+    assert chosen == Settings()
+    config = chosen.config(accounting=False)
+    assert config.tuning == Tuning()
+    assert config.translation.gres == DEFAULT_GRES
+    assert config.policy.users == frozenset()
+
+
+def test_what_is_written_reaches_the_core(tmp_path: Path) -> None:
+    config = load({"config": written(tmp_path, FULL)}, {}).config(accounting=True)
+    alice = Tenant("alice", Choice("teama", ("teamb",)), Choice("gpu"))
+    assert config.policy.rules == (Rule(("team-*",), alice, ("trainer",)),)
+    assert config.policy.default == Tenant("guest")
+    assert (config.scheduler_name, config.pending_reason, config.accounting) == (
+        "slurm-bridge-2",
+        "Unschedulable",
+        True,
+    )
+    assert config.managed_namespaces == {"batch"}
+    assert (config.translation.gres, config.translation.default_memory_mib) == ({"example.org/fpga": "fpga"}, 512)
+    assert asdict(config.tuning) == asdict(Tuning()) | {"settle_s": 20.0, "submits": 4}
+    assert isinstance(config.tuning.settle_s, float)
+
+
+def test_an_option_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "slurm_url: http://localhost:1\nhttp: 127.0.0.1:1\n")
+    environment = {"SLURM_BRIDGE_CONFIG": path, "SLURM_BRIDGE_SLURM_URL": "http://localhost:2", "UNRELATED": "x"}
+    assert load({}, environment).slurm_url == "http://localhost:2"
+    assert load({"slurm_url": None}, environment).slurm_url == "http://localhost:2"
+    chosen = load({"slurm_url": "http://localhost:3"}, environment)
+    assert (chosen.slurm_url, chosen.http) == ("http://localhost:3", "127.0.0.1:1")
+
+
+def test_the_file_named_by_an_option_wins_over_that_of_the_environment(tmp_path: Path) -> None:
+    path = written(tmp_path, "default_memory_mib: 7")
+    assert load({"config": path}, {"SLURM_BRIDGE_CONFIG": "/nowhere"}).default_memory_mib == 7
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    assert load({"config": written(tmp_path, "# nothing yet\n")}, {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("slurm_ulr: http://localhost", "slurm_ulr: unknown key; did you mean slurm_url?"),
+        ("zzz: 1", "zzz: unknown key."),
+        ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
+        (
+            "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",
+            "policy.rules.0.usr: unknown key; did you mean user?",
+        ),
+        ("policy: {default: {user: root}}", "policy.default.user: must be an ordinary Slurm user's name."),
+        ('policy: {default: {user: "a b"}}', "policy.default.user: must be an ordinary Slurm user's name."),
+        ("tuning: {settle: 3}", "tuning: unknown key settle; did you mean settle_s?"),
+        ("tuning: {settle_s: soon}", "tuning: settle_s must be a number of 0 or more."),
+        ("tuning: {settle_s: -1}", "tuning: settle_s must be a number of 0 or more."),
+        ("tuning: {settle_s: .nan}", "tuning: settle_s must be a number of 0 or more."),
+        ("tuning: {settle_s: .inf}", "tuning: settle_s must be a number of 0 or more."),
+        ("tuning: {settle_s: true}", "tuning: settle_s must be a number of 0 or more."),
+        ("tuning: {detail_rate: 0}", "tuning: detail_rate must be more than 0."),
+        ("tuning: {submits: 0}", "tuning: submits must be a whole number of 1 or more."),
+        ("tuning: {submits: 1.5}", "tuning: submits must be a whole number of 1 or more."),
+        ("slurm_url: localhost:6820", 'slurm_url: "localhost:6820" is not a URL like http://HOST:PORT.'),
+        ("slurm_url: ftp://localhost", 'slurm_url: "ftp://localhost" is not a URL like http://HOST:PORT.'),
+        ("slurm_url: http://localhost:port", 'slurm_url: "http://localhost:port" is not a URL like http://HOST:PORT.'),
+        (
+            "slurm_url: http://localhost:99999",
+            'slurm_url: "http://localhost:99999" is not a URL like http://HOST:PORT.',
+        ),
+        ('slurm_url: "http://[::1"', 'slurm_url: "http://[::1" is not a URL like http://HOST:PORT.'),
+        (
+            "slurm_url: http://slurm:6820",
+            "slurm_url: http://slurm:6820 would send the token unencrypted to another host; "
+            "use https, or say allow_plain_http: true.",
+        ),
+        ("- a list", "must be a mapping of keys to values."),
+        ("just text", "must be a mapping of keys to values."),
+    ],
+)
+def test_each_mistake_is_one_sentence_that_names_the_key(tmp_path: Path, text: str, sentence: str) -> None:
+    assert mistake(tmp_path, text) == sentence.replace("?", "?")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("policy: {rules: [{namespaces: [], user: alice}]}", "policy.rules.0.namespaces"),
+        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules.0.user"),
+        ("policy: {rules: [{namespaces: [a], user: 7}]}", "policy.rules.0.user"),
+        ("policy: {rules: [{namespaces: [a], user: alice, qos: high}]}", "policy.rules.0.qos"),
+        ("default_memory_mib: 0", "default_memory_mib"),
+        ("default_memory_mib: lots", "default_memory_mib"),
+        ("poll_interval_s: 0", "poll_interval_s"),
+        ("log_level: loud", "log_level"),
+        ("pending_reason: not camel", "pending_reason"),
+        ("scheduler_name: ''", "scheduler_name"),
+        ("gres: [gpu]", "gres"),
+        ("1: one", "1"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_names_its_key(tmp_path: Path, text: str, key: str) -> None:
+    message = mistake(tmp_path, text)
+    assert message.startswith((f"{key}: ", f"{key}."))
+    assert message.endswith(".")
+
+
+def test_of_many_mistakes_the_first_is_told_and_the_others_counted(tmp_path: Path) -> None:
+    assert mistake(tmp_path, "a: 1\nb: 2\nc: 3").endswith("(2 more like it).")
+
+
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"config": str(tmp_path / "none.yaml")}, {})
+    assert str(caught.value).endswith("cannot be read: No such file or directory. Point --config at a settings file.")
+
+
+@pytest.mark.parametrize(("text", "where"), [("a: [1", " in line 1"), ("a: 1\n\tb: 2", " in line 2"), ("\x00", "")])
+def test_a_file_that_is_no_yaml_names_the_line(tmp_path: Path, text: str, where: str) -> None:
+    assert mistake(tmp_path, text) == f"is not YAML{where}."
+
+
+def test_a_file_that_is_no_text_is_no_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load({"config": str(file)}, {})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:6820", "http://127.0.0.1:6820", "http://[::1]:6820", "https://slurm.example.org/x", ""]
+)
+def test_plain_http_stays_on_this_host(url: str) -> None:
+    """I5."""
+    assert load({"slurm_url": url}, {}).slurm_url == url
+
+
+def test_plain_http_to_another_host_needs_a_word(tmp_path: Path) -> None:
+    path = written(tmp_path, "allow_plain_http: true")
+    assert load({"config": path, "slurm_url": "http://slurm:6820"}, {}).slurm_url == "http://slurm:6820"
+
+
+@pytest.mark.parametrize(
+    ("http", "address"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("[::1]:0", ("::1", 0)),
+        (":9000", ("", 9000)),
+        ("", None),
+    ],
+)
+def test_the_address_of_the_health_checks(http: str, address: tuple[str, int] | None) -> None:
+    assert load({"http": http}, {}).http_address == address
+
+
+@pytest.mark.parametrize(
+    "http", ["8080", "localhost", "localhost:http", "localhost:-1", "localhost:65536", "localhost:"]
+)
+def test_an_address_that_is_none(http: str) -> None:
+    with pytest.raises(ConfigError, match=r"^http: ") as caught:
+        assert load({"http": http}, {}).http_address
+    assert str(caught.value) == f'http: "{http}" is not HOST:PORT.'
