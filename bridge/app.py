@@ -142,16 +142,21 @@ async def run(settings: Settings) -> None:
 
 
 def _tokens(settings: Settings, now: float) -> TokenSource:
-    tokens: TokenSource
     if settings.slurm_token_file:
-        tokens = FileToken(settings.slurm_token_file)
-    elif literal := os.environ.get("SLURM_JWT"):
-        tokens = LiteralToken(literal)
-    else:
+        return _token_file(settings.slurm_token_file, "--slurm-token-file", now)
+    if not (literal := os.environ.get("SLURM_JWT")):
         raise ConfigError(
             "no Slurm token: name a file with --slurm-token-file, made by "
             "`scontrol token username=slurm lifespan=900` or better by something that renews it."
         )
+    tokens = LiteralToken(literal)
+    if problem := tokens.problem(now):
+        raise ConfigError(problem)
+    return tokens
+
+
+def _token_file(path: str, option: str, now: float) -> FileToken:
+    tokens = FileToken(path, option=option)
     if problem := tokens.problem(now):
         raise ConfigError(problem)
     return tokens
@@ -166,7 +171,11 @@ def _slurm_client(
     polls = HttpPool(settings.slurm_url, connections=1)
     stack.callback(pool.close)
     stack.callback(polls.close)
-    return SlurmClient(pool, tokens, polls=polls, on_call=telemetry.on_call("slurm"), clock=clock)
+    acting = None
+    if settings.slurm_acting_token_file:
+        acting = _token_file(settings.slurm_acting_token_file, "slurm_acting_token_file", clock())
+    on_call = telemetry.on_call("slurm")
+    return SlurmClient(pool, tokens, polls=polls, acting_tokens=acting, on_call=on_call, clock=clock)
 
 
 async def check_kubernetes(kube: KubeClient, server: str) -> str:

@@ -126,6 +126,8 @@ def _read_anew(world: World, at: float) -> None:
 
 def _job_read(world: World, event: ev.JobRead) -> None:
     world.reading.discard(event.job_id)
+    if event.began < world.seen_first.get(event.job_id, float("-inf")):
+        return  # asked before the poll that showed this id as new: it may speak of the job that had the id before
     placeholder = world.placeholders.get(event.job_id)
     if event.job is None:
         world.known(event.job_id)

@@ -152,3 +152,19 @@ def test_a_submission_that_was_given_a_known_id_takes_it_over() -> None:
     story.queues(pod("other"), 17, at=NOW + 1)
     assert story.world.placeholders[17].key == key_of(pod("other"))
     assert story.world.workloads[key_of(TRAIN)].jobs == set()
+
+
+def test_a_slow_read_of_an_id_says_nothing_of_the_job_that_got_the_id_since() -> None:
+    """slurmctld lost a job and gave its id out again, while a read of the lost one was on its way."""
+    story = Story()
+    lost = pod("lost")
+    story.queues(lost, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    story.polls({}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    assert read.job_id == 17
+
+    story.polls({17: "PENDING"}, at=NOW + 1.5)  # another's by now
+    story.reads(None, job_id=17, at=NOW + 1.1)
+    story.ended(read, at=NOW + 4)
+    assert [each.job_id for each in story.acts(ReadJob, NOW + 4)] == [17], "it is read for what it is now"
