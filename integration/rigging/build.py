@@ -14,7 +14,7 @@ from . import images, kube_programs, packages, places, slurm_root
 from .shell import RigError
 
 
-def build(*, kubelets: bool = True) -> None:
+def build(*, kubelets: bool) -> None:
     """Bring the cache up to date; returns at once when it is.  Raises RigError."""
     if os.geteuid() != 0:
         raise RigError("The rig makes namespaces and Debian folders, which takes root: run it with sudo.")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import FrameType
@@ -81,9 +82,9 @@ def main(arguments: Sequence[str]) -> int:
 def _command(arguments: Sequence[str]) -> int:
     if arguments and (arguments[0] == "slurm" or arguments[0] in SLURM_CLIENTS):
         return _slurm_client(arguments[1:] if arguments[0] == "slurm" else arguments)
-    asked = _parser().parse_args(arguments)
+    asked = _parser(arguments[0] if arguments else "").parse_args(arguments)
     if asked.command == "build":
-        build.build()
+        build.build(kubelets=kubelets.possible())
         print(f"rig: everything is in {places.cache()}")
         return 0
     if asked.command == "list":
@@ -102,7 +103,7 @@ def _command(arguments: Sequence[str]) -> int:
     return space.inside(rig, asked.command, asked.act)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str) -> argparse.ArgumentParser:
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default=DEFAULT_NAME, help=f"which rig (default: {DEFAULT_NAME})")
     parser = argparse.ArgumentParser(
@@ -116,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", parents=[named], help="start a rig")
     up.add_argument("--fresh", action="store_true", help="end it first if it is up")
     up.add_argument(
-        "--kubelets", type=_count(250), default=2, metavar="N", help="nodes x1..xN with a real kubelet (default: 2)"
+        "--kubelets", type=_count(100), default=2, metavar="N", help="nodes x1..xN with a real kubelet (default: 2)"
     )
     up.add_argument("--no-kubelets", action="store_const", dest="kubelets", const=0, help="no real kubelets")
     up.add_argument(
@@ -147,12 +148,12 @@ def _parser() -> argparse.ArgumentParser:
         daemon.add_argument("act", choices=ACTS)
     for kind in ("slurmd-nN", "kubelet-xN"):
         commands.add_parser(kind, help=f"{'|'.join(ACTS)}: one node's daemon alone; a kubelet ends with its containers")
-    for name in (f"{kind}{i}" for kind, most in (("slurmd-n", 50), ("kubelet-x", 250)) for i in range(1, most + 1)):
-        commands.add_parser(name, parents=[named]).add_argument("act", choices=ACTS)
+    if re.fullmatch(r"(slurmd-n|kubelet-x)[1-9]\d*", command):  # whether the rig has it is known inside
+        commands.add_parser(command, parents=[named]).add_argument("act", choices=ACTS)
     return parser
 
 
-def _count(most: int):  # type: ignore[no-untyped-def]
+def _count(most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) > most:
             raise argparse.ArgumentTypeError(f"a number from 0 to {most} is wanted")
@@ -162,8 +163,8 @@ def _count(most: int):  # type: ignore[no-untyped-def]
 
 
 def _up(rig: Rig, asked: argparse.Namespace) -> int:
-    build.build(kubelets=asked.kubelets > 0)
     options = _options(asked)
+    build.build(kubelets=bool(options.kubelets))
     began = time.monotonic()
     (places.cache() / "rigs").mkdir(exist_ok=True)
     with build.lock(places.cache() / "rigs" / f"{rig.name}.lock", f"another command starts or ends rig {rig.name}"):
@@ -186,10 +187,8 @@ def _up(rig: Rig, asked: argparse.Namespace) -> int:
 
 def _options(asked: argparse.Namespace) -> Options:
     names = tuple(f"x{i}" for i in range(1, asked.kubelets + 1))
-    if names and Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        print(
-            "rig: kubelets are left out, because this machine has cgroup v2 only and the rig's are made for cgroup v1"
-        )
+    if names and not kubelets.possible():
+        print("rig: kubelets are left out: they are made for cgroup v1, and this machine has cgroup v2 only")
         names = ()
     try:
         own = asked.slurm_conf.read_text() if asked.slurm_conf else ""
@@ -257,7 +256,7 @@ def environment(rig: Rig) -> dict[str, str]:
         "RIG_STATE": str(rig.state),
         "RIG_TOKENS": str(rig.tokens),
         "RIG_KUBELETS": " ".join(options.kubelets),
-        "RIG_KWOK": " ".join(["k1", f"k{options.kwok}"][: min(options.kwok, 2)]),
+        "RIG_KWOK": str(options.kwok),
         "RIG_SLURMD": " ".join(f"n{i}" for i in range(1, options.slurmd + 1)),
         "RIG_IMAGE": places.IMAGE,
         "PATH": f"{places.program('kubectl').parent}:{os.environ.get('PATH', packages.PATH)}",

@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,16 +94,12 @@ def start(daemon: Daemon) -> None:
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **daemon.env},
             start_new_session=True,
         )
-    deadline = time.monotonic() + daemon.seconds
 
     def settled() -> bool:
         return started.poll() is not None or daemon.ready()
 
-    try:
-        wait(f"{daemon.name} to serve", settled, seconds=deadline - time.monotonic(), log=daemon.log)
-    finally:
-        code = started.poll()
-    if code is not None:
+    wait(f"{daemon.name} to serve", settled, seconds=daemon.seconds, log=daemon.log)
+    if (code := started.poll()) is not None:
         raise RigError(f"{daemon.name} ended at once, with code {code}.", daemon.log)
 
 

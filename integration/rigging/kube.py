@@ -69,7 +69,15 @@ def all_daemons(rig: Rig) -> list[Daemon]:
         _daemon(
             rig,
             "kube-controller-manager",
-            [*manager, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=500"],
+            # Without the controller that writes an annotation on every node, a hint for kubelets in large clusters.
+            [
+                *manager,
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=500",
+                "--kube-api-burst=500",
+                "--controllers=*,-ttl-controller",
+            ],
             # Pods are refused until their service account is there.
             lambda: rest.kubernetes(rig).answers("/api/v1/namespaces/default/serviceaccounts/default"),
         ),

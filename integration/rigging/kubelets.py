@@ -40,6 +40,11 @@ SYSCTLS = {
 }
 
 
+def possible() -> bool:
+    """Whether this machine has the cgroup v1 that they are made for."""
+    return not (CGROUPS / "cgroup.controllers").exists()
+
+
 def up(rig: Rig) -> None:
     """Boot all nodes that have a kubelet.  Raises RigError."""
     with ThreadPoolExecutor(4) as pool:

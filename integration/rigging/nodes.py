@@ -19,6 +19,8 @@ from .places import Rig
 from .shell import RigError, wait
 
 CPUS, MEMORY_MIB, GPUS, PODS = 64, 512000, 8, 110
+PLATFORM = {"os": "linux", "arch": "amd64"}
+UNITS = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4}
 CONNECTIONS = 8
 
 
@@ -100,8 +102,9 @@ def wait_usable(rig: Rig, *, seconds: float = 60) -> None:
 
 
 def mebibytes(quantity: str) -> int:
-    """Kubelet's memory in whole MiB, rounded down: kubelet says it in Ki, or bytes."""
-    return int(quantity[:-2]) // 1024 if quantity.endswith("Ki") else int(quantity) // 1024**2
+    """Kubelet's memory in whole MiB, rounded down; it is said in the largest unit that holds it exactly, or in bytes."""
+    unit = quantity[-2:]
+    return int(quantity[:-2]) * UNITS[unit] // 1024**2 if unit in UNITS else int(quantity) // 1024**2
 
 
 def _register(api: rest.Rest, line: str) -> None:
@@ -136,12 +139,9 @@ def _node(name: str, address: str) -> dict[str, Any]:
         "pods": str(PODS),
         "ephemeral-storage": "1Ti",
     }
-    labels = {
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "type": "kwok",
-    }
+    # The old names too, as kubelets set them: a controller would add them, a write a node.
+    labels = {f"{old}kubernetes.io/{key}": value for old in ("", "beta.") for key, value in PLATFORM.items()}
+    labels |= {"kubernetes.io/hostname": name, "type": "kwok"}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
     return {

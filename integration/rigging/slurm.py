@@ -97,27 +97,22 @@ def token(rig: Rig, user: str, seconds: int = TOKEN_SECONDS) -> str:
     def part(content: bytes) -> bytes:
         return base64.urlsafe_b64encode(content).rstrip(b"=")
 
-    said = (
-        part(b'{"alg":"HS256","typ":"JWT"}')
-        + b"."
-        + part(json.dumps({"iat": now, "exp": now + seconds, "sun": user}).encode())
-    )
+    claims = json.dumps({"iat": now, "exp": now + seconds, "sun": user})
+    said = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(claims.encode())
     return (said + b"." + part(hmac.new(key, said, hashlib.sha256).digest())).decode()
 
 
 def _slurmd(rig: Rig, number: int) -> Daemon:
     address, port = places.slurmd_address(number), places.SLURMD_PORTS + number
-    return _daemon(
-        rig, f"slurmd-n{number}", "slurmd", f"-D -N n{number}", lambda: rest.listens(port, address), sign=f"n{number}"
-    )
+    name = f"n{number}"
+    return _daemon(rig, f"slurmd-{name}", "slurmd", f"-D -N {name}", lambda: rest.listens(port, address), sign=name)
 
 
 def _daemon(rig: Rig, name: str, program: str, arguments: str, ready: Callable[[], bool], sign: str = "") -> Daemon:
     # SLURM_JWT=daemon makes slurmrestd demand a token of its clients.
     env = {**ENV, **({"SLURM_JWT": "daemon"} if name == "slurmrestd" else {})}
-    return Daemon(
-        name, tuple(client(rig, program, *arguments.split())), program, rig.log / f"{name}.log", ready, sign, env
-    )
+    argv = tuple(client(rig, program, *arguments.split()))
+    return Daemon(name, argv, program, rig.log / f"{name}.log", ready, sign, env)
 
 
 def _pings(rig: Rig) -> bool:
@@ -131,9 +126,7 @@ def _serves(rig: Rig) -> bool:
 
 
 def _knows_gpus(rig: Rig) -> bool:
-    return "gres/gpu" in output(
-        "sacctmgr", client(rig, "sacctmgr", "-nP", "show", "tres", "format=type,name"), env=ENV
-    ).replace("|", "/")
+    return "gres|gpu" in output("sacctmgr", client(rig, "sacctmgr", "-nP", "show", "tres", "format=type,name"), env=ENV)
 
 
 def _furnish(rig: Rig) -> None:
@@ -187,14 +180,12 @@ def _write_configuration(rig: Rig, etc: Path) -> None:
     if options.slurmd:
         gres.append(f"NodeName=n[1-{options.slurmd}] Name=gpu Type=h100 File=/rig/dev/gpu[0-7]")
     if options.kwok > MOST_ONE_BY_ONE:
-        gres.append(
-            f"NodeName=k[1-{options.kwok}] Name=gpu Type=h100 File=/dev/nvidia[0-7]"
-        )  # no file of an external node has to exist
+        # An external node's files need not exist.
+        gres.append(f"NodeName=k[1-{options.kwok}] Name=gpu Type=h100 File=/dev/nvidia[0-7]")
     (etc / "gres.conf").write_text("\n".join([*gres, ""]))
     (etc / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
-    _secret(
-        etc / "slurmdbd.conf", Template((places.HERE / "conf/slurmdbd.conf").read_text()).substitute(known).encode()
-    )
+    slurmdbd = Template((places.HERE / "conf/slurmdbd.conf").read_text()).substitute(known)
+    _secret(etc / "slurmdbd.conf", slurmdbd.encode())
     (etc / "init.sql").write_text(
         "create database if not exists slurm_acct_db;\n"
         f"create user if not exists slurm@'127.0.0.1' identified by '{password}';\n"

@@ -7,6 +7,7 @@ whoever started it was killed in between.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -26,23 +27,32 @@ NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
 
 def holder(rig: Rig) -> int | None:
     """The process that holds the rig's namespaces, or None: the rig is down."""
-    sign = [HOLD, str(rig.state)]
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
+    for process in _named(rig):
         try:
-            if (folder / "cmdline").read_text().split("\0")[-3:-1] == sign and _is_first(folder):
-                return int(folder.name)
-        except (FileNotFoundError, ProcessLookupError, UnicodeDecodeError):
-            continue  # ended meanwhile, or is nothing of ours
+            status = _status(process)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # ended meanwhile
+        numbers = status["NSpid"].split()  # its number in our PID namespace, and in each below
+        if len(numbers) > 1 and numbers[-1] == "1" and not status["State"].startswith("Z"):
+            return int(process.name)
     return None
 
 
-def _is_first(folder: Path) -> bool:
-    """Whether it is process 1 of a PID namespace below ours, and not a zombie."""
-    status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line)
-    numbers = status["NSpid"].split()
-    return len(numbers) > 1 and numbers[-1] == "1" and not status["State"].startswith("Z")
+def _named(rig: Rig) -> list[Path]:
+    """The holder and its parent, by their command lines."""
+    return [folder for folder in Path("/proc").iterdir() if folder.name.isdecimal() and _names(folder, rig)]
+
+
+def _names(process: Path, rig: Rig) -> bool:
+    """Whether the command line is that of the rig's holder, or of its parent."""
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")[-3:-1] == [HOLD.encode(), os.fsencode(rig.state)]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # ended meanwhile
+
+
+def _status(process: Path) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
 
 
 def make(rig: Rig) -> None:
@@ -132,9 +142,10 @@ def end(rig: Rig) -> None:
     """Kill the holder, and with it everything in the rig; then remove what the kernel does not."""
     first = holder(rig)
     if first is not None:
-        os.kill(first, signal.SIGKILL)
-        # Process 1 is gone only when everything else in there is.
-        wait(f"the processes of rig {rig.name} to end", lambda: holder(rig) is None, seconds=30)
+        with contextlib.suppress(ProcessLookupError):  # somebody else ended it just now
+            os.kill(first, signal.SIGKILL)
+    # Process 1 is gone only when everything else in there is; then `unshare`, which waits for it, goes too.
+    wait(f"the processes of rig {rig.name} to end", lambda: not _named(rig), seconds=30)
     for controller in Path("/sys/fs/cgroup").glob(f"*/{rig.cgroup}"):
         wait(f"the cgroup {controller} to empty", partial(_removed, controller), seconds=30)
 
