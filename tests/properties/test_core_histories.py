@@ -1,0 +1,549 @@
+"""Any history: the invariants of the core hold after every decision, and when the faults end everything is in order.
+
+Two small truths, a Kubernetes and a Slurm, answer the core's actions: done, refused, not sent, or sent and lost, with or
+without effect, at once or late, in any order.  Watch and polls lag behind as they do in life.  What the core decides is
+held against the truth, not against what it was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Action, Outcome, Plan
+from scheduler.decide import decide
+from scheduler.events import (
+    ActionEnded,
+    ClaimsRead,
+    Event,
+    JobRead,
+    JobsPolled,
+    NodeSeen,
+    OwnerRead,
+    Planned,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+    SideBack,
+    SideLost,
+    SlurmNodesPolled,
+)
+from scheduler.model import Claim, Grant, GrantedNode, Job, Owner, Partition, Pod, PodPhase, Refusal, is_ended
+from scheduler.world import World
+from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, key_of, node, pod, slurm_node, without
+
+ROOMY = without(CONFIG, submits=999, reads=999, cancels=999, binds=999, reports=999)
+CONFIG_HERE = replace(ROOMY, accounting=True)
+NODES = ("x1", "x2")
+STEPS = st.sampled_from([0.0, 0.01, 0.3, 1.0, 2.5, 6.0, 13.0, 61.0, 310.0])
+RUNS = frozenset({"RUNNING"})
+WAITS = frozenset({"PENDING"})
+ENDS = ["CANCELLED", "COMPLETED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"]
+CHANGES_A_JOB = (act.CancelJob, act.UpdateJob, act.Kick)
+HARMS_A_POD = (act.EvictPod, act.EndByDeadline)
+TOLD_TWICE = (PodSeen, PodsListed, NodeSeen, JobRead, JobsPolled, SlurmNodesPolled)
+SUBMITS = (act.AllocateNow, act.SubmitJob)
+
+
+@dataclass
+class Late:
+    """The effect of a call whose answer was lost, not there yet."""
+
+    effect: Callable[[], object]
+    until: float
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = Story(CONFIG_HERE)
+        self.world: World = self.story.world
+        self.now = START + 0.5
+        self.pods: dict[str, Pod] = {}  # as the API server has them
+        self.seen: dict[str, Pod] = {}  # as the watch has shown them
+        self.jobs: dict[int, Job] = {}
+        self.grants: dict[int, Grant] = {}
+        self.next_id = 10
+        self.serial = 0
+        self.under_way: list[Action] = []
+        self.late: list[Late] = []
+        self.poll: tuple[float, dict[int, frozenset[str]]] | None = None
+        self.last: Event | None = None
+
+    # --- time, and what is observed -----------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        self.world.apply(event)
+        self.last = event
+
+    @rule(step=STEPS)
+    def time_passes(self, step: float) -> None:
+        self.now += step
+        for late in [each for each in self.late if each.until <= self.now]:
+            self.late.remove(late)
+            late.effect()
+
+    @rule()
+    @precondition(lambda self: isinstance(self.last, TOLD_TWICE))
+    def it_is_told_twice(self) -> None:
+        """Idempotent: what was seen, listed, polled or read may come again."""
+        assert self.last is not None
+        before = facts(self.world)
+        self.world.apply(self.last)
+        assert facts(self.world) == before
+
+    @rule()
+    @precondition(lambda self: self.poll is None)
+    def a_poll_begins(self) -> None:
+        self.poll = self.now, {job_id: job.states for job_id, job in self.jobs.items()}
+
+    @rule()
+    @precondition(lambda self: self.poll is not None)
+    def a_poll_ends(self) -> None:
+        assert self.poll is not None
+        (began, states), self.poll = self.poll, None
+        self.tell(JobsPolled(began, self.now, states))
+
+    def the_watch_catches_up(self) -> None:
+        for uid in [uid for uid in self.seen if uid not in self.pods]:
+            self.tell(PodGone(Scope.OURS, self.seen.pop(uid), self.now))
+        for uid, now in self.pods.items():
+            if self.seen.get(uid) != now:
+                self.seen[uid] = now
+                self.tell(PodSeen(Scope.OURS, now))
+
+    def a_new_list(self) -> None:
+        self.seen = dict(self.pods)
+        self.tell(PodsListed(Scope.OURS, tuple(self.pods.values()), self.now))
+
+    def a_node_changes(self, name: str, ready: bool, cpu: int) -> None:
+        self.tell(NodeSeen(node(name, ready=ready, cpu=cpu)))
+
+    def slurms_nodes_change(self, limit: int | None, one: bool) -> None:
+        known = tuple(slurm_node(name) for name in NODES[: 1 if one else 2])
+        partitions = (Partition("main", default=True), Partition("gpu", max_time_min=limit))
+        self.tell(SlurmNodesPolled(known, partitions, self.now))
+
+    def a_side_comes_or_goes(self, side: Side, lost: bool) -> None:
+        self.tell(SideLost(side, self.now, "It does not answer.") if lost else SideBack(side, self.now))
+
+    @rule(data=st.data(), what=st.sampled_from(["node", "node", "partitions", "side", "side", "list"]))
+    def the_surroundings_change(self, data: st.DataObject, what: str) -> None:
+        if what == "node":
+            name, ready, cpu = data.draw(
+                st.tuples(st.sampled_from(NODES), st.booleans(), st.sampled_from([3000, 64000]))
+            )
+            self.a_node_changes(name, ready, cpu)
+        elif what == "partitions":
+            self.slurms_nodes_change(data.draw(st.sampled_from([None, 600, 60])), data.draw(st.booleans()))
+        elif what == "side":
+            self.a_side_comes_or_goes(data.draw(st.sampled_from(Side)), data.draw(st.booleans()))
+        else:
+            self.a_new_list()
+
+    # --- what users and controllers do ------------------------------------------------------------------------------
+
+    @rule(
+        count=st.integers(1, 3),
+        gpu=st.sampled_from([0, 0, 2]),
+        cpu=st.sampled_from([1000, 2000]),
+        owned=st.booleans(),
+        old=st.booleans(),
+        claims=st.sampled_from([(), (), ("data",)]),
+        service=st.booleans(),
+        wrong=st.sampled_from([{}, {}, {}, {"nice": "-1"}, {"partition": "gpu"}, {"account": "teamx"}]),
+    )
+    @precondition(lambda self: len(self.pods) < 6)
+    def a_pod_comes(
+        self,
+        count: int,
+        gpu: int,
+        cpu: int,
+        owned: bool,
+        old: bool,
+        claims: tuple[str, ...],
+        service: bool,
+        wrong: dict[str, str],
+    ) -> None:
+        for _ in range(count):
+            self.one_pod_comes(gpu, cpu, owned, old, claims, service, wrong)
+
+    def one_pod_comes(
+        self,
+        gpu: int,
+        cpu: int,
+        owned: bool,
+        old: bool,
+        claims: tuple[str, ...],
+        service: bool,
+        wrong: dict[str, str],
+    ) -> None:
+        self.serial += 1
+        new = pod(
+            f"p{self.serial}",
+            cpu=cpu,
+            gpu=gpu,
+            owner=OWNER if owned else None,
+            created=START - 60 if old else self.now,
+            claims=claims,
+            restart_policy="Always" if service else "Never",
+            says=wrong,
+        )
+        self.pods[new.uid] = new
+
+    @rule(what=st.sampled_from(["edited", "claims", "deleted", "forced", "ends"]), number=st.integers(0, 9))
+    def something_happens_to_a_pod(self, what: str, number: int) -> None:
+        if what == "edited":
+            self.a_pod_is_edited(number, [("nice", "5"), ("nice", "x"), ("gres", "gpu:1")][number % 3])
+        elif what == "claims":
+            self.a_pod_claims_a_job(number, 8 + number)
+        elif what == "ends":
+            self.a_pod_ends(number, number % 2 == 0)
+        else:
+            self.a_pod_is_deleted(number, force=what == "forced")
+
+    def some_pod(self, number: int) -> Pod | None:
+        return list(self.pods.values())[number % len(self.pods)] if self.pods else None
+
+    def a_pod_is_edited(self, number: int, says: tuple[str, str]) -> None:
+        if one := self.some_pod(number):
+            said = {**one.annotations, names.PREFIX + says[0]: says[1]}
+            self.pods[one.uid] = replace(one, annotations=said)
+
+    def a_pod_claims_a_job(self, number: int, job_id: int) -> None:
+        if one := self.some_pod(number):
+            self.pods[one.uid] = replace(one, annotations={**one.annotations, names.JOB_ID: str(job_id)})
+
+    def a_pod_is_deleted(self, number: int, force: bool) -> None:
+        if one := self.some_pod(number):
+            if force or not one.node:
+                del self.pods[one.uid]
+            else:
+                self.pods[one.uid] = replace(one, deleting_at=self.now + one.grace_s)
+
+    def a_pod_ends(self, number: int, well: bool) -> None:
+        one = self.some_pod(number)
+        if one is not None and one.node:
+            self.pods[one.uid] = replace(one, phase=PodPhase.SUCCEEDED if well else PodPhase.FAILED, exit_code=1 - well)
+
+    # --- what Slurm and its other users do ----------------------------------------------------------------------------
+
+    @rule(
+        what=st.sampled_from(
+            ["foreign", "starts", "starts", "starts", "ends", "ends", "requeued", "forgotten", "again"]
+        ),
+        number=st.integers(0, 9),
+        where=st.sampled_from(NODES),
+        state=st.sampled_from(ENDS),
+    )
+    def something_happens_in_slurm(self, what: str, number: int, where: str, state: str) -> None:
+        if what == "foreign":
+            self.a_foreign_job_comes(number, ("carol", "alice")[number % 2])
+        elif what == "starts":
+            self.a_job_starts(number, where, short=number % 4 == 0)
+        elif what == "ends":
+            self.a_job_ends(number, state)
+        elif what == "requeued":
+            self.a_job_is_requeued(number)
+        elif what == "forgotten":
+            self.slurm_forgets_a_job(number)
+        else:
+            self.ids_are_given_out_again()
+
+    def a_foreign_job_comes(self, imitates: int, user: str) -> None:
+        one = self.some_pod(imitates)
+        forged = one is not None and user == "carol"
+        name = names.job_name("x", CLUSTER, key_of(one)) if one is not None and forged else "interactive"
+        self.jobs[self.next_id] = Job(self.next_id, name, user, RUNS)
+        self.next_id += 1
+
+    def a_job_starts(self, number: int, where: str, short: bool) -> None:
+        waiting = [job for job in self.jobs.values() if job.states == WAITS and not self.twin_runs(job.name, job.user)]
+        if waiting:
+            self.start(waiting[number % len(waiting)].id, where, short)
+
+    def a_job_ends(self, number: int, state: str) -> None:
+        alive = [job for job in self.jobs.values() if not is_ended(job.states)]
+        if alive:
+            one = alive[number % len(alive)]
+            self.jobs[one.id] = replace(one, states=frozenset({state}))
+
+    def a_job_is_requeued(self, number: int) -> None:
+        running = [job for job in self.jobs.values() if job.states == RUNS]
+        if running:
+            one = running[number % len(running)]
+            self.jobs[one.id] = replace(one, states=WAITS)
+            self.grants.pop(one.id, None)
+
+    def slurm_forgets_a_job(self, number: int) -> None:
+        if self.jobs:
+            del self.jobs[list(self.jobs)[number % len(self.jobs)]]
+
+    def ids_are_given_out_again(self) -> None:
+        """slurmctld lost its newest state; whoever comes next gets those ids."""
+        self.next_id = max(10, max(self.jobs, default=9) + 1)
+        self.jobs[self.next_id] = Job(self.next_id, "interactive", "carol", RUNS)
+        self.next_id += 1
+
+    def twin_runs(self, name: str, user: str) -> bool:
+        return any(job.name == name and job.user == user and job.states == RUNS for job in self.jobs.values())
+
+    def start(self, job_id: int, where: str, short: bool) -> None:
+        self.jobs[job_id] = replace(self.jobs[job_id], states=RUNS)
+        gres = {} if short else {"gpu": 8}
+        self.grants[job_id] = Grant(job_id, (GrantedNode(where, 64, 512_000, gres),))
+
+    def make(self, spec: act.JobSpec, where: str | None, short: bool = False) -> int:
+        job_id, self.next_id = self.next_id, self.next_id + 1
+        partition = spec.partition or "main"
+        self.jobs[job_id] = Job(job_id, spec.name, spec.user, WAITS, partition=partition, excluded_nodes="")
+        if where is not None:
+            self.start(job_id, where, short)
+        return job_id
+
+    # --- decide, and act ------------------------------------------------------------------------------------------
+
+    @rule(watch=st.booleans())
+    def the_loop_has_news(self, watch: bool) -> None:
+        if watch:
+            self.the_watch_catches_up()
+        self.the_loop_passes()
+
+    def the_loop_passes(self) -> None:
+        plan = decide(self.world, self.now)
+        whole = decide(self.world, self.now, everything=True)
+        assert set(map(repr, plan.actions)) == set(map(repr, whole.actions)), "incremental plan == full plan"
+        self.check(plan)
+        self.world.apply(Planned(plan, self.now))
+        self.under_way += plan.actions
+
+    @rule(step=st.sampled_from([0.1, 1.0, 2.1]), where=st.sampled_from(NODES), starts=st.booleans())
+    def an_ordinary_second(self, step: float, where: str, starts: bool) -> None:
+        """Nothing goes wrong: the two sides are heard, the loop passes, and what is under way is done, oldest first."""
+        self.time_passes(step)
+        self.the_watch_catches_up()
+        self.poll = None
+        self.a_poll_begins()
+        self.a_poll_ends()
+        self.the_loop_passes()
+        while self.under_way:
+            self.does(self.under_way.pop(0), where)
+        self.the_watch_catches_up()
+        self.the_loop_passes()
+        if starts:
+            self.all_jobs_start(where)
+
+    def does(self, action: Action, where: str) -> None:
+        answer = self.effect(action, where, short=False)
+        self.end(action, Outcome.REFUSED if isinstance(answer, Refusal) else Outcome.DONE, self.now, answer)
+
+    def all_jobs_start(self, where: str) -> None:
+        for job in list(self.jobs.values()):
+            if job.states == WAITS and not self.twin_runs(job.name, job.user):
+                self.start(job.id, where, short=False)
+
+    def check(self, plan: Plan) -> None:
+        """The invariants of ARCHITECTURE 7, held against the truth of both clusters."""
+        submitting = [each.key for each in (*self.under_way, *plan.actions) if isinstance(each, SUBMITS)]
+        assert len(submitting) == len(set(submitting)), "at most one submission under way a workload"
+        binding = [each.uid for each in (*self.under_way, *plan.actions) if isinstance(each, act.BindPod)]
+        assert len(binding) == len(set(binding)), "at most one bind under way a pod"
+        for action in plan.actions:
+            assert action.reason
+            if isinstance(action, (*HARMS_A_POD, act.CancelJob)):
+                assert self.now >= START + CONFIG_HERE.tuning.quiet_s, "quiet period"
+            if isinstance(action, CHANGES_A_JOB):
+                self.check_ours(action.job_id, action.user, action.key)
+            if isinstance(action, act.BindPod):
+                self.check_bind(action)
+            if isinstance(action, HARMS_A_POD):
+                self.check_harm(action)
+
+    def check_ours(self, job_id: int, user: str, key: str) -> None:
+        """V6: as the tenant, Slurm lets nobody else's job be touched; of the tenant's own only ours is."""
+        job = self.jobs.get(job_id)
+        assert job is None or job.user != user or names.whose(job.name) == (CLUSTER, key), "V6"
+
+    def check_bind(self, bind: act.BindPod) -> None:
+        """V2: to a node of its own placeholder's live grant, as far as anybody could know."""
+        job = self.world.placeholders[bind.job_id]
+        assert job.key == bind.key == key_of(self.world.workloads[bind.key].pod)
+        assert job.alive
+        assert job.holds_nodes
+        assert job.grant is not None
+        assert bind.node in [granted.name for granted in job.grant.nodes]
+
+    def check_harm(self, action: act.EvictPod | act.EndByDeadline) -> None:
+        """V7: never while the job that the pod stands for runs."""
+        running = [job for job in self.jobs.values() if job.states == RUNS and job.user == "alice"]
+        ours = [job for job in running if names.whose(job.name) == (CLUSTER, action.key)]
+        stands_for = self.world.workloads[action.key].hint
+        assert stands_for not in [job.id for job in ours], "V7"
+
+    @rule(
+        number=st.integers(0, 99),
+        how=st.sampled_from(["done", "done", "done", "done", "refused", "unreached", "no effect", "effect", "late"]),
+        where=st.sampled_from(NODES),
+        short=st.sampled_from([False, False, False, True]),
+        error=st.sampled_from([2013, 2016, 2018, 2045, 2057]),
+    )
+    @precondition(lambda self: self.under_way)
+    def an_action_ends(self, number: int, how: str, where: str, short: bool, error: int) -> None:
+        action = self.under_way.pop(number % len(self.under_way))
+        began = self.now
+        if how in ("done", "effect"):
+            answer = self.effect(action, where, short)
+            outcome = Outcome.UNKNOWN if how == "effect" else Outcome.DONE
+            if isinstance(answer, Refusal):
+                outcome = Outcome.REFUSED
+            self.end(action, outcome, began, answer)
+        elif how == "late":
+            self.late.append(Late(lambda: self.effect(action, where, short), self.now + 11.9))
+            self.end(action, Outcome.UNKNOWN, began, None)
+        else:
+            outcomes = {"refused": Outcome.REFUSED, "unreached": Outcome.UNREACHED, "no effect": Outcome.UNKNOWN}
+            refusal = Refusal(names.REFUSED, f"No (error {error}).", error, later=error == 2057)
+            self.end(action, outcomes[how], began, refusal)
+
+    def end(self, action: Action, outcome: Outcome, began: float, answer: object) -> None:
+        known = outcome is Outcome.DONE
+        self.tell(
+            ActionEnded(
+                action,
+                outcome,
+                began,
+                self.now,
+                refusal=answer if isinstance(answer, Refusal) else None,
+                job_id=answer if known and isinstance(answer, int) else None,
+                grant=self.grants.get(answer) if known and isinstance(answer, int) else None,
+                found=answer if known and isinstance(answer, tuple) else (),
+            )
+        )
+
+    def effect(self, action: Action, where: str, short: bool) -> object:
+        """What the far side does; returns what it would answer."""
+        match action:
+            case act.AllocateNow():
+                if self.twin_runs(action.spec.name, action.spec.user):
+                    return Refusal(names.REFUSED, "A twin (error 2038).", 2038)
+                return self.make(action.spec, where, short)
+            case act.SubmitJob():
+                return self.make(action.spec, None)
+            case act.CancelJob():
+                job = self.jobs.get(action.job_id)
+                if job is not None and job.user == action.user and not is_ended(job.states):
+                    self.jobs[job.id] = replace(job, states=frozenset({"CANCELLED"}))
+            case act.FindJobs():
+                return tuple(job.id for job in self.jobs.values() if job.name == action.name)
+            case act.BindPod():
+                return self.bind(action)
+            case act.EvictPod() | act.EndByDeadline():
+                self.end_pod(action)
+            case _:
+                self.read(action, short)
+        return None
+
+    def read(self, action: Action, problem: bool) -> None:
+        match action:
+            case act.ReadJob():
+                job = self.jobs.get(action.job_id)
+                grant = self.grants.get(action.job_id) if job is not None and job.states == RUNS else None
+                self.tell(JobRead(action.job_id, self.now, self.now, job, grant))
+            case act.ReadOwner():
+                self.tell(OwnerRead(action.ref, Owner(action.ref), self.now))
+            case act.ReadClaims():
+                said = "Claim data does not exist." if problem else ""
+                self.tell(ClaimsRead(action.uid, (Claim("data", True, problem=said),), self.now))
+
+    def end_pod(self, action: act.EvictPod | act.EndByDeadline) -> None:
+        one = self.pods.get(action.uid)
+        if one is not None and isinstance(action, act.EvictPod):
+            self.pods[one.uid] = replace(one, deleting_at=self.now + one.grace_s)
+        elif one is not None:
+            self.pods[one.uid] = replace(one, phase=PodPhase.FAILED, end_reason="DeadlineExceeded")
+
+    def bind(self, action: act.BindPod) -> Refusal | None:
+        one = self.pods.get(action.uid)
+        if one is None or one.deleting_at is not None or one.node not in ("", action.node):
+            return Refusal(names.REFUSED, "Conflict (error 409).", 409, later=True)
+        said = {**one.annotations, **action.annotations}
+        self.pods[one.uid] = replace(one, node=action.node, annotations=said, phase=PodPhase.RUNNING)
+        return None
+
+    # --- always -------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        world = self.world
+        standing = [uid for there in world.standing.values() for uid in there]
+        assert len(standing) == len(set(standing)), "a pod stands on one node"
+        assert all(count >= 0 for count in world.under_way.values())
+        assert all(count >= 0 for count in world.queued_in.values())
+        assert sum(len(keys) for keys in world.by_phase.values()) == len(world.workloads)
+        assert set(world.phase_of) == set(world.workloads)
+        assert sorted(world.seen_first) == world.unread
+        for job_id in world.absent | world.expected:
+            assert job_id in world.placeholders
+        for key, workload in world.workloads.items():
+            assert key in world.by_phase[world.phase_of[key]]
+            assert workload.key == key
+
+    # --- when the faults end ----------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """L1, L2: every pod is bound or says why not; no job is left without a workload."""
+        self.now += 15.0
+        for late in self.late:
+            late.effect()
+        self.late.clear()
+        for side in Side:
+            self.tell(SideBack(side, self.now))
+        for name in NODES:
+            self.tell(NodeSeen(node(name, cpu=640_000)))
+        self.slurms_nodes_change(600, one=False)
+        for _ in range(30):
+            self.heal_one_step()
+        self.in_order()
+
+    def heal_one_step(self) -> None:
+        for uid, one in list(self.pods.items()):
+            if one.deleting_at is not None and one.deleting_at < self.now:
+                del self.pods[uid]
+        for step in (12.0, 1.0, 0.0):
+            self.an_ordinary_second(step, "x1", starts=True)
+
+    def in_order(self) -> None:
+        alive = {key_of(one): one for one in self.pods.values() if not one.finished}
+        for job in self.jobs.values():
+            whose = names.whose(job.name)
+            if whose is not None and whose[0] == CLUSTER and job.user == "alice" and not is_ended(job.states):
+                assert whose[1] in alive, f"L2: job {job.id} has no workload"
+                one = alive[whose[1]]
+                assert one.node or one.annotations.get(names.PREFIX + "nice") in ("x", "-1"), f"L1: {one.name} waits"
+        for key, one in alive.items():
+            told = self.world.workloads[key].told
+            assert one.node or one.uid in told, f"L1: {one.name} is neither bound nor told why"
+
+
+def facts(world: World) -> tuple[object, ...]:
+    """What a repeated event may not change."""
+    return (
+        {node: dict(pods) for node, pods in world.standing.items()},
+        dict(world.phase_of),
+        {job.id: (job.key, job.states, job.denied, job.absent) for job in world.placeholders.values()},
+        set(world.foreign),
+        list(world.unread),
+        dict(world.queued_in),
+    )
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

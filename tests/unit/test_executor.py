@@ -1,0 +1,223 @@
+"""Every action ends in one answer to "did it happen?", and every failure of a far side has its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from bridge.errors import (
+    Conflict,
+    ContractError,
+    Exhausted,
+    FarSideError,
+    Invalid,
+    NotFound,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+)
+from bridge.executor import MAX_EVENTS_WAITING, Executor
+from scheduler import actions as act
+from scheduler.actions import Action, Outcome
+from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
+from scheduler.model import Claim, Grant, Job, JobSpec, Owner
+from tests.builders import OWNER, grant, job_of, pod
+
+SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
+POD = ("key", "uid", "hpc", "train")
+BIND = act.BindPod(*POD, "x1", 17, {}, "why", message="Bound to x1.")
+EVICT = act.EvictPod(*POD, "Slurm job 17 ended: CANCELLED")
+REPORT = act.Report(*POD, "SlurmJobPending", "Waiting.", event="SlurmJobPending")
+
+
+class FarEnd:
+    """Both far ends: remembers what was called, and answers, or fails, as it was told."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.called: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*given: Any, **named: Any) -> Any:
+            self.called.append((name, *given, *named.values()))
+            answer = self.answers.get(name)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        return call
+
+
+def executor(told: list[Event] | None = None, **answers: Any) -> tuple[Executor, FarEnd]:
+    far = FarEnd(**answers)
+    clock = itertools.count(100)
+    emit = (told if told is not None else []).append
+    made: Any = Executor(far, far, emit, lambda: float(next(clock)), far.poll_nodes)  # type: ignore[arg-type]
+    return made, far
+
+
+async def perform(action: Action, told: list[Event] | None = None, **answers: Any) -> tuple[ActionEnded, FarEnd]:
+    made, far = executor(told, **answers)
+    return await made.perform(action), far
+
+
+async def test_an_allocation_comes_back_with_its_grant() -> None:
+    ended, far = await perform(act.AllocateNow("key", SPEC, "why"), allocate_now=17, grant=grant(17))
+    assert (ended.outcome, ended.job_id, ended.grant) == (Outcome.DONE, 17, grant(17))
+    assert (ended.began, ended.at) == (100.0, 101.0)
+    assert far.called == [("allocate_now", SPEC), ("grant", 17)]
+
+
+async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> None:
+    lost = Unanswered("grant", "Slurm", "no answer")
+    ended, _ = await perform(act.AllocateNow("key", SPEC, "why"), allocate_now=17, grant=lost)
+    assert (ended.outcome, ended.job_id, ended.grant) == (Outcome.DONE, 17, None)
+
+
+@pytest.mark.parametrize(
+    ("action", "call"),
+    [
+        (act.SubmitJob("key", SPEC, "why"), ("submit", SPEC)),
+        (act.FindJobs("key", "name", "why"), ("find", "name")),
+        (
+            act.UpdateJob("key", 17, "alice", SPEC, frozenset({"nice"}), "why"),
+            ("update", 17, "alice", SPEC, frozenset({"nice"})),
+        ),
+        (act.Kick("key", 17, "alice", "comment", "why"), ("kick", 17, "alice", "comment")),
+        (act.CancelJob("key", 17, "alice", "why"), ("cancel", 17, "alice")),
+        (act.RecordEnd("key", 17, 3, "comment", "why"), ("record_end", 17, 3, "comment")),
+        (BIND, ("bind", BIND)),
+        (EVICT, ("evict_by_delete", EVICT)),
+        (act.PollNodes("why"), ("poll_nodes",)),
+        (REPORT, ("set_condition", "hpc", "train", "uid", "SlurmJobPending", "Waiting.")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_each_action_is_one_call(action: Action, call: tuple[object, ...]) -> None:
+    answers = {"submit": 17, "find": (17, 18)}
+    ended, far = await perform(action, **answers)
+    assert ended.outcome is Outcome.DONE
+    assert far.called == [call]
+    assert ended.job_id == (17 if isinstance(action, act.SubmitJob) else None)
+    assert ended.found == ((17, 18) if isinstance(action, act.FindJobs) else ())
+
+
+def test_every_action_has_its_performer() -> None:
+    made, _ = executor()
+    assert set(made._performers) == set(act.Action.__args__)  # type: ignore[attr-defined]
+
+
+FAILURES: list[tuple[FarSideError, Outcome, bool]] = [
+    (Invalid("submit", "Slurm", "bad account", 2045), Outcome.REFUSED, False),
+    (NotFound("submit", "Slurm", "no such job", 2017), Outcome.REFUSED, False),
+    (Conflict("bind", "Kubernetes", "changed", 409), Outcome.REFUSED, True),
+    (Exhausted("submit", "Slurm", "too many jobs", 2057), Outcome.REFUSED, True),
+    (Unauthorized("submit", "Slurm", "token", 1007), Outcome.REFUSED, True),
+    (Unreachable("submit", "Slurm", "refused"), Outcome.UNREACHED, True),
+    (Unanswered("submit", "Slurm", "no answer", 5004), Outcome.UNKNOWN, True),
+    (ContractError("submit", "Slurm", "no JSON", 404), Outcome.UNKNOWN, True),
+]
+
+
+@pytest.mark.parametrize(("error", "outcome", "later"), FAILURES, ids=lambda value: type(value).__name__)
+async def test_a_failure_is_an_outcome_with_words(error: FarSideError, outcome: Outcome, later: bool) -> None:
+    ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=error)
+    assert ended.outcome is outcome
+    assert ended.refusal is not None
+    assert (ended.refusal.number, ended.refusal.later) == (error.code, later)
+    assert error.message in ended.refusal.message
+    assert ended.refusal.message.endswith(".")
+    assert ended.job_id is None
+
+
+async def test_our_own_mistake_is_not_caught() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await perform(act.SubmitJob("key", SPEC, "why"), submit=ZeroDivisionError())
+
+
+# --- reads come as events of their own, before the end ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "answer", "granted"),
+    [
+        (job_of(pod(), 17), grant(17), grant(17)),
+        (job_of(pod(), 17, "PENDING"), grant(17), None),
+        (Job(17, "interactive", "carol", frozenset({"RUNNING"})), grant(17), None),
+        (None, grant(17), None),
+        (job_of(pod(), 17), NotFound("grant", "Slurm", "ended", 2017), None),
+        (job_of(pod(), 17), Invalid("grant", "Slurm", "ended", 2021), None),
+    ],
+)
+async def test_the_grant_is_read_of_jobs_that_may_be_ours_and_hold_nodes(
+    job: Job | None, answer: object, granted: Grant | None
+) -> None:
+    told: list[Event] = []
+    ended, _ = await perform(act.ReadJob(17, "why"), told, job=job, grant=answer)
+    assert ended.outcome is Outcome.DONE
+    assert told == [JobRead(17, 100.0, 101.0, job, granted)]
+
+
+async def test_a_read_that_failed_tells_nothing() -> None:
+    told: list[Event] = []
+    lost = Unanswered("grant", "Slurm", "no answer")
+    ended, _ = await perform(act.ReadJob(17, "why"), told, job=job_of(pod(), 17), grant=lost)
+    assert (ended.outcome, told) == (Outcome.UNKNOWN, [])
+
+
+async def test_owners_and_claims_are_told() -> None:
+    told: list[Event] = []
+    await perform(act.ReadOwner("hpc", OWNER, "why"), told, read_owner=Owner(OWNER))
+    await perform(act.ReadClaims("key", "uid", "hpc", ("data",), "why"), told, read_claims=(Claim("data", True),))
+    assert told == [OwnerRead(OWNER, Owner(OWNER), 101.0), ClaimsRead("uid", (Claim("data", True),), 101.0)]
+
+
+# --- Kubernetes events: news, never in the way --------------------------------------------------------------------
+
+
+async def posted(made: Executor) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await made.post_events()
+
+
+async def test_what_was_done_is_said_as_an_event() -> None:
+    made, far = executor()
+    for action in (BIND, EVICT, act.EndByDeadline(*POD, "why it ended"), REPORT):
+        await made.perform(action)
+    far.called.clear()
+    await posted(made)
+    assert far.called == [
+        ("post_event", "hpc", "train", "uid", "Scheduled", "Bound to x1.", False),
+        ("post_event", "hpc", "train", "uid", "SlurmJobEnded", "Slurm job 17 ended: CANCELLED", True),
+        ("post_event", "hpc", "train", "uid", "SlurmJobEnded", "why it ended", True),
+        ("post_event", "hpc", "train", "uid", "SlurmJobPending", "Waiting.", False),
+    ]
+
+
+async def test_a_bind_that_failed_is_not_announced() -> None:
+    made, far = executor(bind=Conflict("bind", "Kubernetes", "changed", 409))
+    await made.perform(BIND)
+    await posted(made)
+    assert [call[0] for call in far.called] == ["bind"]
+
+
+async def test_a_report_may_be_an_event_alone_or_a_condition_alone() -> None:
+    made, far = executor()
+    await made.perform(act.Report(*POD, "", "news", event="SlurmJobEnded"))
+    assert far.called == []
+    await made.perform(act.Report(*POD, "SlurmJobPending", "quiet"))
+    await posted(made)
+    assert [call[0] for call in far.called] == ["set_condition", "post_event"]
+
+
+async def test_events_that_cannot_be_posted_are_counted_and_dropped() -> None:
+    made, _ = executor(post_event=Unreachable("event", "Kubernetes", "refused"))
+    for _ in range(MAX_EVENTS_WAITING + 5):
+        await made.perform(REPORT)
+    assert made.dropped == 5
+    await posted(made)
+    assert made.dropped == MAX_EVENTS_WAITING + 5

@@ -1,0 +1,141 @@
+"""What monitoring asks: does it turn, can it work and if not why, and the metrics (O2)."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bridge.errors import ConfigError
+from bridge.health import STANDSTILL_S, Health
+from bridge.slurm.token import LiteralToken
+from bridge.telemetry import Telemetry
+from scheduler.events import Side, SideLost
+from scheduler.world import World
+from tests.builders import CONFIG, START, Story, pod
+
+
+class Tokens:
+    def __init__(self, problem: str | None = None) -> None:
+        self._problem = problem
+
+    def problem(self, now: float) -> str | None:
+        return self._problem
+
+    def expires_at(self) -> float | None:
+        return 1_900_000_000.0
+
+
+class Turning:
+    """What health reads of the loop."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.passed = START
+
+
+def health(world: World | None = None, *, at: float = START, problem: str | None = None) -> Health:
+    loop: Any = Turning(world or Story().world)
+    tokens: Any = Tokens(problem)
+    return Health(loop, tokens, Telemetry(), lambda: at)
+
+
+async def get(asked: Health, path: str) -> tuple[int, str, str]:
+    runner = await asked.serve("127.0.0.1", 0)
+    try:
+        port = runner.addresses[0][1]
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text(), answer.headers["Content-Type"]
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_loop_that_turns_is_healthy() -> None:
+    assert (await get(health(), "/healthz"))[:2] == (200, "ok\n")
+    assert health(at=START + STANDSTILL_S).not_turning() == ""
+
+
+async def test_a_loop_that_stands_still_is_not() -> None:
+    asked = health(at=START + 40)
+    assert (await get(asked, "/healthz"))[:2] == (500, "the loop has stood still for 40 s\n")
+
+
+async def test_a_bridge_that_can_work_is_ready() -> None:
+    assert (await get(health(), "/readyz"))[:2] == (200, "ok\n")
+
+
+async def test_every_reason_why_it_is_not_ready_is_a_line() -> None:
+    world = World(CONFIG, START)
+    world.apply(SideLost(Side.SLURM, START, "connection refused."))
+    status, text, _ = await get(health(world, problem="token file t: expired."), "/readyz")
+    assert status == 503
+    assert text.splitlines() == [
+        "Slurm: connection refused.",
+        "waiting for the list of namespaces",
+        "waiting for the list of Kubernetes nodes",
+        "waiting for the list of this scheduler's pods",
+        "waiting for the list of other pods",
+        "waiting for Slurm's nodes",
+        "waiting for Slurm's jobs",
+        "token file t: expired.",
+    ]
+
+
+async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
+    story = Story()
+    story.runs(pod("very-private-name"), 17, at=START + 20)
+    story.sees(SideLost(Side.KUBERNETES, START, "away."))
+    status, text, content_type = await get(health(story.world, at=START + 7), "/metrics")
+    assert status == 200
+    assert content_type.startswith("application/openmetrics-text")
+    lines = text.splitlines()
+    for line in (
+        "# TYPE slurm_bridge_workloads gauge",
+        "# TYPE slurm_bridge_poll_age_seconds gauge",
+        "# TYPE slurm_bridge_token_expiry_timestamp_seconds gauge",
+    ):
+        assert line in lines
+    assert value_of(lines, "slurm_bridge_workloads", 'phase="bound"') == 1
+    assert value_of(lines, "slurm_bridge_workloads", 'phase="queued"') == 0
+    assert value_of(lines, "slurm_bridge_poll_age_seconds") == 7
+    assert value_of(lines, "slurm_bridge_side_lost", 'side="Kubernetes"') == 1
+    assert value_of(lines, "slurm_bridge_side_lost", 'side="Slurm"') == 0
+    assert value_of(lines, "slurm_bridge_token_expiry_timestamp_seconds") == 1_900_000_000
+    assert "very-private-name" not in text
+    assert lines[-1] == "# EOF"
+
+
+def value_of(lines: list[str], metric: str, label: str = "") -> float:
+    [line] = [each for each in lines if each.startswith((metric + "{", metric + " ")) and label in each]
+    return float(line.rsplit(" ", 1)[1])
+
+
+async def test_before_the_first_poll_there_is_no_age() -> None:
+    _, text, _ = await get(health(World(CONFIG, START)), "/metrics")
+    assert "slurm_bridge_poll_age_seconds" not in "".join(
+        line for line in text.splitlines() if not line.startswith("#")
+    )
+
+
+async def test_a_token_without_an_end_has_no_expiry() -> None:
+    loop: Any = Turning(Story().world)
+    secret = "e30.eyJzdW4iOiJzbHVybSJ9.c2lnbmF0dXJl"  # {"sun":"slurm"}, and no exp
+    _, text, _ = await get(Health(loop, LiteralToken(secret), Telemetry(), lambda: START), "/metrics")
+    assert not [line for line in text.splitlines() if line.startswith("slurm_bridge_token_expiry")]
+    assert secret not in text
+
+
+async def test_an_address_in_use_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError) as caught:
+            await health().serve("127.0.0.1", port)
+    message = str(caught.value)
+    assert message.startswith(f"http 127.0.0.1:{port}: ")
+    assert "in use" in message
+    assert message.endswith("Choose another address with --http HOST:PORT.")
+    assert "\n" not in message

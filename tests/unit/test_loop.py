@@ -1,0 +1,156 @@
+"""Observe, decide, act; at its own pace, and whatever comes between (ARCHITECTURE 1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.dev.virtual_time import run
+from bridge.loop import HEARTBEAT_S, Loop
+from scheduler.actions import Action, AllocateNow, BindPod, Outcome
+from scheduler.events import ActionEnded, Event, PodGone, PodSeen, Scope, Side, SideLost
+from scheduler.world import World
+from tests.builders import Story, grant, pod
+
+TRAIN = pod("train")
+
+
+class Performer:
+    """A far end that grants node x1 to whoever asks."""
+
+    def __init__(self, takes_s: float = 0.01) -> None:
+        self.takes_s = takes_s
+        self.performed: list[Action] = []
+
+    async def perform(self, action: Action) -> ActionEnded:
+        self.performed.append(action)
+        await asyncio.sleep(self.takes_s)
+        at = asyncio.get_running_loop().time()
+        if isinstance(action, AllocateNow):
+            return ActionEnded(action, Outcome.DONE, at, at, job_id=17, grant=grant(17))
+        return ActionEnded(action, Outcome.DONE, at, at)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def planned(self, action: Action, at: float) -> None:
+        self.heard.append(("planned", type(action)))
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        self.heard.append(("ended", type(event.action)))
+
+    def seen(self, event: Event) -> None:
+        self.heard.append(("seen", type(event)))
+
+
+def live(
+    play: Callable[[Loop, Performer], Any], performer: Performer | None = None
+) -> tuple[Loop, Performer, Listener]:
+    """A loop on virtual time while the play is played."""
+    performer, listener = performer or Performer(), Listener()
+    story = Story()
+
+    async def life() -> Loop:
+        clock = asyncio.get_running_loop().time
+        loop = Loop(story.world, performer, clock, listener)  # type: ignore[arg-type]
+        task = asyncio.create_task(loop.run())
+        try:
+            await play(loop, performer)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return loop
+
+    return run(life()), performer, listener
+
+
+def test_a_pod_is_asked_for_and_bound_without_waiting_for_a_clock() -> None:
+    async def play(loop: Loop, performer: Performer) -> None:
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(0.1)
+        assert [type(each) for each in performer.performed] == [AllocateNow, BindPod]
+
+    _, _, listener = live(play)
+    assert listener.heard == [
+        ("seen", PodSeen),
+        ("planned", AllocateNow),
+        ("ended", AllocateNow),
+        ("planned", BindPod),
+        ("ended", BindPod),
+    ]
+
+
+def test_the_decision_is_about_the_facts_as_they_are_now() -> None:
+    async def play(loop: Loop, performer: Performer) -> None:
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        loop.emit(PodGone(Scope.OURS, TRAIN, 0.0))
+        await asyncio.sleep(1)
+        assert performer.performed == []
+
+    live(play)
+
+
+def test_a_slow_far_end_holds_up_nobody_else() -> None:
+    async def play(loop: Loop, performer: Performer) -> None:
+        for number in range(5):
+            loop.emit(PodSeen(Scope.OURS, pod(f"p{number}")))
+            await asyncio.sleep(0.1)
+        assert len(performer.performed) == 5
+
+    live(play, Performer(takes_s=100.0))
+
+
+def test_it_wakes_by_itself_when_a_time_has_come() -> None:
+    """A refused try is repeated after its pause, though nothing happens."""
+
+    class Refusing(Performer):
+        async def perform(self, action: Action) -> ActionEnded:
+            self.performed.append(action)
+            at = asyncio.get_running_loop().time()
+            return ActionEnded(action, Outcome.UNREACHED, at, at)
+
+    async def play(loop: Loop, performer: Performer) -> None:
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(7.5)  # at 0, 1, 3 and 7
+        assert len(performer.performed) == 4
+
+    live(play, Refusing())
+
+
+def test_a_loop_without_news_still_turns() -> None:
+    async def play(loop: Loop, performer: Performer) -> None:
+        await asyncio.sleep(10 * HEARTBEAT_S)
+        assert asyncio.get_running_loop().time() - loop.passed <= HEARTBEAT_S
+
+    live(play)
+
+
+def test_stopping_it_stops_what_is_under_way() -> None:
+    async def play(loop: Loop, performer: Performer) -> None:
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(1)
+
+    loop, _, listener = live(play, Performer(takes_s=100.0))
+    assert ("ended", AllocateNow) not in listener.heard
+    assert loop.world.under_way["submits"] == 1
+
+
+def test_our_own_mistake_ends_it() -> None:
+    class Broken(Performer):
+        async def perform(self, action: Action) -> ActionEnded:
+            raise AssertionError("impossible")
+
+    async def life() -> None:
+        loop = Loop(Story().world, Broken(), asyncio.get_running_loop().time, Listener())  # type: ignore[arg-type]
+        loop.emit(SideLost(Side.KUBERNETES, 0.0, "away."))
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await loop.run()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(life())
+    assert caught.group_contains(AssertionError, match="impossible")

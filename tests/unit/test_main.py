@@ -1,0 +1,75 @@
+"""The command line: a mistake is one line, exit code 2, and never a traceback (issue of the main job, bad input)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.__main__ import EXIT_CONFIG, main
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG", "KUBECONFIG", "SLURM_URL", "SLURM_TOKEN_FILE", "HTTP"):
+        monkeypatch.delenv(f"SLURM_BRIDGE_{name}", raising=False)
+    monkeypatch.delenv("SLURM_JWT", raising=False)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["run", *arguments]) == EXIT_CONFIG
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
+    assert line.startswith("slurm-bridge: ")
+    return line.removeprefix("slurm-bridge: ")
+
+
+def test_a_settings_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = tmp_path / "none.yaml"
+    assert said(capsys, "--config", str(missing)) == (
+        f"{missing}: cannot be read: No such file or directory. Point --config at a settings file."
+    )
+
+
+def test_an_unknown_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("slurm_ulr: x")
+    assert said(capsys, "--config", str(file)) == f"{file}: slurm_ulr: unknown key; did you mean slurm_url?"
+
+
+def test_no_token(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--slurm-url", "http://localhost:1").startswith("no Slurm token: name a file with")
+
+
+def test_a_token_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    message = said(capsys, "--slurm-url", "http://localhost:1", "--slurm-token-file", str(tmp_path / "none"))
+    assert str(tmp_path / "none") in message
+
+
+def test_no_slurm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JWT", "a.b.c")
+    message = said(capsys)
+    assert "a.b.c" not in message
+
+
+def test_a_plain_url_to_another_host_by_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_BRIDGE_SLURM_URL", "http://slurm:6820")
+    assert "unencrypted" in said(capsys)
+
+
+@pytest.mark.parametrize("arguments", [[], ["walk"], ["run", "--colour"], ["run", "--config"]])
+def test_a_command_that_is_none_is_told_how_to_use_it(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == EXIT_CONFIG
+    assert "usage: slurm-bridge" in capsys.readouterr().err
+
+
+def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("slurm-bridge ")

@@ -1,0 +1,183 @@
+"""Metrics, one trace a workload, and log lines (O2, O3)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from bridge.telemetry import Telemetry
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob
+from scheduler.events import ActionEnded, Side, SideBack, SideLost
+from scheduler.model import Pod, PodPhase, Refusal
+from tests.builders import CLUSTER, START, Story, grant, key_of, pod
+
+NOW = START + 20
+TRAIN = pod("train", created=NOW - 1)
+
+
+def ends(
+    telemetry: Telemetry, story: Story, action: Action, at: float, outcome: Outcome = Outcome.DONE, **more: object
+) -> None:
+    event = ActionEnded(action, outcome, at, at, **more)  # type: ignore[arg-type]
+    telemetry.ended(event, story.world)
+    story.sees(event)
+
+
+def lives(telemetry: Telemetry, what: Pod) -> None:
+    """Created, submitted, granted, bound, released."""
+    story = Story()
+    story.sees(what)
+    [asked] = story.acts(AllocateNow, NOW)
+    ends(telemetry, story, asked, NOW + 1, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW + 1)
+    ends(telemetry, story, bind, NOW + 2)
+    story.sees(story.bound(what, 17, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 60)
+    ends(telemetry, story, cancel, NOW + 61)
+
+
+def spans_of(what: Pod) -> dict[str, ReadableSpan]:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry(exporter)
+    lives(telemetry, what)
+    telemetry.close()
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def test_a_workload_is_one_trace_whose_ids_follow_from_its_key() -> None:
+    spans = spans_of(TRAIN)
+    assert list(spans) == ["submitted", "granted", "bound", "released", "workload hpc/train"]
+    _, trace_id, root_id, _ = names.traceparent(CLUSTER, key_of(TRAIN)).split("-")
+    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {trace_id}
+    root = spans.pop("workload hpc/train")
+    assert f"{root.context.span_id:016x}" == root_id
+    assert root.parent is None
+    assert {f"{span.parent.span_id:016x}" for span in spans.values() if span.parent} == {root_id}
+    assert len({span.context.span_id for span in spans.values()}) == 4
+
+
+def test_its_spans_follow_each_other_in_time() -> None:
+    spans = spans_of(TRAIN)
+    times = {name: (span.start_time / 1e9, span.end_time / 1e9) for name, span in spans.items()}  # type: ignore[operator]
+    assert times == {
+        "submitted": (NOW - 1, NOW + 1),
+        "granted": (NOW + 1, NOW + 1),
+        "bound": (NOW + 1, NOW + 2),
+        "released": (NOW + 61, NOW + 61),
+        "workload hpc/train": (NOW - 1, NOW + 61),
+    }
+    assert spans["bound"].attributes == {"slurm.job.id": 17, "k8s.node.name": "x1"}
+
+
+def test_a_callers_trace_is_kept_and_continued() -> None:
+    caller_trace, caller_span = "a" * 32, "b" * 16
+    traced = replace(TRAIN, annotations={names.TRACEPARENT: f"00-{caller_trace}-{caller_span}-01"})
+    spans = spans_of(traced)
+    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {caller_trace}
+    root = spans["workload hpc/train"]
+    assert root.parent is not None
+    assert f"{root.parent.span_id:016x}" == caller_span
+
+
+def test_two_workloads_are_two_traces() -> None:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry(exporter)
+    traced = replace(TRAIN, annotations={names.TRACEPARENT: f"00-{'a' * 32}-{'b' * 16}-01"})
+    lives(telemetry, traced)
+    lives(telemetry, pod("other", created=NOW - 1))
+    telemetry.close()
+    roots = [span for span in exporter.get_finished_spans() if span.name.startswith("workload")]
+    _, other_trace, _, _ = names.traceparent(CLUSTER, key_of(pod("other"))).split("-")
+    assert [f"{span.context.trace_id:032x}" for span in roots] == ["a" * 32, other_trace]
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["", "x", "00-" + "0" * 32 + "-" + "b" * 16 + "-01", "00-" + "g" * 32 + "-1-1", "-" * 9]
+)
+def test_a_traceparent_that_is_none_is_left_aside(nonsense: str) -> None:
+    spans = spans_of(replace(TRAIN, annotations={names.TRACEPARENT: nonsense}))
+    _, trace_id, _, _ = names.traceparent(CLUSTER, key_of(TRAIN)).split("-")
+    assert f"{spans['bound'].context.trace_id:032x}" == trace_id
+
+
+def test_without_an_exporter_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    telemetry = Telemetry()
+    lives(telemetry, TRAIN)
+    telemetry.close()
+
+
+def scraped(telemetry: Telemetry) -> dict[str, float]:
+    body, content_type = telemetry.scrape()
+    assert content_type.startswith("application/openmetrics-text")
+    lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
+    return {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines}
+
+
+def find(values: dict[str, float], start: str, *labels: str) -> float:
+    [value] = [value for key, value in values.items() if key.startswith(start) and all(each in key for each in labels)]
+    return value
+
+
+def test_the_first_metrics() -> None:
+    telemetry = Telemetry()
+    lives(telemetry, TRAIN)
+    telemetry.on_call("slurm")("allocate", 0.003, "done")
+    values = scraped(telemetry)
+    assert find(values, "slurm_bridge_create_to_bind_seconds_count") == 1
+    assert find(values, "slurm_bridge_create_to_bind_seconds_sum") == 3
+    assert find(values, "slurm_bridge_grant_to_bind_seconds_sum") == 1
+    assert find(values, "slurm_bridge_actions_total", 'action="BindPod"', 'outcome="done"') == 1
+    assert find(values, "slurm_bridge_call_seconds_count", 'side="slurm"', 'operation="allocate"') == 1
+    assert find(values, "slurm_bridge_call_seconds_bucket", 'le="0.002"') == 0
+    assert find(values, "slurm_bridge_call_seconds_bucket", 'le="0.005"') == 1
+
+
+def test_metrics_carry_no_ids() -> None:
+    telemetry = Telemetry()
+    lives(telemetry, pod("very-private-name", created=NOW))
+    text = telemetry.scrape()[0].decode()
+    assert "very-private-name" not in text
+    assert key_of(pod("very-private-name")) not in text
+
+
+def test_grants_given_back_are_counted() -> None:
+    story, telemetry = Story(), Telemetry()
+    ends(telemetry, story, CancelJob("key", 17, "alice", "given back: no GPU"), NOW)
+    ends(telemetry, story, CancelJob("key", 18, "alice", "hpc/train: Deleted"), NOW)
+    assert find(scraped(telemetry), "slurm_bridge_grants_given_back_total") == 1
+
+
+def test_what_changes_something_is_a_line_in_the_log_and_what_reads_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry()
+    with caplog.at_level(logging.INFO, "slurm-bridge"):
+        telemetry.planned(CancelJob("key", 17, "alice", "hpc/train: Deleted"), NOW)
+        telemetry.planned(ReadJob(17, "is it ours?"), NOW)
+    assert [record.getMessage() for record in caplog.records] == ["CancelJob job 17: hpc/train: Deleted"]
+
+
+def test_a_failure_is_a_warning_and_a_full_partition_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    story, telemetry = Story(), Telemetry()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    with caplog.at_level(logging.INFO, "slurm-bridge"):
+        full = Refusal(names.REFUSED, "no room (error 2016).", 2016)
+        ends(telemetry, story, asked, NOW, Outcome.REFUSED, refusal=full)
+        lost = Refusal(names.REFUSED, "no answer.", 0)
+        ends(telemetry, story, CancelJob("key", 17, "alice", "why"), NOW, Outcome.UNKNOWN, refusal=lost)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "CancelJob job 17: unknown: no answer.")
+    ]
+
+
+def test_a_side_that_goes_and_comes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry()
+    telemetry.seen(SideBack(Side.SLURM, NOW))
+    telemetry.seen(SideLost(Side.SLURM, NOW, "connection refused."))
+    telemetry.seen(SideBack(Side.SLURM, NOW))
+    assert [record.getMessage() for record in caplog.records] == ["connection refused.", "Slurm answers again"]
