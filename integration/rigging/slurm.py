@@ -75,8 +75,8 @@ def all_daemons(rig: Rig) -> list[Daemon]:
     """In the order in which they start."""
     mariadb = (
         "--no-defaults --user=mysql --datadir=/rig/mysql --socket=/rig/mysql/mysql.sock --bind-address=127.0.0.1"
-        f" --port={places.SQL_PORT} --innodb-flush-log-at-trx-commit=0 --innodb-log-file-size=8M --innodb-snapshot-isolation=OFF"
-        " --init-file=/rig/etc/init.sql"
+        f" --port={places.SQL_PORT} --innodb-flush-log-at-trx-commit=0 --innodb-log-file-size=8M"
+        " --innodb-snapshot-isolation=OFF --init-file=/rig/etc/init.sql"
     )
     slurmrestd = f"-a rest_auth/jwt -u {NOBODY} -g {NOBODY} 0.0.0.0:{places.REST_PORT}"
     return [
