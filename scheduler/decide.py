@@ -268,6 +268,9 @@ def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) ->
     """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K, F2)."""
     if job.spec is None and job.job is None:
         return  # adopted, and not read in detail yet
+    if not _trusted(job, view):
+        _look_at(job, workload, view, f"is job {job.id} still the same?")
+        return
     next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
     if view.now < next_at:
         view.wake_at(workload.key, next_at)
@@ -318,6 +321,8 @@ def _cancel(job: Placeholder, workload: Workload, view: View, why: str, record: 
     until = max(view.world.quiet_until(), workload.wait_until)
     if view.now < until:
         view.wake_at(workload.key, until)
+    elif not _trusted(job, view):
+        _look_at(job, workload, view, f"is job {job.id} still the same?")
     elif workload.hold is None and Side.SLURM not in view.world.lost:
         view.add(act.CancelJob(workload.key, job.id, job.user, why, record), workload.key)
 
@@ -336,7 +341,7 @@ def _granted(workload: Workload, view: View) -> None:
     lost = world.lost.get(Side.SLURM)
     if lost is not None and job.learned < lost.since:
         return  # what is known of the job is old news: it may have ended meanwhile
-    if job.grant is None:
+    if job.grant is None or not _trusted(job, view):
         _look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
         return
     if not _known_enough(workload, pod, view):
@@ -450,11 +455,17 @@ def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
     return all(workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod))
 
 
+def _trusted(job: Placeholder, view: View) -> bool:
+    """slurmctld has not been away since we learned of the job: its id has not been given out again (ARCHITECTURE 4)."""
+    return job.learned >= view.world.trust_since
+
+
 def _look_at(job: Placeholder, workload: Workload, view: View, why: str) -> None:
     """Read the one job, at most once in `absent_s`."""
     if Side.SLURM in view.world.lost:
         return
-    news = max(at for at in (job.granted_at, job.ended_seen, job.absent_first, float("-inf")) if at is not None)
+    times = (job.granted_at, job.ended_seen, job.absent_first, view.world.trust_since)
+    news = max(at for at in times if at is not None)
     next_at = workload.wait_until
     if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + view.tuning.absent_s)
@@ -626,7 +637,7 @@ def _kick(view: View) -> None:
         return
     front = min(world.by_phase[Phase.QUEUED], key=lambda key: world.workloads[key].created)
     job = chosen(world.workloads[front], world.mine(world.workloads[front]))
-    if job is not None:
+    if job is not None and _trusted(job, view):
         comment = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
         view.add(act.Kick(front, job.id, job.user, comment, "capacity was freed: Slurm is asked to look at its queue"))
 

@@ -214,7 +214,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
-            job.read_began = event.at  # the answer to the cancel is proof enough
+            job.read_began, job.end_read = event.at, True  # the answer to the cancel is proof enough
         if workload is not None and action.record and world.config.accounting:
             own = job.job.comment if job and job.job else (job.spec.comment if job and job.spec else "")
             workload.record = (action.job_id, f"{own}; {action.record}" if own else action.record)
@@ -257,11 +257,13 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
 
 
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
-    """What was read comes as JobRead; this only ends the hold, where the read failed."""
+    """What was read comes as JobRead; this only ends the hold, and whoever waited for it looks again."""
     world.reading.discard(action.job_id)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at)
+    if action.job_id in world.placeholders:
+        world.touch(world.placeholders[action.job_id])
 
 
 def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:

@@ -119,6 +119,7 @@ def _read_anew(world: World, at: float) -> None:
     for job_id in (*world.foreign, *world.placeholders):
         if not is_ended(world.states.get(job_id, CANCELLED)):
             world.seen_first.setdefault(job_id, began)
+    world.trust_since = began
     world.foreign.clear()
     world.unread = sorted(world.seen_first)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
@@ -179,9 +180,11 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         )
     elif job.key not in (None, key):
         world.forget_job_of(job)
+        job.spec = job.grant = None  # the id was given out again: this is another job
     job.key, job.user = key, event.job.user
     job.job, job.grant = event.job, event.grant or job.grant
     job.read_began, job.learned, job.denied = event.began, event.began, False
+    job.end_read = is_ended(event.job.states)
     job.absent_first = job.absent_last = None
     world.absent.discard(job.id)
     world.expected.add(job.id)
@@ -189,12 +192,19 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         workload.look = None
     workload.jobs.add(job.id)
     world.set_states(job, event.job.states, event.ended)
-    if job.ended and job.ended_seen is not None and job.ended_seen > event.began:
-        job.ended_seen = event.began
+    if event.job.reason == "Dependency" and not any(each.holds_nodes for each in world.mine(workload)):
+        _an_unknown_twin(world, event.ended)
     if event.job.reason in UNLOOKED and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
+
+
+def _an_unknown_twin(world: World, at: float) -> None:
+    """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at."""
+    if at >= world.twins_sought_at + world.config.tuning.refused_retry_s:
+        world.twins_sought_at = at
+        _read_anew(world, at)
 
 
 def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:

@@ -30,6 +30,7 @@ class Placeholder:
     hinted_by     keys of the workloads whose pods show this id
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
     denied        a read said that this id is not (any more) our job
+    end_read      the job itself said that it ended: read, or answered to our cancel
     """
 
     id: int
@@ -43,6 +44,7 @@ class Placeholder:
     hinted_by: set[str] = field(default_factory=set)
     read_began: float = float("-inf")
     ended_seen: float | None = None
+    end_read: bool = False
     absent_first: float | None = None
     absent_last: float | None = None
     denied: bool = False
@@ -77,8 +79,7 @@ class Placeholder:
 
     def proven_end(self, absent_s: float) -> bool:
         """It ended, and that was read of the job itself; or it is lost."""
-        read_since = self.ended_seen is not None and self.read_began >= self.ended_seen
-        return (self.ended and read_since) or self.lost(absent_s)
+        return (self.ended and self.end_read) or self.lost(absent_s)
 
 
 @dataclass(slots=True)

@@ -84,6 +84,8 @@ class World:
         self.freed_at = float("-inf")
         self.kicked_at = float("-inf")
         self.nodes_stale = False
+        self.twins_sought_at = float("-inf")
+        self.trust_since = float("-inf")  # what was learned of a job before that is to be read again before it is acted on
         # workloads
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}

@@ -370,6 +370,7 @@ class Histories(RuleBasedStateMachine):
     def check_ours(self, job_id: int, user: str, key: str) -> None:
         """V6: as the tenant, Slurm lets nobody else's job be touched; of the tenant's own only ours is."""
         job = self.jobs.get(job_id)
+        assert user == "alice", "V6: nobody else is a tenant of these pods"
         assert job is None or job.user != user or names.whose(job.name) == (CLUSTER, key), "V6"
 
     def check_bind(self, bind: act.BindPod) -> None:

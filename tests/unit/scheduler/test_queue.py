@@ -227,7 +227,7 @@ def test_a_kick_repeats_the_comment_that_the_job_has_so_that_nothing_changes() -
     story = Story()
     queued(story)
     story.reads(waits(comment="run 7"), at=NOW + 1)
-    story.polls({5: "RUNNING", 17: "PENDING"}, at=NOW + 2)
+    story.polls({17: "PENDING", 18: "RUNNING"}, at=NOW + 2)
     story.polls({17: "PENDING"}, at=NOW + 3)
     assert [kick.comment for kick in story.acts(Kick, NOW + 3)] == ["run 7"]
 

@@ -133,7 +133,7 @@ def test_a_kick_comes_at_most_once_a_second() -> None:
     story.queues(pod("p0"), 100, at=NOW)
     kicks = []
     for tenth in range(1, 40):
-        story.polls({100: "PENDING", tenth: "RUNNING"}, at=NOW + tenth / 10)
+        story.polls({100: "PENDING", 200 + tenth: "RUNNING"}, at=NOW + tenth / 10)
         kicks += [NOW + tenth / 10 for _ in story.acts(Kick, NOW + tenth / 10)]
     assert len(kicks) == 4
     assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in itertools.pairwise(kicks))
