@@ -89,7 +89,8 @@ def _our_pod(world: World, pod: Pod) -> None:
     workload.gone.pop(pod.uid, None)
     if before is None or before.annotations != pod.annotations:
         world.input_changed(workload)
-    _take_hint(world, workload, pod)
+    if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
+        _take_hint(world, workload, pod)
     if pod.node:
         workload.bound.pop(pod.uid, None)
         if before is None or not before.node:
@@ -113,7 +114,8 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
             return  # it is over, and nobody depends on it
         states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
         world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
-        world.known(job_id)
+        if workload.created < world.started:  # a pod of this life may show what is somebody else's: that one is read
+            world.known(job_id)
         world.expected.add(job_id)
     workload.jobs.add(job_id)
     if job_id in world.placeholders:

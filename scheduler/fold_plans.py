@@ -192,6 +192,10 @@ def _submission_refused(
     elif refusal.number == TWIN:
         workload.look = Look(event.began, event.at + tuning.absent_s, action.spec.name, twin=True)
         workload.immediate_refused = True
+        for job in world.placeholders.values():  # it may be one that a pod shows and nobody has read
+            if job.key is None and job.alive:
+                world.seen_first.setdefault(job.id, event.began)
+        world.unread = sorted(world.seen_first)
     elif refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         world.back_off(workload, event.at)
@@ -250,7 +254,8 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
         return
     workload.hold = None
     for job_id in event.found:
-        if job_id not in world.placeholders and job_id not in world.foreign:
+        job = world.placeholders.get(job_id)
+        if (job is None or job.key is None) and job_id not in world.foreign:
             world.seen_first.setdefault(job_id, event.began)
             if job_id not in world.unread:
                 bisect.insort(world.unread, job_id)

@@ -107,9 +107,17 @@ def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> N
     for job_id in arrived:
         if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
             continue
-        if job_id not in world.placeholders:
+        if _needs_reading(world, job_id):
             world.seen_first[job_id] = event.began
             bisect.insort(world.unread, job_id)
+
+
+def _needs_reading(world: World, job_id: int) -> bool:
+    """Nobody knows it; or a pod of this life shows it, which may hide there what is somebody else's."""
+    job = world.placeholders.get(job_id)
+    if job is None:
+        return True
+    return job.key is None and any(workload.created >= world.started for workload in world.concerned(job))
 
 
 def _read_anew(world: World, at: float) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SubmitJob
 from scheduler.model import Job
+from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -133,6 +134,40 @@ def test_a_twin_may_be_any_id_that_nobody_has_read_yet() -> None:
     assert SubmitJob not in [type(each) for each in story.decides(NOW + 7)]
     story.reads(job_of(TRAIN, 5), at=NOW + 7, granted=grant(5))
     assert [bind.job_id for bind in story.acts(BindPod, NOW + 7)] == [5]
+
+
+@pytest.mark.parametrize("when", ["edited", "born with it", "shown before its time"])
+def test_a_pod_that_shows_a_lost_job_as_its_own_does_not_hide_it(when: str) -> None:
+    """T8: nobody blocks another pod; a hint is enough to leave in peace, never to call a job known."""
+    story = Story()
+    thief = pod("thief", created=START + 2)
+    claim = {"slurm-bridge/job-id": "17"}
+    shown = story.runs(thief, 16, at=START + 15) if when == "edited" else replace(thief, node="x1", annotations=claim)
+    lost(story)
+    if when == "shown before its time":
+        story.sees(shown)
+    story.polls({16: "RUNNING", 17: "RUNNING"}, at=NOW + 3)
+    story.sees(replace(shown, annotations={**shown.annotations, **claim}))
+    reads = [read for read in story.acts(ReadJob, NOW + 3) if read.job_id == 17]
+    assert len(reads) == 1
+    story.reads(job_of(TRAIN, 17), at=NOW + 3, granted=grant(17))
+    assert [bind.name for bind in story.acts(BindPod, NOW + 3)] == ["train"]
+
+
+@pytest.mark.parametrize("config", [CONFIG, ACCOUNTED], ids=["without accounting", "with it"])
+def test_a_twin_that_only_a_pod_of_an_earlier_life_shows_is_read(config: Config) -> None:
+    story = Story(config)
+    story.sees(replace(pod("thief", created=0.0), node="x1", annotations={"slurm-bridge/job-id": "17"}))
+    story.polls({17: "RUNNING"}, at=NOW - 1)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2038)
+    acts = story.decides(NOW)
+    assert [read.job_id for read in acts if isinstance(read, ReadJob)] == [17]
+    story.reads(job_of(TRAIN, 17), at=NOW, granted=grant(17))
+    for find in [each for each in acts if isinstance(each, FindJobs)]:
+        story.ended(find, at=NOW, found=(17,))
+    assert [bind.job_id for bind in story.acts(BindPod, NOW)] == [17]
 
 
 def test_a_late_effect_beside_a_second_submission_leaves_one_job() -> None:
