@@ -31,7 +31,7 @@ from bridge.settings import Settings
 from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.poll import Poller
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
-from bridge.slurm.transport import HttpPool
+from bridge.slurm.transport import DEFAULT_DEADLINE_S, HttpPool
 from bridge.telemetry import Telemetry
 from scheduler.events import Event
 from scheduler.phase import Phase
@@ -118,9 +118,10 @@ class _Clock:
 
 async def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT.  Raises ConfigError where it cannot start."""
+    _check_patience(settings)
     clock = _Clock(time.time() - time.monotonic())
     async with AsyncExitStack() as stack:
-        telemetry = Telemetry()
+        telemetry = Telemetry(clock=clock)
         stack.callback(telemetry.close)
         tokens = _tokens(settings, clock())
         slurm = _slurm_client(settings, tokens, telemetry, clock, stack)
@@ -139,6 +140,14 @@ async def run(settings: Settings) -> None:
         log.info("Slurm %s (%s), cluster %s, at %s", found.release, found.api, found.cluster, settings.slurm_url)
         _tune_gc()
         await _until_signalled(bridge)
+
+
+def _check_patience(settings: Settings) -> None:
+    """What settle and quiet period promise holds only if they outlast the longest call (ARCHITECTURE 3, 10)."""
+    tuning = settings.tuning.tuning()
+    for key in ("settle_s", "quiet_s"):
+        if getattr(tuning, key) < DEFAULT_DEADLINE_S:
+            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
 
 
 def _tokens(settings: Settings, now: float) -> TokenSource:

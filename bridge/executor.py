@@ -24,6 +24,7 @@ from bridge.errors import (
 )
 from bridge.kube.client import KubeClient
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.transport import SIDE as SLURM
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
@@ -184,4 +185,7 @@ def _refusal(error: FarSideError) -> Refusal:
     if not isinstance(error, Refused):
         return Refusal(names.REFUSED, said(error), error.code, later=later)
     number = f" (error {error.code})" if error.code else ""
-    return Refusal(names.REFUSED, f"{error.side} refused it: {error.message}{number}.", error.code, later=later)
+    message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
+    if isinstance(error, Unauthorized) and error.side == SLURM:  # our token is the admin's concern, not the user's
+        message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
+    return Refusal(names.REFUSED, message, error.code, later=later)

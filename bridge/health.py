@@ -17,7 +17,6 @@ from scheduler.events import Side
 from scheduler.phase import Phase
 
 STANDSTILL_S = 3 * HEARTBEAT_S
-SOON_S = 3600.0  # a token that ends within this is a warning in /readyz
 
 
 class Health:

@@ -162,6 +162,8 @@ class Settings(_Strict):
             usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:  # brackets without end, a port that is no number
             usable = False
+        if usable and (parts.username is not None or parts.password is not None):
+            raise ValueError("must hold no user or password; the token file is the way in")
         if url and not usable:
             raise ValueError(f'"{url}" is not a URL like http://HOST:PORT')
         return url

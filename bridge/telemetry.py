@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -29,11 +30,12 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.events import ActionEnded, Event, SideBack, SideLost
+from scheduler.events import ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
 from scheduler.model import Pod
 from scheduler.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
+MAX_FIRST_SEEN = 20_000
 READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.FindJobs | act.PollNodes | act.Kick
 log = logging.getLogger("slurm-bridge")
 
@@ -61,7 +63,9 @@ class Telemetry:
     exporter   where spans go; None: OTLP/HTTP where OTEL_EXPORTER_OTLP_ENDPOINT is set, else nowhere
     """
 
-    def __init__(self, exporter: SpanExporter | None = None) -> None:
+    def __init__(self, exporter: SpanExporter | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._first_seen: dict[str, float] = {}
         resource = Resource.create({"service.name": "slurm-bridge"})
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
@@ -121,8 +125,13 @@ class Telemetry:
             log.log(level, "%s %s: %s", type(action).__name__, _about(action), action.reason)
 
     def seen(self, event: Event) -> None:
-        """Sides that come and go are worth a line."""
-        if isinstance(event, SideLost):
+        """Sides that come and go are worth a line; a new pod is remembered for how long it waited."""
+        if isinstance(event, PodSeen):
+            if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
+                self._first_seen[event.pod.uid] = self._clock()
+                while len(self._first_seen) > MAX_FIRST_SEEN:
+                    del self._first_seen[next(iter(self._first_seen))]
+        elif isinstance(event, SideLost):
             self.lost_sides[event.side.value] = event.why
             log.warning("%s", event.why)
         elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
@@ -138,7 +147,7 @@ class Telemetry:
             return
         match event.action:
             case act.BindPod() as bind:
-                self._created_bound.record(max(0.0, event.at - bind.created))
+                self._created_bound.record(max(0.0, event.at - self._created(bind)))
                 if bind.granted is not None:
                     self._granted_bound.record(max(0.0, event.at - bind.granted))
                 self._trace_bind(bind, event, world)
@@ -146,6 +155,11 @@ class Telemetry:
                 if cancel.reason.startswith("given back"):
                     self._given_back.add(1)
                 self._trace_release(cancel, event, world)
+
+    def _created(self, bind: act.BindPod) -> float:
+        """creationTimestamp is in whole seconds; where the watch showed the pod within that second, that is closer."""
+        seen = self._first_seen.pop(bind.uid, None)
+        return seen if seen is not None and 0 <= seen - bind.created < 1.5 else bind.created
 
     # --- traces ---------------------------------------------------------------------------------------------------
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from itertools import chain
+from itertools import chain, islice
 
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Plan
 from scheduler.events import Side
-from scheduler.feasible import Feasible, demand, feasible
+from scheduler.feasible import Feasible, demand, feasible, miss
 from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.jobspec import jobspec
-from scheduler.model import Job, JobSpec, NodeTerm, Pod, Refusal, is_ended
+from scheduler.model import Job, JobSpec, Node, NodeTerm, Pod, Refusal, is_ended
 from scheduler.phase import Phase, chosen
-from scheduler.placement import blocked, shortfall
+from scheduler.placement import Blocked, blocked, shortfall
 from scheduler.telling import outage, say, waiting
 from scheduler.view import View
 from scheduler.workload import UNLOOKED, Look, Placeholder, Workload
@@ -28,6 +28,13 @@ from scheduler.world import World
 
 MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
 # What Slurm lets a user change in a pending job (scontrol(1) update); the rest needs a new job, and that is said (K).
+NAMED_BY = {  # field of JobSpec to the annotation that chooses it
+    "cpus_per_task": names.PREFIX + names.CPUS_PER_TASK,
+    "memory_mib": names.PREFIX + names.MEMORY,
+    "gres": names.PREFIX + names.GRES,
+    "exclusive": names.PREFIX + names.EXCLUSIVE,
+    "time_limit_min": names.PREFIX + names.TIME_LIMIT,
+}
 CHANGEABLE = frozenset(
     {"account", "partition", "qos", "reservation", "constraints", "comment", "time_limit_min", "nice", "excluded_nodes"}
     | {"name", "memory_mib", "wckey"}
@@ -39,6 +46,9 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     view = View(world, now)
     if not world.ready:
         return view.plan()
+    away = world.lost.get(Side.KUBERNETES)
+    if away is not None and now - away.since > view.tuning.stale_s:
+        return view.plan()
     for key in _keys(view, everything):
         workload = world.workloads.get(key)
         if workload is None:
@@ -48,7 +58,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     _read_unknown(view)
     _read_details(view)
     _kick(view)
-    if world.nodes_stale:
+    if world.nodes_stale and now >= world.nodes_asked_from:
         view.add(
             act.PollNodes("Slurm does not know a node that it was told to exclude: its node list is asked for again")
         )
@@ -60,8 +70,7 @@ def _keys(view: View, everything: bool) -> list[str]:
     world = view.world
     keys: dict[str, None] = {}
     for lane, waiting_keys in world.parked.items():
-        for key in list(waiting_keys)[: max(0, view.free(lane))]:
-            keys[key] = None
+        keys.update(dict.fromkeys(islice(waiting_keys, max(0, view.free(lane)))))
     keys.update(world.dirty)
     keys.update(dict.fromkeys(world.due(view.now)[0]))
     if everything:
@@ -81,9 +90,14 @@ def _gathering(workload: Workload, view: View) -> None:
 
 def _unclaimed(workload: Workload, view: View) -> None:
     """No placeholder lives: find the one that may exist, or ask Slurm for one (section 5, T, F, I)."""
-    if workload.hold is not None or _still_in_doubt(workload, view):
+    if workload.hold is not None:
         return
     pod = workload.unfinished[0]
+    if (lost := view.world.lost.get(Side.SLURM)) is not None:
+        outage(view, workload, pod, lost, "The pod waits to be submitted.")
+        return
+    if _still_in_doubt(workload, view):
+        return
     if not _managed(pod, view.world):
         message = (
             f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it "
@@ -93,15 +107,15 @@ def _unclaimed(workload: Workload, view: View) -> None:
         return
     if not _known_enough(workload, pod, view):
         return
+    if workload.refused is None and view.free("submits") <= 0:
+        view.park(workload.key, "submits")  # a translation now would be thrown away
+        return
     spec = _spec(workload, pod, view)
     if isinstance(spec, Refusal):
         say(view, workload, pod, spec.reason, spec.message, warning=True)
         return
     if workload.refused is not None:
         say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
-    if (lost := view.world.lost.get(Side.SLURM)) is not None:
-        outage(view, workload, pod, lost, "The pod waits to be submitted.")
-        return
     until = max(workload.retry_at if workload.refused is not None else workload.wait_until, _scan_until(workload, view))
     if view.now < until:
         view.wake_at(workload.key, until)
@@ -192,6 +206,10 @@ def _spec(workload: Workload, pod: Pod, view: View) -> JobSpec | Refusal:
     excluded = found.excluded
     if recently := view.excluded(workload):
         excluded = fold([*expand(excluded), *recently])
+        if found.nodes <= frozenset(recently):
+            view.wake_at(workload.key, min(until for until in workload.excluded.values() if until > view.now))
+            tried = ", ".join(sorted(found.nodes))
+            return Refusal(names.NO_NODE, f"The only nodes that can run this pod could not be used just now: {tried}.")
     return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
 
 
@@ -247,54 +265,49 @@ def _queued(workload: Workload, view: View) -> None:
     if (lost := world.lost.get(Side.SLURM)) is not None:
         outage(view, workload, pod, lost, f"The pod waits in its queue as job {job.id}.")
         return
-    if workload.hold is None:
-        _keep_current(workload, pod, job, view)
+    note = _keep_current(workload, pod, job, view)
     if workload.refused is not None:
-        say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
-    elif job.job is not None:
-        _say_why(workload, pod, job, job.job, view)
+        note = workload.refused.message
+    if job.job is not None:
+        _say_why(workload, pod, job, job.job, note, view)
+    elif note:
+        say(view, workload, pod, view.world.config.pending_reason or names.PENDING, f"Waiting as job {job.id}. {note}")
 
 
-def _say_why(workload: Workload, pod: Pod, job: Placeholder, read: Job, view: View) -> None:
+def _say_why(workload: Workload, pod: Pod, job: Placeholder, read: Job, note: str, view: View) -> None:
     """Most jobs that Slurm has not looked at yet start within its next passes: that is worth no write (Q2)."""
     said_at = (job.asked_at or view.world.started) + view.tuning.unlooked_s
-    if read.reason in UNLOOKED and view.now < said_at:
+    if read.reason in UNLOOKED and not note and view.now < said_at:
         view.wake_at(workload.key, said_at)
     else:
-        waiting(view, workload, pod, read)
+        waiting(view, workload, pod, read, note)
 
 
-def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
-    """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K, F2)."""
-    if job.spec is None and job.job is None:
-        return  # adopted, and not read in detail yet
+def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
+    """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K, F2).
+
+    Returns what has to be said of it: a sentence, or "".
+    """
+    if workload.hold is not None or (job.spec is None and job.job is None):
+        return ""  # under way; or adopted, and not read in detail yet
     if not _trusted(job, view):
         _look_at(job, workload, view, f"is job {job.id} still the same?")
-        return
-    next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
-    if view.now < next_at:
-        view.wake_at(workload.key, next_at)
-        return
+        return ""
     spec = _spec(workload, pod, view)
     if isinstance(spec, Refusal):
-        if spec.reason == names.NO_NODE and view.now >= view.world.quiet_until():
-            why = f"no node can run the pod any more: {spec.message}"
-            view.add(act.CancelJob(workload.key, job.id, job.user, why), workload.key)
-        else:
-            say(view, workload, pod, spec.reason, spec.message, warning=True)
-        return
+        return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec or _as_adopted(spec, job)
     changes = frozenset(each.name for each in fields(spec) if getattr(spec, each.name) != getattr(asked, each.name))
-    if not changes:
-        return
-    if fixed := sorted(changes - CHANGEABLE):
-        what = ", ".join(fixed)
-        message = f"Slurm cannot change {what} of waiting job {job.id}; recreate the pod to ask anew."
-        say(view, workload, pod, view.world.config.pending_reason or names.PENDING, message, warning=True)
-        changes &= CHANGEABLE
-    if changes:
+    fixed = sorted(NAMED_BY[each] for each in changes - CHANGEABLE if each in NAMED_BY)
+    note = f"Slurm cannot change {', '.join(fixed)} of a waiting job; recreate the pod to ask anew." if fixed else ""
+    changes &= CHANGEABLE
+    next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
+    if changes and view.now < next_at:
+        view.wake_at(workload.key, next_at)
+    elif changes:
         why = f"job {job.id} gets new {', '.join(sorted(changes))}"
         view.add(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why), workload.key)
+    return note
 
 
 def _as_adopted(spec: JobSpec, job: Placeholder) -> JobSpec:
@@ -339,19 +352,41 @@ def _granted(workload: Workload, view: View) -> None:
     if workload.hold is not None or pod.uid in workload.pod_holds:
         return
     lost = world.lost.get(Side.SLURM)
-    if lost is not None and job.learned < lost.since:
-        return  # what is known of the job is old news: it may have ended meanwhile
+    if lost is not None and job.learned < lost.since:  # old news: it may have ended meanwhile
+        outage(view, workload, pod, lost, f"The pod waits to be bound for job {job.id}.")
+        return
     if job.grant is None or not _trusted(job, view):
         _look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
         return
     if not _known_enough(workload, pod, view):
         return
-    why_not = _short(workload, pod, job, view)
-    if why_not:
+    if why_not := _not_allowed(pod, job, view):
         _give_back(workload, pod, job, view, why_not)
+        return
+    if why_not := _short(workload, pod, job, view):
+        _give_back(workload, pod, job, view, why_not, exclude=job.grant.nodes[0].name if job.grant.nodes else "")
         return
     _bind(workload, pod, job, view)
     _cancel_twins(workload, job, view)
+
+
+def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
+    """A job that this life did not make may have been made under another policy, or by its user himself (V8)."""
+    tenant = view.world.config.policy.tenant(pod.namespace, pod.service_account)
+    if isinstance(tenant, Refusal):
+        return tenant.message
+    if job.spec is not None or job.job is None:
+        return ""
+    read = job.job
+    for what, choice, value in (
+        (names.ACCOUNT, tenant.accounts, read.account),
+        (names.PARTITION, tenant.partitions, read.partition),
+        (names.QOS, tenant.qos, read.qos),
+    ):
+        usual = choice.default or (view.world.default_partition if what == names.PARTITION else value)
+        if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
+            return refused.message
+    return ""
 
 
 def _short(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
@@ -359,7 +394,7 @@ def _short(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
     assert job.grant is not None
     asked = job.spec or _spec(workload, pod, view)
     if isinstance(asked, Refusal):
-        return f"the pod is refused now: {asked.message}"
+        return asked.message
     missing = shortfall(asked, job.grant)
     return f"Slurm granted it without {missing}" if missing else ""
 
@@ -369,7 +404,8 @@ def _bind(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
     world = view.world
     granted = job.grant.nodes[0].name
     name = world.by_slurm_name.get(granted, "")
-    obstacle = blocked(pod, (world.nodes or {}).get(name), name or granted, view.standing(name))
+    node = (world.nodes or {}).get(name)
+    obstacle = blocked(pod, node, name or granted, view.standing(name)) or _unfit(pod, job, node, granted, view)
     since = job.granted_at if job.granted_at is not None else view.now
     if obstacle is not None and (obstacle.until is None or view.now >= max(obstacle.until, since)):
         _give_back(workload, pod, job, view, obstacle.why, exclude=granted)
@@ -400,6 +436,17 @@ def _bind(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
         view.add(bind, workload.key)
 
 
+def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: View) -> Blocked | None:
+    """Labels and taints may have changed since the job was made; a job of a previous life may know of none (F6)."""
+    if node is None or (job.spec is None and job.job is None):
+        return None
+    world = view.world
+    volumes = tuple(claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None)
+    wanted = demand(replace(pod, host_ports=()), JobSpec("", "", 1, 1), "", volumes)
+    why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
+    return Blocked(f"node {node.name} is {why}") if why else None
+
+
 def _keys_of(pod: Pod, job: Placeholder, granted: str, view: View) -> Mapping[str, str]:
     """The annotations that go with the bind: there before a container starts (K)."""
     keys = {
@@ -424,7 +471,7 @@ def _give_back(workload: Workload, pod: Pod, job: Placeholder, view: View, why: 
             workload,
             pod,
             names.GIVEN_BACK,
-            f"Slurm job {job.id} was given back: {why}. Asking again.",
+            f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}.",
             warning=True,
         )
 
@@ -435,8 +482,17 @@ def _give_back(workload: Workload, pod: Pod, job: Placeholder, view: View, why: 
 def _bound(workload: Workload, view: View) -> None:
     """Pods run: leave them in peace; where the job's life is in doubt, look at the job itself (V7)."""
     world = view.world
+    own = [job for job in world.mine(workload) if job.key == workload.key]
     claimed = world.placeholders.get(workload.hint) if workload.hint is not None else None
+    if own and (claimed is None or claimed.key != workload.key):
+        claimed = min(own, key=lambda job: (not job.alive, job.id))
     if claimed is None:
+        return
+    if claimed.proven_end(
+        view.tuning.absent_s
+    ):  # what the pod names instead may be anybody's: an annotation is no proof
+        claimed = next((job for job in world.mine(workload) if job.key is None), claimed)
+        _look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.pod.full_name}?")
         return
     if claimed.ended or claimed.absent or claimed.denied:
         _look_at(claimed, workload, view, f"does job {claimed.id} live?")
@@ -481,7 +537,8 @@ def _look_at(job: Placeholder, workload: Workload, view: View, why: str) -> None
 def _revoked(workload: Workload, view: View) -> None:
     """Their job is over while pods run: they are told why, and ended with grace (S4)."""
     world = view.world
-    job = next((each for each in world.mine(workload) if each.id == workload.hint), None)
+    own = [each for each in world.mine(workload) if each.key in (None, workload.key)]
+    job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
     ended = job is not None and job.ended
     if view.now < world.quiet_until():
         view.wake_at(workload.key, world.quiet_until())
@@ -489,7 +546,8 @@ def _revoked(workload: Workload, view: View) -> None:
     if not ended and world.mass_absence():
         for pod in workload.unfinished:
             message = (
-                "Slurm does not list this pod's job any more, nor many others': not believed until an admin says so."
+                "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is "
+                "ended, until it lists them again or tells how they ended."
             )
             say(view, workload, pod, "", message, warning=True, event=names.ENDED)
         view.wake_at(workload.key, view.now + view.tuning.absent_s)
@@ -590,6 +648,10 @@ def _read_unknown(view: View) -> None:
     lane = "scan" if world.looking or view.now < world.scan_until else "unknown"
     for job_id in reversed(world.unread):
         if view.being_read(job_id):
+            continue
+        not_before = world.unreadable.get(job_id, (0, float("-inf")))[1]
+        if view.now < not_before:
+            view.wake_shared(not_before)
             continue
         if view.free("reads") <= 0:
             return  # a read that ends makes the next pass

@@ -82,7 +82,7 @@ def feasible(
     for node in nodes:
         count += 1
         known = slurm_nodes.get(slurm_name(node))
-        why = _miss(wanted, node, known, ports.get(node.name, frozenset()))
+        why = miss(wanted, node, known, ports.get(node.name, frozenset()))
         if why is None and known is not None:
             fit[known.name] = known.external
         else:
@@ -102,7 +102,7 @@ def _sentence(count: int, misses: Counter[str], partition: str) -> str:
     return f"0/{count} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
 
 
-def _miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[HostPort]) -> str | None:
+def miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[HostPort]) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can."""
     if known is None:
         return "not known to Slurm"

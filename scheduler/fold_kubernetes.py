@@ -19,6 +19,8 @@ from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload
 if TYPE_CHECKING:
     from scheduler.world import World
 
+MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
+
 
 def _pod_seen(world: World, event: ev.PodSeen) -> None:
     if event.scope in world.listed:
@@ -66,7 +68,7 @@ def _stand(world: World, pod: Pod) -> None:
     before = there.get(pod.uid)
     there[pod.uid] = pod
     if pod.host_ports and before is None:
-        world.feasibility_changed()
+        world.ports_changed()
     if before is None or before.deleting_at != pod.deleting_at:
         world.room_changed()
 
@@ -144,9 +146,15 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
 
 
 def _node_seen(world: World, event: ev.NodeSeen) -> None:
-    if world.nodes is not None and world.nodes.get(event.node.name) != event.node:
-        world.nodes[event.node.name] = event.node
+    if world.nodes is None or world.nodes.get(event.node.name) == event.node:
+        return
+    before = world.nodes.get(event.node.name)
+    world.nodes[event.node.name] = event.node
+    if before is not None and slurm_name(before) != slurm_name(event.node):
         _nodes_changed(world)
+        return
+    world.by_slurm_name[slurm_name(event.node)] = event.node.name
+    world.feasibility_changed()
 
 
 def _node_gone(world: World, event: ev.NodeGone) -> None:
@@ -187,6 +195,8 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
     world.owners[event.ref.uid] = event.owner
+    while len(world.owners) > MAX_OWNERS_REMEMBERED:
+        del world.owners[next(iter(world.owners))]
     for key in world.waits_for_owner.pop(event.ref.uid, ()):
         world.dirty[key] = None
 

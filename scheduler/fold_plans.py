@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 NO_ROOM = frozenset({2013, 2016})  # "insufficient priority", "busy": no nodes for an immediate allocation now
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (FACTS 8)
 UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
+SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+MAX_UNREADABLE = 6  # failed reads of an unknown job
 
 
 def _planned(world: World, event: ev.Planned) -> None:
@@ -62,6 +65,7 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
     workload = world.workloads[action.key]
     workload.hold = Hold(action, at)
     workload.refused = None
+    world.limited.get(action.spec.user, {}).pop(action.key, None)
     partition = action.spec.partition or world.default_partition
     if isinstance(action, act.AllocateNow):
         world.immediate_under_way[partition] += 1
@@ -189,6 +193,8 @@ def _submission_refused(
     if isinstance(action, act.AllocateNow) and refusal.number in NO_ROOM:
         breaker.refused(event.at, tuning.breaker_open_s)
         workload.immediate_refused = True
+    elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
+        workload.immediate_refused = True  # a limit that a place in the queue may get around
     elif refusal.number == TWIN:
         workload.look = Look(event.began, event.at + tuning.absent_s, action.spec.name, twin=True)
         workload.immediate_refused = True
@@ -203,6 +209,8 @@ def _submission_refused(
         world.back_off(workload, event.at)
         workload.refused = refusal
         workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+        if refusal.later:
+            world.limited.setdefault(action.spec.user, {})[workload.key] = None
 
 
 def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
@@ -239,13 +247,26 @@ def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, even
             world.back_off(workload, event.at)
         return
     job = world.placeholders.get(action.job_id)
-    if event.outcome is Outcome.DONE and job is not None:
-        job.spec = action.spec
-    else:
-        world.back_off(workload, event.at)
-        if event.outcome is Outcome.REFUSED and job is not None and event.refusal is not None:
-            job.spec = action.spec  # not asked again until something changes; the pod is told why
-            workload.refused = event.refusal
+    if job is None:
+        return
+    if event.outcome is Outcome.DONE:
+        workload.refused = None
+        _take_changes(job, action)
+        return
+    world.back_off(workload, event.at)
+    if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
+        return
+    if event.refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        return
+    _take_changes(job, action)  # not asked again until something changes; the pod is told why
+    workload.refused = event.refusal
+
+
+def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
+    """The job was asked for what was changed, and for nothing else of the new translation."""
+    asked = job.spec or action.spec
+    job.spec = replace(asked, **{name: getattr(action.spec, name) for name in action.changes})
 
 
 def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:
@@ -264,11 +285,34 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
     """What was read comes as JobRead; this only ends the hold, and whoever waited for it looks again."""
     world.reading.discard(action.job_id)
+    if event.outcome is not Outcome.DONE and action.job_id in world.seen_first:
+        _could_not_read(world, action.job_id, event.at)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at)
     if action.job_id in world.placeholders:
         world.touch(world.placeholders[action.job_id])
+
+
+def _could_not_read(world: World, job_id: int, at: float) -> None:
+    """One job that cannot be read must not keep the others waiting; after some tries it is taken as somebody else's."""
+    failed = world.unreadable.get(job_id, (0, at))[0] + 1
+    if failed >= MAX_UNREADABLE:
+        world.known(job_id)
+        world.foreign.add(job_id)
+    else:
+        world.unreadable[job_id] = (failed, at + world.config.tuning.backoff_s * 2**failed)
+
+
+def _place_nodes(world: World, action: act.PollNodes, at: float) -> None:
+    world.nodes_stale = False
+
+
+def _nodes_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:
+    """The nodes come as SlurmNodesPolled; a failed poll is tried again after a while."""
+    if event.outcome is not Outcome.DONE:
+        world.nodes_stale = True
+        world.nodes_asked_from = event.at + world.config.tuning.backoff_s * 5
 
 
 def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:
@@ -346,6 +390,7 @@ _PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
     act.Report: _place_report,
     act.ReadOwner: _place_owner,
     act.ReadClaims: _place_claims,
+    act.PollNodes: _place_nodes,
 }
 
 _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
@@ -362,6 +407,7 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.Report: _report_ended,
     act.ReadOwner: _owner_ended,
     act.ReadClaims: _claims_ended,
+    act.PollNodes: _nodes_ended,
 }
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {

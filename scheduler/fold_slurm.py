@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Side
-from scheduler.model import Job, States, holds_nodes, is_ended
+from scheduler.model import Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.phase import Phase
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
@@ -46,9 +46,10 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
         _poll_lacks(world, job_id, before[job_id], event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
-    if any(job_id <= world.highest for job_id in arrived):
+    if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
         _read_anew(world, event.ended)
-    world.highest = max(world.highest, *arrived) if arrived else world.highest
+        world.highest = 0
+    world.highest = max(world.highest, max(arrived, default=0))
     world.dirty.update(world.looking)
 
 
@@ -202,7 +203,8 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     world.set_states(job, event.job.states, event.ended)
     if event.job.reason == "Dependency" and not any(each.holds_nodes for each in world.mine(workload)):
         _an_unknown_twin(world, event.ended)
-    if event.job.reason in UNLOOKED and world.phase_of.get(key) is Phase.QUEUED:
+    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
+    if event.job.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
@@ -219,7 +221,8 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     nodes = {node.name: node for node in event.nodes}
     partitions = {partition.name: partition for partition in event.partitions}
     world.nodes_stale = False
-    changed = nodes != world.slurm_nodes or partitions != world.partitions
+    changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
+    changed = changed or partitions != world.partitions
     if partitions != world.partitions:
         world.partitions = partitions
         world.default_partition = next((each.name for each in event.partitions if each.default), "")
@@ -230,6 +233,11 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         world.feasibility_changed()
 
 
+def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[bool, tuple[str, ...]]]:
+    """States change with every allocation; where a pod may stand at all depends on this alone."""
+    return {name: (node.external, node.partitions) for name, node in nodes.items()}
+
+
 def _side_lost(world: World, event: ev.SideLost) -> None:
     world.lost.setdefault(event.side, event)
     if event.side is Side.SLURM:
@@ -238,13 +246,18 @@ def _side_lost(world: World, event: ev.SideLost) -> None:
 
 
 def _side_back(world: World, event: ev.SideBack) -> None:
-    if world.lost.pop(event.side, None) is None:
+    lost = world.lost.pop(event.side, None)
+    if lost is None:
         return
     for key, workload in world.workloads.items():
         workload.failures, workload.wait_until = 0, float("-inf")
         world.dirty[key] = None
-    if event.side is Side.SLURM:
+    if event.side is not Side.SLURM:
+        return
+    if event.at - lost.since >= world.config.tuning.outage_s:
         _read_anew(world, event.at)
+    else:  # a hiccup, or a quick restart: what is acted on is read again first, the rest is believed
+        world.trust_since = world.polled.began if world.polled else float("-inf")
 
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {

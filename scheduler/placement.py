@@ -61,7 +61,7 @@ def blocked(pod: Pod, node: Node | None, name: str, standing: Iterable[Pod]) -> 
         return None
     staying = [other for other in others if other.deleting_at is None]
     if _lacking(wanted, pod.host_ports, node, staying):
-        return Blocked(f"node {name} has too little {lacking} left for Kubernetes: other pods stand there")
+        return Blocked(f"on node {name} other pods take the {lacking} that it needs")
     going = [other for other in others if other.deleting_at is not None]
     until = max(other.deleting_at or 0.0 for other in going) + EXTRA_WAIT_S
     who = ", ".join(sorted(other.full_name for other in going)[:3])
@@ -75,8 +75,8 @@ def _lacking(wanted: Amounts, ports: tuple[HostPort, ...], node: Node, standing:
         for resource, amount in needs(pod).items():
             taken[resource] = taken.get(resource, 0) + amount
         if ports and ports_clash(ports, pod.host_ports):
-            return "room on the pod's host port"
+            return "host port"
     for resource, amount in wanted.items():
         if taken.get(resource, 0) + amount > node.allocatable.get(resource, 0):
-            return resource
+            return "place" if resource == "pods" else resource
     return ""

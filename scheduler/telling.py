@@ -15,7 +15,6 @@ from scheduler.model import Job, Pod
 from scheduler.view import View
 from scheduler.workload import Told, Workload
 
-MAX_WHY = 200  # characters of a far side's own words in a sentence of ours
 START_SLACK_S = 60.0  # an expected start that moves by less is not news …
 START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
 
@@ -97,13 +96,15 @@ def outage(view: View, workload: Workload, pod: Pod, lost: SideLost, meanwhile: 
     if view.now < said_at:
         view.wake_at(workload.key, said_at)
         return
-    why = lost.why if len(lost.why) <= MAX_WHY else lost.why[:MAX_WHY] + "…"
-    message = f"Slurm does not answer since {clock(lost.since, view.now)}. {meanwhile} ({why})"
+    message = f"Slurm cannot be used since {clock(lost.since, view.now)}. {meanwhile} The admin sees why in /readyz."
     say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", str(lost.since)), warning=True)
 
 
-def waiting(view: View, workload: Workload, pod: Pod, job: Job) -> None:
-    """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
+def waiting(view: View, workload: Workload, pod: Pod, job: Job, note: str = "") -> None:
+    """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2).
+
+    note   what else is to be said of it, a sentence
+    """
     reason = job.reason or "None"
     words = REASONS.get(reason)
     said = f"{reason}: {words}" if words else reason
@@ -114,7 +115,8 @@ def waiting(view: View, workload: Workload, pod: Pod, job: Job) -> None:
     message = (
         f"Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {clock(view.now, view.now)}."
     )
-    essence = (str(job.id), reason, job.partition, job.planned_nodes)
+    message += f" {note}" if note else ""
+    essence = (str(job.id), reason, job.partition, job.planned_nodes, note)
     starts = job.starts if start else None
     reason_key = view.world.config.pending_reason or names.PENDING
     say(view, workload, pod, reason_key, message, essence=essence, starts=starts)

@@ -25,6 +25,7 @@ class Tuning:
     renew_event_s           the pending event is renewed after so long (Q2)
     detail_rate, detail_fresh_s, detail_every_s  reads a second of pending jobs; when a new one is first read; and each again
     outage_s     the pods are told of an outage that lasts so long; nothing is submitted from its first moment on
+    stale_s      nothing is decided when Kubernetes has not answered for so long: what is known of it is too old (X2)
     unlooked_s   a waiting job that Slurm has not looked at yet is not told of, and read again, for so long
     scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
     kick_every_s            at most one kick in so long
@@ -49,6 +50,7 @@ class Tuning:
     detail_fresh_s: float = 1.0
     detail_every_s: float = 15.0
     unlooked_s: float = 3.0
+    stale_s: float = 30.0
     outage_s: float = 3.0
     scan_s: float = 3.0
     scan_rate: float = 500.0

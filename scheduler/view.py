@@ -47,7 +47,7 @@ class View:
         if lane is not None:
             if self.free(lane) <= 0:
                 if key:
-                    self.parked.setdefault(lane, []).append(key)
+                    self.park(key, lane)
                 return False
             self.used[lane] += 1
         self.actions.append(action)
@@ -62,6 +62,10 @@ class View:
             case act.ReadOwner():
                 self.reading.add(action.ref.uid)
         return True
+
+    def park(self, key: str, lane: str) -> None:
+        """It wants to act in a lane that is full: look at it again when there is room."""
+        self.parked.setdefault(lane, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
         """Look at this workload again then, though nothing happened."""

@@ -84,8 +84,12 @@ class World:
         self.freed_at = float("-inf")
         self.kicked_at = float("-inf")
         self.nodes_stale = False
+        self.nodes_asked_from = float("-inf")
+        self.unreadable: dict[int, tuple[int, float]] = {}  # unknown ids whose read failed: how often, not before when
         self.twins_sought_at = float("-inf")
-        self.trust_since = float("-inf")  # what was learned of a job before that is to be read again before it is acted on
+        self.trust_since = float(
+            "-inf"
+        )  # what was learned of a job before that is to be read again before it is acted on
         # workloads
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
@@ -97,7 +101,7 @@ class World:
         self.detail_new: dict[str, float] = {}  # queued, never read in detail: when that is due
         self.detail_round: dict[str, float] = {}  # queued, in the order in which they were last read, and when
         self.looking: dict[str, None] = {}
-        self.limited: dict[str, None] = {}
+        self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
         # attention
         self.dirty: dict[str, None] = {}
         self.parked: dict[str, dict[str, None]] = {lane: {} for lane in act.LANES.values()}
@@ -249,6 +253,15 @@ class World:
         workload.retry_at = float("-inf")
         self.limited.pop(workload.key, None)
 
+    def ports_changed(self) -> None:
+        """Somebody took or left a host port: only pods that want one are concerned."""
+        stale = [demand for demand in self.feasibility if demand.host_ports]
+        for demand in stale:
+            del self.feasibility[demand]
+        if stale:
+            for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
+                self.dirty.update(self.by_phase[each])
+
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
         for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
@@ -262,7 +275,7 @@ class World:
         self.assumed[pod.uid] = node
         self.standing.setdefault(node, {})[pod.uid] = pod
         if pod.host_ports:
-            self.feasibility_changed()
+            self.ports_changed()
 
     def leave(self, node: str, uid: str) -> None:
         """That pod stands there no more."""
@@ -273,7 +286,7 @@ class World:
         if not there:
             del self.standing[node]
         if left.host_ports:
-            self.feasibility_changed()
+            self.ports_changed()
         self.room_changed()
 
     def room_changed(self) -> None:
@@ -304,11 +317,12 @@ class World:
 
     def _released_a_limit(self, job: Placeholder) -> None:
         """An own job of that user ended: the oldest that his limits held back goes first (Q4)."""
-        held = (self.workloads[key] for key in self.limited if job.user in self.users_of(self.workloads[key]))
-        first = min(held, key=lambda workload: (workload.created, workload.key), default=None)
+        held = self.limited.get(job.user, {})
+        first = min(held, key=lambda key: (self.workloads[key].created, key), default=None)
         if first is not None:
-            first.retry_at = float("-inf")
-            self.dirty[first.key] = None
+            del held[first]  # the next end releases the next one
+            self.workloads[first].retry_at = float("-inf")
+            self.dirty[first] = None
 
     def is_absent(self, job: Placeholder, began: float) -> None:
         self.expected.discard(job.id)
@@ -320,6 +334,7 @@ class World:
 
     def known(self, job_id: int) -> None:
         """It needs no reading any more."""
+        self.unreadable.pop(job_id, None)
         if self.seen_first.pop(job_id, None) is not None:
             at = bisect.bisect_left(self.unread, job_id)
             if at < len(self.unread) and self.unread[at] == job_id:
@@ -376,7 +391,6 @@ class World:
                 learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
                 self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
         _keep(self.looking, key, workload.look is not None)
-        _keep(self.limited, key, workload.refused is not None and workload.refused.later)
         self._count_queued(workload, now)
 
     def _count_queued(self, workload: Workload, now: Phase) -> None:
@@ -413,8 +427,10 @@ class World:
         queued = self.partition_of.pop(key, "")
         if queued:
             self.queued_in[queued] -= 1
-        for index in (self.detail_new, self.detail_round, self.looking, self.limited):
+        for index in (self.detail_new, self.detail_round):
             index.pop(key, None)
+        for marks in (self.looking, *self.limited.values()):
+            marks.pop(key, None)
         self.dirty.pop(key, None)
         for lane in self.parked.values():
             lane.pop(key, None)

@@ -134,6 +134,15 @@ async def test_a_failure_is_an_outcome_with_words(error: FarSideError, outcome: 
     assert ended.job_id is None
 
 
+async def test_what_is_the_admins_to_mend_is_not_told_to_the_user_in_detail() -> None:
+    no = Unauthorized("submit", "Slurm", "token file /etc/slurm/token: expired 3 h ago", 1007)
+    ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=no)
+    assert ended.refusal is not None
+    assert ended.refusal.message == (
+        "Slurm does not let slurm-bridge do this (error 1007); its admin sees why in /readyz and the log."
+    )
+
+
 async def test_our_own_mistake_is_not_caught() -> None:
     with pytest.raises(ZeroDivisionError):
         await perform(act.SubmitJob("key", SPEC, "why"), submit=ZeroDivisionError())

@@ -11,7 +11,7 @@ import pytest
 from bridge.dev.virtual_time import run
 from bridge.loop import HEARTBEAT_S, Loop
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome
-from scheduler.events import ActionEnded, Event, PodGone, PodSeen, Scope, Side, SideLost
+from scheduler.events import ActionEnded, Event, PodGone, PodSeen, Scope
 from scheduler.world import World
 from tests.builders import Story, grant, pod
 
@@ -147,7 +147,6 @@ def test_our_own_mistake_ends_it() -> None:
 
     async def life() -> None:
         loop = Loop(Story().world, Broken(), asyncio.get_running_loop().time, Listener())  # type: ignore[arg-type]
-        loop.emit(SideLost(Side.KUBERNETES, 0.0, "away."))
         loop.emit(PodSeen(Scope.OURS, TRAIN))
         await loop.run()
 

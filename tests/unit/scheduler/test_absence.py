@@ -136,7 +136,7 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
     assert {type(each) for each in acts} <= {Report}
     said = [each for each in story.world.workloads.values() for _ in each.told]
     assert len(said) == 11
-    assert all("not believed until an admin says so" in told.message for each in said for told in each.told.values())
+    assert all("That is not believed" in told.message for each in said for told in each.told.values())
 
     story.polls({100 + number: "RUNNING" for number in range(11)}, at=NOW + 11)
     acts = story.decides(NOW + 11)

@@ -56,7 +56,7 @@ def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str],
 @pytest.mark.parametrize(
     ("says", "what"),
     [
-        ({"cpus-per-task": "4"}, "cpus_per_task"),
+        ({"cpus-per-task": "4"}, "cpus-per-task"),
         ({"gres": "gpu:1"}, "gres"),
         ({"exclusive": "true"}, "exclusive"),
     ],
@@ -67,8 +67,8 @@ def test_what_slurm_cannot_change_is_said(says: dict[str, str], what: str) -> No
     acts = story.decides(NOW + 2)
     assert not any(isinstance(each, UpdateJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, Report)]
-    assert said.message == f"Slurm cannot change {what} of waiting job 17; recreate the pod to ask anew."
-    assert said.warning
+    cannot = f"Slurm cannot change slurm-bridge/{what} of a waiting job; recreate the pod to ask anew."
+    assert said.message == f"Waiting as job 17. {cannot}"
 
 
 def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
@@ -77,8 +77,13 @@ def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
     acts = story.decides(NOW + 2)
     assert [each.changes for each in acts if isinstance(each, UpdateJob)] == [{"nice"}]
     assert [each.message for each in acts if isinstance(each, Report)] == [
-        "Slurm cannot change gres of waiting job 17; recreate the pod to ask anew."
+        "Waiting as job 17. Slurm cannot change slurm-bridge/gres of a waiting job; recreate the pod to ask anew."
     ]
+    [update] = [each for each in acts if isinstance(each, UpdateJob)]
+    story.ended(update, at=NOW + 2)
+    [job] = story.world.placeholders.values()
+    assert job.spec is not None
+    assert job.spec.gres == (), "what was not changed is not what was asked: a grant is held against what was"
 
 
 def test_an_edit_that_cannot_be_read_is_said_and_the_job_stays_as_it_is() -> None:
@@ -96,7 +101,7 @@ def test_an_edit_that_slurm_refuses_is_said_and_not_sent_again() -> None:
     [update] = story.acts(UpdateJob, NOW + 2)
     story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
     [said] = story.acts(Report, NOW + 10)
-    assert said.message == "Slurm refused it (error 2066)."
+    assert said.message == "Waiting as job 17. Slurm refused it (error 2066)."
     assert story.acts(UpdateJob, NOW + 400) == []
     story.sees(edited({"qos": "high", "nice": "1"}))
     assert len(story.acts(UpdateJob, NOW + 401)) == 1
@@ -132,14 +137,17 @@ def test_when_nodes_change_waiting_jobs_are_told_once_a_second_at_most() -> None
     assert update.spec.excluded_nodes == ""
 
 
-def test_a_job_that_no_node_can_run_any_more_is_taken_back_and_the_pod_told() -> None:
+def test_a_job_that_no_node_can_run_just_now_keeps_its_age_and_the_pod_is_told() -> None:
+    """A pool of nodes that reboots costs nobody his place in the queue."""
     story = queued()
     story.sees(NodeSeen(node("x1", unschedulable=True)), NodeSeen(node("x2", unschedulable=True)))
-    [cancel] = story.acts(CancelJob, NOW + 2)
-    assert cancel.reason.startswith("no node can run the pod any more: 0/2 nodes can run this pod")
-    story.ended(cancel, at=NOW + 2)
-    [said] = story.acts(Report, NOW + 10)
-    assert said.condition == names.NO_NODE
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, Report)]
+    assert "0/2 nodes can run this pod" in said.message
+    story.sees(NodeSeen(node("x1")))
+    [update] = story.acts(UpdateJob, NOW + 4)
+    assert update.spec.excluded_nodes == "x2"
 
 
 def test_a_change_of_slurms_partitions_reaches_waiting_services() -> None:

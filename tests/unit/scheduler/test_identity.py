@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Kick, ReadJob, UpdateJob
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, Kick, ReadJob, UpdateJob
 from scheduler.model import Job, PodPhase
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
 
@@ -168,3 +168,21 @@ def test_a_slow_read_of_an_id_says_nothing_of_the_job_that_got_the_id_since() ->
     story.reads(None, job_id=17, at=NOW + 1.1)
     story.ended(read, at=NOW + 4)
     assert [each.job_id for each in story.acts(ReadJob, NOW + 4)] == [17], "it is read for what it is now"
+
+
+def test_an_edited_claim_does_not_hide_the_end_of_the_job_that_the_pod_was_bound_for() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING", 99: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "99"}))
+    story.polls({17: "CANCELLED", 99: "RUNNING"}, at=NOW + 2)
+    jobs = {17: job_of(TRAIN, 17, "CANCELLED"), 99: Job(99, "interactive", "carol", frozenset({"RUNNING"}))}
+    ended: list[Action] = []
+    for second in range(2, 20):
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                story.reads(jobs[action.job_id], at=NOW + second)
+                story.ended(action, at=NOW + second)
+            elif isinstance(action, EndByDeadline):
+                ended.append(action)
+    assert [each.reason for each in ended] == ["Slurm job 17 ended: CANCELLED"]

@@ -76,17 +76,17 @@ def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: 
         (pod(cpu=3001), [standing("a")], "cpu"),
         (pod(memory=901), [standing("a")], "memory"),
         (pod(gpu=1), [standing("a", gpu=1)], "nvidia.com/gpu"),
-        (pod(), [standing(name, cpu=1) for name in "abc"], "pods"),
+        (pod(), [standing(name, cpu=1) for name in "abc"], "place"),
         (
             pod(containers=(Container("main", requests={"ephemeral-storage": 1}),)),
             [],
             "ephemeral-storage",
         ),
-        (pod(host_ports=(HostPort(80),)), [standing("a", host_ports=(HostPort(80),))], "room on the pod's host port"),
+        (pod(host_ports=(HostPort(80),)), [standing("a", host_ports=(HostPort(80),))], "host port"),
     ],
 )
 def test_what_stays_in_the_way_is_named_and_not_waited_for(wanted: Pod, others: list[Pod], resource: str) -> None:
-    why = f"node x1 has too little {resource} left for Kubernetes: other pods stand there"
+    why = f"on node x1 other pods take the {resource} that it needs"
     assert blocked(wanted, SMALL, "x1", others) == Blocked(why)
 
 

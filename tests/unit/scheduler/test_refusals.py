@@ -106,14 +106,16 @@ def test_what_is_refused_here_is_never_sent_and_harms_nobody_else(says: dict[str
 def test_a_limit_is_asked_again_with_growing_pauses() -> None:
     story = Story()
     refused(story, number=2057, later=True)
+    [queued] = story.acts(SubmitJob, NOW)  # a place in the queue may get around a limit on what runs
+    story.ended(queued, Outcome.REFUSED, at=NOW, number=2057, later=True)
     pauses, at = [], NOW
     for _ in range(8):
         plan = story.plan(at)
-        assert not [each for each in plan.actions if isinstance(each, AllocateNow)]
+        assert not [each for each in plan.actions if isinstance(each, AllocateNow | SubmitJob)]
         wake_at = story.world.workloads[next(iter(story.world.workloads))].retry_at
         pauses.append(wake_at - at)
         at = wake_at
-        [asked] = story.acts(AllocateNow, at)
+        [asked] = story.acts(SubmitJob, at)
         story.ended(asked, Outcome.REFUSED, at=at, number=2057, later=True)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
