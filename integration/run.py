@@ -71,7 +71,10 @@ def _on_a_rig(suite: Suite) -> int:
         print(f"integration: {suite.name}: no rig:\n{up.stdout}{up.stderr}", flush=True)
         return 1
     try:
-        control = {"SLURM_CONTROL": f"{RIG} slurmctld --name {name}"}
+        control = {
+            "SLURM_CONTROL": f"{RIG} slurmctld --name {name}",
+            "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
+        }
         inside = [RIG, "run", "--name", name, "--", *_pytest(suite)]
         done = subprocess.run(
             inside, cwd=ROOT, env=os.environ | control, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from integration.clusters import BridgeProcess, Kube, Slurm, eventually
 
 # alice and bob are in the policy; carol is a Slurm user outside it.
+NUMBERS = itertools.count(1)
 POLICY = {
     "rules": [
         {
@@ -60,7 +62,7 @@ def space(
 
     def make(user: str) -> str:
         test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[5:45].strip("-")
-        name = f"{user}-{test}"
+        name = f"{user}-{test}-{next(NUMBERS)}"  # the namespace of an earlier journey may still be terminating
         kube.namespace(name)
         made.append(name)
         return name

@@ -18,8 +18,8 @@ def test_killed_in_the_middle_of_a_burst_no_pod_is_lost_and_no_job_doubled_or_le
     for number in range(60):
         kube.run(ns, f"p{number}")
         if number == 30:
+            eventually("some have jobs, so it is in the middle", lambda: slurm.live(f"{ns}/"))
             bridge.kill()
-    eventually("some were bound before", lambda: kube.bound(ns))
     bridge.start()
     bound = eventually("all 60 are bound", lambda: len(found := kube.bound(ns)) == 60 and found, within_s=60)
 

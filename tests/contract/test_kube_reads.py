@@ -16,7 +16,14 @@ TEMPLATE = {
 
 
 async def test_an_owner_shows_its_annotations_and_its_own_owner(kube: Kube) -> None:
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": ANOTHER, "controller": True}
+    # A real one: the garbage collector ends what is owned by something that does not exist.
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Always"}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "contract"}}, "template": template}
+    web = await kube.make(
+        f"/apis/apps/v1/namespaces/{kube.namespace}/deployments", {"metadata": {"name": "web"}, "spec": spec}
+    )
+    uid = web["metadata"]["uid"]
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "controller": True}
     made = await kube.make(
         f"/apis/apps/v1/namespaces/{kube.namespace}/replicasets",
         {
@@ -25,11 +32,7 @@ async def test_an_owner_shows_its_annotations_and_its_own_owner(kube: Kube) -> N
                 "annotations": {"slurm-bridge/partition": "main"},
                 "ownerReferences": [deployment],
             },
-            "spec": {
-                "replicas": 0,
-                "selector": {"matchLabels": {"app": "contract"}},
-                "template": {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Always"}},
-            },
+            "spec": spec,
         },
     )
     ref = OwnerRef("apps/v1", "ReplicaSet", "web-1", made["metadata"]["uid"])
@@ -39,7 +42,7 @@ async def test_an_owner_shows_its_annotations_and_its_own_owner(kube: Kube) -> N
     assert owner is not None
     assert owner.ref == ref
     assert owner.annotations["slurm-bridge/partition"] == "main"
-    assert owner.owner == OwnerRef("apps/v1", "Deployment", "web", ANOTHER)
+    assert owner.owner == OwnerRef("apps/v1", "Deployment", "web", uid)
     assert owner.active_deadline_s is None
 
 
