@@ -27,7 +27,6 @@ from typing import Any, Protocol, TypeVar
 
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_transport import InProcessSlurm
-
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.codec import API_VERSIONS, ApiVersion
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
