@@ -1,0 +1,107 @@
+"""What a strict reading found: nothing is asked over and over, nobody waits for ever, nobody stands where he may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, PollNodes, ReadJob, Report, SubmitJob
+from scheduler.events import NodeSeen, Scope, Side, SideBack, SideLost, SlurmNodesPolled
+from scheduler.events import PodSeen as Seen
+from scheduler.model import Partition, Taint
+from tests.builders import START, Story, grant, job_of, node, pod, slurm_node
+
+NOW = START + 20
+TRAIN = pod("train", created=START - 60)  # older than this life
+
+
+def adopts(story: Story, **fields: str) -> None:
+    """A running job of a previous life, found by its id."""
+    story.sees(TRAIN)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW, granted=grant(17))  # type: ignore[arg-type]
+
+
+def test_a_job_of_a_previous_life_is_bound_where_the_policy_still_allows_it() -> None:
+    story = Story()
+    adopts(story, account="teama")
+    assert [each.job_id for each in story.acts(BindPod, NOW)] == [17]
+
+
+def test_a_job_in_a_partition_that_the_policy_does_not_give_is_given_back() -> None:
+    """V8: made under another policy, or by its user himself."""
+    story = Story()
+    adopts(story, partition="secret")
+    [cancel] = story.acts(CancelJob, NOW)
+    assert 'partition "secret" is not allowed' in cancel.reason
+
+
+def test_a_node_that_was_tainted_meanwhile_is_not_bound_to() -> None:
+    story = Story()
+    waiting = pod("train")
+    story.sees(waiting)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(NodeSeen(node("x1", taints=(Taint("maintenance", "now", "NoExecute"),))))
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    acts = story.decides(NOW + 1)
+    assert not any(isinstance(each, BindPod) for each in acts)
+    [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+    assert "untolerated taint {maintenance: now}" in cancel.reason
+
+
+def test_nothing_is_decided_on_a_kubernetes_not_heard_of_for_half_a_minute() -> None:
+    """X2: what is known of room and pods is too old to act on."""
+    story = Story()
+    story.sees(pod("train"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(SideLost(Side.KUBERNETES, NOW, "away."))
+    story.ended(asked, at=NOW + 100, job_id=17, grant=grant(17))
+    assert story.decides(NOW + 100) == []
+    story.sees(SideBack(Side.KUBERNETES, NOW + 101))
+    assert [type(each) for each in story.decides(NOW + 101)] == [BindPod]
+
+
+def test_an_unknown_node_is_asked_about_once_and_after_a_failure_with_a_pause() -> None:
+    story = Story()
+    story.sees(pod("train"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2018)
+    [poll] = story.acts(PollNodes, NOW)
+    assert story.acts(PollNodes, NOW + 0.001) == []
+    story.ended(poll, Outcome.UNKNOWN, at=NOW + 1)
+    assert story.acts(PollNodes, NOW + 2) == []
+    assert len(story.acts(PollNodes, NOW + 7)) == 1
+    story.sees(SlurmNodesPolled((slurm_node("x1"),), (Partition("main", default=True),), NOW + 8))
+    assert story.acts(PollNodes, NOW + 9) == []
+
+
+def test_a_job_that_cannot_be_read_keeps_neither_others_nor_pods_waiting() -> None:
+    story = Story()
+    story.polls({5: "RUNNING", 9: "RUNNING"}, at=NOW)
+    reads = {5: 0, 9: 0}
+    for second in range(120):
+        for read in story.acts(ReadJob, NOW + second):
+            reads[read.job_id] += 1
+            if read.job_id == 5:
+                story.reads(replace(job_of(TRAIN, 5), name="native"), at=NOW + second)
+            story.ended(read, Outcome.DONE if read.job_id == 5 else Outcome.UNKNOWN, at=NOW + second)
+    assert reads[5] == 1
+    assert reads[9] == 6
+    assert story.world.unread == []
+
+
+def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_after_a_minute() -> None:
+    story = Story(nodes=(node("x1"),))
+    blocker = replace(pod("other", cpu=64000), node="x1", scheduler_name="default-scheduler")
+    story.sees(pod("train"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(Seen(Scope.OTHERS, blocker))
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, at=NOW + 1)
+    acts = story.decides(NOW + 10)
+    assert not any(isinstance(each, AllocateNow | SubmitJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, Report)]
+    assert said.condition == names.NO_NODE
+    assert "could not be used just now: x1" in said.message
+    assert story.acts(AllocateNow, NOW + 62) != []
