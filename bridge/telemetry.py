@@ -154,7 +154,12 @@ class Telemetry:
             case act.CancelJob() as cancel:
                 if cancel.reason.startswith("given back"):
                     self._given_back.add(1)
-                self._trace_release(cancel, event, world)
+                if cancel.record:
+                    self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
+            case (act.EvictPod() | act.EndByDeadline()) as end:  # its job ended first: that is the end of the workload
+                workload = world.workloads.get(end.key)
+                job_id = workload.hint if workload and workload.hint is not None else 0
+                self._trace_release(end.key, job_id, end.reason, event, world)
 
     def _created(self, bind: act.BindPod) -> float:
         """creationTimestamp is in whole seconds; where the watch showed the pod within that second, that is closer."""
@@ -179,15 +184,15 @@ class Telemetry:
         ):
             self._span(name, trace.set_span_in_context(NonRecordingSpan(root)), start, end, keys)
 
-    def _trace_release(self, cancel: act.CancelJob, event: ActionEnded, world: World) -> None:
-        """The pods' end, and with it the whole of the workload."""
-        workload = world.workloads.get(cancel.key)
+    def _trace_release(self, key: str, job_id: int, how: str, event: ActionEnded, world: World) -> None:
+        """The end of the pods or of their job, whichever came first, and with it the whole of the workload."""
+        workload = world.workloads.get(key)
         pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())] if workload else []
-        if not self._traces or not cancel.record or not pods:
+        if not self._traces or not pods:
             return
         pod = pods[0]
-        caller, root = _contexts(pod, world, cancel.key)
-        keys: dict[str, Any] = {"slurm.job.id": cancel.job_id, "slurm_bridge.end": cancel.record}
+        caller, root = _contexts(pod, world, key)
+        keys: dict[str, Any] = {"slurm.job.id": job_id, "slurm_bridge.end": how}
         self._span("released", trace.set_span_in_context(NonRecordingSpan(root)), event.began, event.at, keys)
         keys |= {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
         self._ids.next_trace, self._ids.next_span = root.trace_id, root.span_id

@@ -34,6 +34,18 @@ def test_a_real_container_runs_where_slurm_granted_and_its_end_is_the_jobs_end(
     assert account["derived_exit_code"]["return_code"]["number"] == 3
 
 
+def test_a_pod_that_succeeds_ends_its_job(kube: Kube, slurm: Slurm, space: Space, needs_kubelets: None) -> None:
+    ns = space("alice")
+    kube.run(ns, "good", on="kubelet", command="exit 0")
+    eventually("it has succeeded", lambda: kube.pod(ns, "good").status.phase == "Succeeded")
+    eventually("its job is gone", lambda: not slurm.live(f"{ns}/good~"))
+    job_id = int(kube.pod(ns, "good").metadata.annotations[PREFIX + "job-id"])
+    account = eventually(
+        "accounting knows", lambda: "Completed" in (a := slurm.accounted(job_id))["comment"]["job"] and a
+    )
+    assert account["derived_exit_code"]["return_code"]["number"] == 0
+
+
 def test_forty_pods_are_bound_within_their_grants(kube: Kube, slurm: Slurm, space: Space) -> None:
     ns = space("alice")
     for number in range(40):

@@ -124,9 +124,10 @@ class KubeEnd:
         deadline_s: float,
     ) -> KubeReply:
         self._promises.sent_to_kube(method, path, body)
+        sent_in = self._promises.life
 
         def act() -> KubeReply:
-            self._promises.reaches_kube(method, path, body)
+            self._promises.reaches_kube(method, path, body, sent_in)
             answer = self._inner.cluster.handle(self._clock(), method, path, params, body, content_type)
             reply = KubeReply(*answer)
             self._inner.wake()

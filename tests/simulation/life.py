@@ -136,6 +136,7 @@ class Life:
         """One life after the other; each is killed without warning when chaos says so."""
         while True:
             self.lives += 1
+            self.promises.life = self.lives
             self.promises.note(f"life {self.lives} of the bridge begins")
             life = asyncio.create_task(self._one_bridge())
             self.kill = life.cancel

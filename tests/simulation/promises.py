@@ -42,6 +42,7 @@ class Promises:
         self.cluster = names.cluster_id(system["metadata"]["uid"])
         self.log: list[tuple[float, str]] = []
         self.violations: list[Violation] = []
+        self.life = 0  # which life of the bridge this is
         self.lost_at = float("-inf")  # when slurmctld lost jobs last
         self._ours: dict[int, bool] = {}  # job serial to whether it is the bridge's
         self._served: dict[int, str] = {}  # job serial to the pod that it was given to
@@ -93,9 +94,9 @@ class Promises:
         elif method == "DELETE" or "activeDeadlineSeconds" in sent.get("spec", {}):
             self._harm(pod, method)
 
-    def reaches_kube(self, method: str, path: str, body: bytes | None) -> None:
-        """A bind takes up room whenever it arrives."""
-        found = self._hit(method, path, body) if path.endswith("/binding") else None
+    def reaches_kube(self, method: str, path: str, body: bytes | None, sent_in: int) -> None:
+        """A bind takes up room whenever it arrives; one of a life that is over, nobody alive can have reckoned with."""
+        found = self._hit(method, path, body) if path.endswith("/binding") and sent_in == self.life else None
         if found is not None and not _settled(found[0]):
             self._fits(found[0], found[1]["target"]["name"], found[0]["metadata"]["name"])
 
@@ -134,6 +135,7 @@ class Promises:
             self.broken("V2", f"{who} is bound for job {job.id}, {job.state} {self._clock() - job.ends:.0f} s ago")
         if job.holding is not None and node != job.holding.node:
             self.broken("V2", f"{who} is bound to {node}, job {job.id} holds {job.holding.node}")
+        self._fits(pod, node, who)
         first = self._served.setdefault(job.serial, meta["uid"])
         if first != meta["uid"]:
             self.broken("V5", f"job {job.id} served pod {first} before {who}")

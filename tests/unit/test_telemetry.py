@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from bridge.telemetry import Telemetry
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, Outcome, ReadJob
 from scheduler.events import ActionEnded, Side, SideBack, SideLost
 from scheduler.model import Pod, PodPhase, Refusal
 from tests.builders import CLUSTER, START, Story, grant, key_of, pod
@@ -59,6 +59,19 @@ def test_a_workload_is_one_trace_whose_ids_follow_from_its_key() -> None:
     assert root.parent is None
     assert {f"{span.parent.span_id:016x}" for span in spans.values() if span.parent} == {root_id}
     assert len({span.context.span_id for span in spans.values()}) == 4
+
+
+def test_a_workload_whose_job_ended_first_has_its_whole_trace_too() -> None:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry(exporter)
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    evict = EvictPod(key_of(TRAIN), shown.uid, shown.namespace, shown.name, "Slurm job 17 ended: CANCELLED")
+    ends(telemetry, story, evict, NOW + 60)
+    telemetry.close()
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert list(spans) == ["released", "workload hpc/train"]
+    assert dict(spans["workload hpc/train"].attributes or {})["slurm_bridge.end"] == "Slurm job 17 ended: CANCELLED"
 
 
 def test_its_spans_follow_each_other_in_time() -> None:
