@@ -26,6 +26,7 @@ from scheduler.view import View
 from scheduler.workload import UNLOOKED, Look, Placeholder, Workload
 from scheduler.world import World
 
+FRONT = 3  # waiting workloads that count as the front of the queue
 MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
 # What Slurm lets a user change in a pending job (scontrol(1) update); the rest needs a new job, and that is said (K).
 NAMED_BY = {  # field of JobSpec to the annotation that chooses it
@@ -667,7 +668,7 @@ def _read_details(view: View) -> None:
     if Side.SLURM in world.lost:
         return
     again = ((key, last + tuning.detail_every_s) for key, last in world.detail_round.items())
-    for key in chain(_due(world.detail_new.items(), view), _due(again, view)):
+    for key in chain(_due(world.detail_new.items(), view), _front(view), _due(again, view)):
         job = chosen(world.workloads[key], world.mine(world.workloads[key]))
         if job is None or view.being_read(job.id):
             continue
@@ -677,6 +678,18 @@ def _read_details(view: View) -> None:
             view.wake_shared(world.rations["detail"].next_at(view.now) + 0.001)
             return
         view.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, lane="detail"))
+
+
+def _front(view: View) -> Iterator[str]:
+    """Those that came into the queue first start first: what is said of them is worth a read more often (Q2)."""
+    world = view.world
+    for key in islice(world.by_phase[Phase.QUEUED], FRONT):
+        if (last := world.detail_round.get(key)) is None:
+            continue
+        if last + view.tuning.condition_s <= view.now:
+            yield key
+        else:
+            view.wake_shared(last + view.tuning.condition_s)
 
 
 def _due(ordered: Iterable[tuple[str, float]], view: View) -> Iterator[str]:

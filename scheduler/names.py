@@ -91,6 +91,7 @@ ALIASES = {
 ALIASES_REFUSED = frozenset({"priority", "user-id", "group-id"})
 
 # Reasons of the PodScheduled condition and of events (O1, Q3: never "Unschedulable", autoscalers would add nodes).
+SUBMITTED = "SlurmJobSubmitted"
 PENDING = "SlurmJobPending"
 REFUSED = "SlurmJobRefused"
 ENDED = "SlurmJobEnded"

@@ -119,4 +119,7 @@ def waiting(view: View, workload: Workload, pod: Pod, job: Job, note: str = "") 
     essence = (str(job.id), reason, job.partition, job.planned_nodes, note)
     starts = job.starts if start else None
     reason_key = view.world.config.pending_reason or names.PENDING
-    say(view, workload, pod, reason_key, message, essence=essence, starts=starts)
+    told = workload.told.get(pod.uid)
+    is_first = told is None or told.essence[:1] != essence[:1]
+    event = names.SUBMITTED if is_first else names.PENDING
+    say(view, workload, pod, reason_key, message, essence=essence, starts=starts, event=event)

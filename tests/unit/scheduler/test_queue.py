@@ -40,7 +40,8 @@ def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
     story.ended(read, at=NOW + 1)
     [report] = story.decides(NOW + 1)
     assert isinstance(report, Report)
-    assert report.condition == report.event == "SlurmJobPending"
+    assert report.condition == "SlurmJobPending"
+    assert report.event == "SlurmJobSubmitted", "the first word of a job is that it was submitted"
     assert not report.warning
     assert report.message == (
         "Waiting in Slurm partition main (Resources: waiting for nodes: first in line); "

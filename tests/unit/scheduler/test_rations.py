@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from scheduler.actions import Kick, Outcome, ReadJob, Report, SubmitJob
+from scheduler.decide import FRONT
 from scheduler.events import JobsPolled
 from scheduler.model import Job
 from scheduler.rations import Ration
@@ -93,15 +94,18 @@ def test_details_come_at_eight_a_second_and_twenty_new_ones_within_three() -> No
     assert len(reads(story, NOW + 31)) == 8
 
 
-def test_then_they_go_round_robin() -> None:
+def test_then_they_go_round_robin_and_the_front_of_the_queue_more_often() -> None:
     story = Story()
     ids = waiting(story, 30)
     seen: list[int] = []
     for tick in range(1, 200):
         seen += reads(story, NOW + tick / 4)
-    rounds = [seen[start : start + 30] for start in range(0, len(seen) - 30, 30)]
+    front, rest = ids[:FRONT], ids[FRONT:]
+    others = [job_id for job_id in seen if job_id in rest]
+    rounds = [others[start : start + len(rest)] for start in range(0, len(others) - len(rest), len(rest))]
     assert len(rounds) > 1
-    assert all(sorted(each) == ids for each in rounds)
+    assert all(sorted(each) == rest for each in rounds)
+    assert min(seen.count(job_id) for job_id in front) > max(seen.count(job_id) for job_id in rest)
 
 
 def test_unknown_ids_are_read_many_at_start_and_five_a_second_later() -> None:
