@@ -22,7 +22,8 @@ from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, Placehol
 if TYPE_CHECKING:
     from scheduler.world import World
 
-NO_ROOM = frozenset({2013, 2016})  # "insufficient priority", "busy": no nodes for an immediate allocation now
+# No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
+NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (FACTS 8)
 UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system

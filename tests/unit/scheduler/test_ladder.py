@@ -55,6 +55,15 @@ def test_who_found_no_room_queues_at_once() -> None:
     assert rungs(story.decides(NOW)) == ["queue"]
 
 
+def test_where_slurm_defers_every_attempt_the_pod_queues_and_is_not_refused() -> None:
+    """SchedulerParameters=defer answers every immediate allocation with 2125."""
+    story = Story()
+    story.sees(pod("a"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2125, later=True)
+    assert rungs(story.decides(NOW)) == ["queue"]
+
+
 def refuse(story: Story, name: str, number: int, at: float) -> None:
     story.sees(pod(name))
     [asked] = story.acts(AllocateNow, at)
@@ -64,7 +73,7 @@ def refuse(story: Story, name: str, number: int, at: float) -> None:
     story.loses(pod(name), at)
 
 
-@pytest.mark.parametrize("number", [2013, 2016])
+@pytest.mark.parametrize("number", [2013, 2016, 2125])
 def test_the_second_lack_of_room_opens_the_breaker_for_a_minute(number: int) -> None:
     story = Story()
     refuse(story, "a", number, NOW)

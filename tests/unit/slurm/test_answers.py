@@ -41,6 +41,7 @@ def refused(number: int, text: str = "some text") -> bytes:
         (502, 1800, Unreachable),
         (422, 2013, Exhausted),
         (422, 2016, Exhausted),
+        (422, 2125, Exhausted),
         (422, 2068, Exhausted),
         (422, 2050, Exhausted),
         (422, 2007, Exhausted),
