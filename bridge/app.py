@@ -123,7 +123,7 @@ async def run(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         telemetry = Telemetry(clock=clock)
         stack.callback(telemetry.close)
-        tokens = _tokens(settings, clock())
+        tokens = token_source(settings, clock())
         slurm = _slurm_client(settings, tokens, telemetry, clock, stack)
         access = await auth.load(settings.kubeconfig or None)
         transport = HttpTransport(access)
@@ -150,7 +150,8 @@ def _check_patience(settings: Settings) -> None:
             raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
 
 
-def _tokens(settings: Settings, now: float) -> TokenSource:
+def token_source(settings: Settings, now: float) -> TokenSource:
+    """The bridge's own token.  Raises ConfigError where there is none, or it has ended."""
     if settings.slurm_token_file:
         return _token_file(settings.slurm_token_file, "--slurm-token-file", now)
     if not (literal := os.environ.get("SLURM_JWT")):

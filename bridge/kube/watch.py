@@ -111,6 +111,26 @@ def namespaces() -> Resource[model.Namespace]:
     )
 
 
+class Expired(FarSideError):
+    """410 between two pages: the snapshot is gone, and the pages so far belong to no list."""
+
+
+async def listed(transport: Transport, resource: Resource[M], page_size: int = PAGE_SIZE) -> tuple[tuple[M, ...], str]:
+    """Every page of one consistent list, and its resourceVersion.  Raises Expired, and what any read raises."""
+    found: list[M] = []
+    params = {"limit": str(page_size)} | ({"fieldSelector": resource.selector} if resource.selector else {})
+    operation = f"list {resource.name}"
+    while True:
+        reply = await transport.exchange("GET", resource.path, params=params, deadline_s=LIST_DEADLINE_S)
+        if reply.status == 410:
+            raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
+        objects, version, token = resource.codec.page(judged(operation, reply).body)
+        found += objects
+        if not token:
+            return tuple(found), version
+        params["continue"] = token
+
+
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 
@@ -179,23 +199,13 @@ class ListWatch(Generic[M]):
 
     async def _list(self) -> State:
         """Every page of one consistent list, told as one event."""
-        found: list[M] = []
-        params = {"limit": str(self.page_size)} | (
-            {"fieldSelector": self.resource.selector} if self.resource.selector else {}
-        )
-        while True:
-            reply = await self.transport.exchange("GET", self.resource.path, params=params, deadline_s=LIST_DEADLINE_S)
-            if reply.status == 410:  # the snapshot that the token names is gone: the pages so far belong to no list
-                raise _TooOld
-            body = judged(f"list {self.resource.name}", reply).body
-            objects, version, token = self.resource.codec.page(body)
-            found += objects
-            if not token:
-                break
-            params["continue"] = token
+        try:
+            found, version = await listed(self.transport, self.resource, self.page_size)
+        except Expired:
+            raise _TooOld from None
         if not version:
             raise ContractError(f"list {self.resource.name}", "Kubernetes", "the list has no resourceVersion")
-        self.emit(self.resource.listed(tuple(found), self.clock()))
+        self.emit(self.resource.listed(found, self.clock()))
         self.on_fine()
         return Watching(version)
 

@@ -287,6 +287,21 @@ class SlurmClient:
 
     # --- one call
 
+    async def ask(
+        self,
+        operation: str,
+        method: str,
+        rest: str,
+        decoder: msgspec.json.Decoder[_E],
+        body: bytes = b"",
+        *,
+        user: str = "",
+    ) -> _E:
+        """What the bridge itself never asks, for those who do (survey.py); `rest` is what follows the API version."""
+        return await self._call(
+            operation, method, self._path(rest), body, decoder, user=user, transport=self._transport
+        )
+
     @property
     def _api(self) -> str:
         assert self._discovery is not None, "discover() comes first"
