@@ -89,6 +89,11 @@ class SimJob:
         return self.state == "PENDING"
 
     @property
+    def node(self) -> str:
+        """What it holds; "" nothing."""
+        return self.holding.node if self.holding else ""
+
+    @property
     def holds(self) -> bool:
         return self.state in ("RUNNING", "SUSPENDED")
 

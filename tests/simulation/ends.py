@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bridge.dev.in_process import InProcessKube
+from bridge.dev.promises import Promises, Violation
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.errors import Unanswered, Unreachable
 from bridge.kube.transport import NO_PARAMS
 from bridge.kube.transport import Reply as KubeReply
 from bridge.slurm.transport import Reply as SlurmReply
-from tests.simulation.promises import Promises, Violation
 
 T = TypeVar("T")
 LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (ARCHITECTURE 10)
@@ -131,7 +131,8 @@ class KubeEnd:
             answer = self._inner.cluster.handle(self._clock(), method, path, params, body, content_type)
             reply = KubeReply(*answer)
             self._inner.wake()
-            self._promises.after_kube(method, path, reply.status)
+            if method != "GET":
+                self._promises.after()
             return self._perhaps_stale(path, params, reply)
 
         broken = KubeReply(503, {}, b"upstream connect error")

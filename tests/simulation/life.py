@@ -17,6 +17,8 @@ from bridge.app import Bridge
 from bridge.dev import kube_objects as objects
 from bridge.dev.in_process import InProcessKube
 from bridge.dev.kube_cluster import KubeCluster
+from bridge.dev.promises import Promises, Violation
+from bridge.dev.sight import KubeTruth, SlurmTruth
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_jobs import SimPartition, SimUser
 from bridge.dev.slurm_nodes import SlurmSimNode
@@ -26,11 +28,11 @@ from bridge.kube.client import KubeClient
 from bridge.settings import Settings
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
+from scheduler import names
 from scheduler.actions import Action
 from scheduler.events import ActionEnded, Event
 from scheduler.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
-from tests.simulation.promises import Promises, Violation
 
 USERS = {"alice-a": "alice", "bob-b": "bob"}
 CHAOS_S = 90.0
@@ -47,6 +49,14 @@ SETTINGS = Settings.model_validate(
         },
     }
 )
+
+
+def promises(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float]) -> Promises:
+    """The promises, on the truth of both clusters."""
+    system = kube.store.get("namespaces", "", "kube-system")
+    assert system is not None
+    mark = names.cluster_id(system["metadata"]["uid"])
+    return Promises(KubeTruth(kube), SlurmTruth(slurm), USERS, clock, mark)
 
 
 @dataclass(slots=True)
@@ -86,9 +96,9 @@ class Life:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.kube = KubeCluster(self.seed)
-        names = ["x1", "x2", "x3"]
+        nodes = ["x1", "x2", "x3"]
         self.slurm = SlurmCluster(
-            [SlurmSimNode(name, CPUS, MEMORY_MIB, {("gpu", "h100"): GPUS}) for name in names],
+            [SlurmSimNode(name, CPUS, MEMORY_MIB, {("gpu", "h100"): GPUS}) for name in nodes],
             (SimPartition("main", default_time_min=60, default=True),),
             (SimUser("alice", ("teama",)), SimUser("bob", ("teamb",), max_submit_jobs=6), SimUser("carol", ("teamb",))),
             seed=self.seed,
@@ -96,7 +106,7 @@ class Life:
             accounting=self.chance.random() < 0.7,
             started=START,
         )
-        for name in names:
+        for name in nodes:
             amounts = {"nvidia.com/gpu": str(GPUS)}
             self.kube.create(START, "nodes", objects.node(name, cpu=str(CPUS), memory=f"{MEMORY_MIB}Mi", **amounts))
         for name in (*USERS, "free"):
@@ -110,7 +120,7 @@ class Life:
     async def live(self) -> None:
         """Raises Violation."""
         self.inner = InProcessKube(self.kube, self.clock)
-        self.promises = Promises(self.kube, self.slurm, USERS, self.clock)
+        self.promises = promises(self.kube, self.slurm, self.clock)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
             tasks.append(group.create_task(self._bridges()))
@@ -121,8 +131,8 @@ class Life:
                 task.cancel()
         if self.promises.violations:
             raise self.promises.violations[0]
-        if wrong := self.promises.at_rest():
-            raise Violation("; ".join(wrong))
+        for wrong in self.promises.at_rest():
+            raise Violation(wrong.promise, wrong.what, self.clock())
 
     async def _slurm_lives(self) -> None:
         while True:
@@ -304,14 +314,14 @@ class Life:
 
 
 def live(seed: int) -> None:
-    """Live one seed.  Raises Violation with the seed and the end of the story."""
+    """Live one seed.  Raises AssertionError with the seed and the end of the story."""
     life = Life(seed)
     try:
         run(life.live())
     except* Violation as broken:
         told = "\n".join(f"  {at - START:8.3f}  {what}" for at, what in life.promises.log[-150:])
         [first, *_] = _leaves(broken)
-        raise Violation(f"seed {seed}: {first}\n{told}") from None
+        raise AssertionError(f"seed {seed}: {first}\n{told}") from None
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:

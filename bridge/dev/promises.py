@@ -1,0 +1,385 @@
+"""The invariants of ARCHITECTURE 7, checked on what both clusters show; the bridge's own facts are never asked.
+
+There are two moments.  What the bridge sends is judged when it is sent (V2, V3, V5, V6, V7), since it may take effect
+when it is no longer right; and what stands in the clusters is judged whenever anything took effect (V1, V8) and when
+faults ended long ago (L1, L2, L3).
+
+Where both clusters are simulated, every judgment is on the truth and counts at once.  Where one is real, it is on what was
+seen a moment ago, and the two were seen at different moments: a contradiction counts when it still stands at a second
+look.  V4 is of gangs, which are not built yet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.dev.sight import KubeSight, Object, SeenJob, SlurmSight
+from scheduler import names
+from scheduler.quantity import amount
+
+# A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
+ON_ITS_WAY_S = 30.0
+# A workload whose job Slurm started is bound within this (L3).
+SOON_S = 60.0
+# Slurm tells times in whole seconds, by a clock that need not be ours.
+CLOCKS_S = 2.0
+MAX_REMEMBERED = 200
+STORY_MOST = 1000
+
+PROMISES: Mapping[str, str] = {
+    "V1": "at most one running placeholder a workload",
+    "V2": "a pod is bound only to a node of its own job's live grant",
+    "V3": "a pod is bound only where it fits",
+    "V5": "nothing that Slurm granted once is given to two pods",
+    "V6": "no foreign job is cancelled or changed",
+    "V7": "no pod is ended while its job lives",
+    "V8": "every job has the user and partition that the policy gives",
+    "L1": "every waiting pod says why",
+    "L2": "no job is left without its pod",
+    "L3": "what Slurm started is bound",
+}
+
+
+class Violation(AssertionError):
+    """A promise was broken.  at: when, by the clock of the promises."""
+
+    def __init__(self, promise: str, what: str, at: float) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+        self.what = what
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is not as promised.  about: the job or pod, the same at every look."""
+
+    promise: str
+    about: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.what}"
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A judgment on a request, to be repeated at the looks that began after it took effect."""
+
+    promise: str
+    judge: Callable[[], str]
+    since: float
+    contradicted: bool = False
+
+
+def _raise(violation: Violation) -> None:
+    raise violation
+
+
+@dataclass(slots=True)
+class Promises:
+    """Watches every request of the bridge, and the state that it leaves.
+
+    users        the Slurm user that the policy gives, by namespace
+    partitions   those that the policy gives
+    cluster      this Kubernetes' mark in job names
+    exact        what is seen is the truth of this moment
+    on_broken    told each violation; by default it is raised
+    life         which life of the bridge this is
+    lost_at      when slurmctld lost jobs last
+    checked      judgments made, by promise
+    """
+
+    kube: KubeSight
+    slurm: SlurmSight
+    users: Mapping[str, str]
+    clock: Callable[[], float]
+    cluster: str
+    scheduler_name: str = names.SCHEDULER_NAME
+    partitions: frozenset[str] = frozenset({"main"})
+    exact: bool = True
+    on_broken: Callable[[Violation], None] = _raise
+    life: int = 0
+    lost_at: float = float("-inf")
+    log: list[tuple[float, str]] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    checked: Counter[str] = field(default_factory=Counter)
+    _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
+    _suspects: list[_Suspect] = field(default_factory=list)
+    _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they stand
+    _told: set[tuple[str, str]] = field(default_factory=set)
+    _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
+
+    def note(self, what: str) -> None:
+        """A line of the story that a failure is told with."""
+        self.log.append((self.clock(), what))
+        if len(self.log) > 2 * STORY_MOST:
+            del self.log[:STORY_MOST]
+
+    def _broken(self, promise: str, what: str) -> None:
+        violation = Violation(promise, what, self.clock())
+        if len(self.violations) < MAX_REMEMBERED:
+            self.violations.append(violation)
+        self.on_broken(violation)
+
+    def _judge(self, promise: str, judge: Callable[[], str]) -> bool:
+        """Whether nothing speaks against it, as far as can be said now."""
+        self.checked[promise] += 1
+        if not self.exact:
+            self._suspects.append(_Suspect(promise, judge, self.clock()))
+            return True
+        what = judge()
+        if what:
+            self._broken(promise, what)
+        return not what
+
+    # --- whose is it ----------------------------------------------------------------------------------------------
+
+    def is_ours(self, job: SeenJob) -> bool:
+        """By its name and its user."""
+        whose = names.whose(job.name)
+        return whose is not None and whose[0] == self.cluster and job.user in self.users.values()
+
+    def ours(self) -> list[SeenJob]:
+        """Our jobs that have not ended."""
+        return [job for job in self.slurm.jobs() if not job.ended and self.is_ours(job)]
+
+    def pods(self) -> list[Object]:
+        """Every pod that can be seen."""
+        return list(self.kube.pods())
+
+    # --- requests of the bridge -----------------------------------------------------------------------------------
+
+    def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str]) -> None:
+        """V6: a write on a job as a user who might do harm there."""
+        match = re.search(r"/job/(\d+)", target)
+        if method == "GET" or match is None or "/slurmdb/" in target:
+            return
+        job_id, user = int(match[1]), headers.get("X-SLURM-USER-NAME", "")
+        self.note(f"{method} job {job_id} as {user}")
+
+        def foreign() -> str:
+            job = self.slurm.job(job_id)
+            harmed = job is not None and not self.is_ours(job) and job.user == user
+            return f"{method} of foreign job {job_id} ({job.name} of {job.user})" if job and harmed else ""
+
+        foreign()  # a look that does not know the job asks for it
+        self._judge("V6", foreign)
+
+    def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
+        """What was decided is judged when it is sent."""
+        found = self._hit(method, path, body)
+        if found is None:
+            return
+        pod, sent = found
+        if path.endswith("/binding"):
+            self._bind(pod, sent["target"]["name"], sent["metadata"]["annotations"])
+        elif method == "DELETE" or "activeDeadlineSeconds" in sent.get("spec", {}):
+            self._harm(pod, method)
+
+    def reaches_kube(self, method: str, path: str, body: bytes | None, sent_in: int) -> None:
+        """A bind takes up room whenever it arrives; one of a life that is over, nobody alive can have reckoned with."""
+        found = self._hit(method, path, body) if path.endswith("/binding") and sent_in == self.life else None
+        if found is not None and not _settled(found[0]):
+            pod, node = found[0], found[1]["target"]["name"]
+            self._judge("V3", lambda: self._too_much(pod, node))
+
+    def _hit(self, method: str, path: str, body: bytes | None) -> tuple[Object, Object] | None:
+        """The pod that a write names, and what was written."""
+        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding)?", path)
+        if match is None or method == "GET":
+            return None
+        pod = self.kube.pod(match[1], match[2])
+        sent = json.loads(body) if body else {}
+        return (pod, sent) if pod is not None and self._hits(pod, sent) else None
+
+    def _hits(self, pod: Object, sent: Object) -> bool:
+        """Whether the request names this incarnation; else the server refuses it."""
+        uid = sent.get("metadata", {}).get("uid") or sent.get("preconditions", {}).get("uid")
+        if uid is None:
+            self._broken("V7", f"a write on pod {_name(pod)} without its uid")
+        return bool(uid == pod["metadata"]["uid"])
+
+    def _bind(self, pod: Object, node: str, annotations: Mapping[str, str]) -> None:
+        if _settled(pod):
+            return  # refused by the server
+        who, uid, job_id, sent = _name(pod), pod["metadata"]["uid"], int(annotations[names.JOB_ID]), self.clock()
+        self.note(f"bind {who} to {node} for job {job_id}")
+        if sent - self.lost_at < ON_ITS_WAY_S:
+            return  # slurmctld lost jobs a moment ago, and nobody could know
+        granted = self._judge("V2", lambda: self._not_granted(who, uid, node, self.slurm.job(job_id), job_id, sent))
+        if granted and self._judge("V3", lambda: self._too_much(pod, node)):
+            self._judge("V5", lambda: self._given_twice(self.slurm.job(job_id), uid, who))
+
+    def _not_granted(self, who: str, uid: str, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
+        if job is None:
+            return f"{who} is bound for job {job_id}, which is not there"
+        if names.whose(job.name) != (self.cluster, names.workload_key(uid)):
+            return f"{who} is bound for the job of another: {job.name}"
+        if job.ended and sent - job.ends > ON_ITS_WAY_S:
+            return f"{who} is bound for job {job.id}, {job.state} {sent - job.ends:.0f} s ago"
+        found = self.kube.node(node)
+        if found is None:
+            return f"{who} is bound to {node}, which is no node"
+        known_as = (found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)
+        if job.node and known_as != job.node:
+            return f"{who} is bound to {node}, job {job.id} holds {job.node}"
+        return ""
+
+    def _too_much(self, pod: Object, node: str) -> str:
+        found = self.kube.node(node)
+        if found is None:
+            return ""  # V2 says so
+        taken, uid = Counter(_requests(pod)), pod["metadata"]["uid"]
+        for other in self.kube.pods():
+            standing = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
+            if standing and not _finished(other):
+                taken += Counter(_requests(other))
+        for resource, used in taken.items():
+            has = amount(resource, found["status"]["allocatable"].get(resource, "0"), round_up=False)
+            if used > has:
+                return f"{_name(pod)} is bound to {node}: {used} {resource} of {has}"
+        return ""
+
+    def _given_twice(self, job: SeenJob | None, uid: str, who: str) -> str:
+        if job is None:
+            return ""  # V2 says so
+        first = self._served.setdefault(job.serial, uid)
+        return f"job {job.id} served pod {first} before {who}" if first != uid else ""
+
+    def _harm(self, pod: Object, method: str) -> None:
+        meta, sent = pod["metadata"], self.clock()
+        who, key = _name(pod), names.workload_key(meta["uid"])
+        self.note(f"{method} pod {who}")
+        claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
+        if claimed is None or not pod["spec"].get("nodeName"):
+            if self.exact:  # else it may have been bound since it was seen
+                self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
+            return
+        self._judge("V7", lambda: self._job_lived(who, key, self.slurm.job(int(claimed)), sent))
+
+    def _job_lived(self, who: str, key: str, job: SeenJob | None, sent: float) -> str:
+        if job is None or names.whose(job.name) != (self.cluster, key):
+            return ""  # Slurm lost it
+        if job.ended and (self.exact or job.ends <= sent + CLOCKS_S):
+            return ""
+        return f"{who} is ended while its job {job.id} is {job.state}"
+
+    # --- what is left behind --------------------------------------------------------------------------------------
+
+    def after(self) -> None:
+        """Something took effect: V1 and V8, of the truth."""
+        for finding in self._state():
+            self._broken(finding.promise, finding.what)
+
+    def _state(self) -> Iterator[Finding]:
+        ours = self.ours()
+        self.checked["V1"] += len(ours)
+        self.checked["V8"] += len(ours)
+        running = Counter(job.name for job in ours if job.holds)
+        for name, count in running.items():
+            if count > 1:
+                yield Finding("V1", name, f"{count} running placeholders of {name}")
+        for job in ours:
+            if job.user != self.users.get(self._home(job)) or job.partition not in self.partitions:
+                what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
+                yield Finding("V8", str(job.id), what)
+
+    def _home(self, job: SeenJob) -> str:
+        """The namespace that the job is for: its pod's, or, where that has gone unseen, the one in its name."""
+        whose = names.whose(job.name)
+        assert whose is not None
+        if whose[1] not in self._homes:
+            if len(self._homes) > 100 * MAX_REMEMBERED:
+                self._homes.clear()
+            for pod in self.kube.pods():
+                self._homes[names.workload_key(pod["metadata"]["uid"])] = pod["metadata"]["namespace"]
+        return self._homes.get(whose[1], job.name.partition("/")[0])
+
+    def at_rest(self) -> Iterator[Finding]:
+        """L1, L2 and L3, when faults ended long ago: what is not as it should be."""
+        waiting: dict[str, Object] = {}
+        for pod in self.kube.pods():
+            if pod["spec"].get("schedulerName") != self.scheduler_name or _finished(pod):
+                continue
+            waiting[names.workload_key(pod["metadata"]["uid"])] = pod
+            self.checked["L1"] += 1
+            said = [each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"]
+            if not pod["spec"].get("nodeName") and not any(each.get("message") for each in said):
+                yield Finding("L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} waits and does not say why")
+        ours = self.ours()
+        self.checked["L2"] += len(ours)
+        self.checked["L3"] += len(ours)
+        for job in ours:
+            whose = names.whose(job.name)
+            assert whose is not None
+            mine = waiting.get(whose[1])
+            if mine is None:
+                yield Finding("L2", str(job.id), f"job {job.id} ({job.name}) is {job.state} and has no pod")
+            if job.holds and not self._covers(job, mine) and self.clock() - job.starts > SOON_S:
+                name = mine["metadata"]["name"] if mine else ""
+                yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {name} is not bound for it")
+
+    def _covers(self, job: SeenJob, pod: Object | None) -> bool:
+        """Its pod is bound for it, or stands on the node that it holds: the id on the pod may be of a job that was lost."""
+        node = pod["spec"].get("nodeName") if pod else None
+        if pod is None or not node:
+            return False
+        said = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
+        return said == str(job.id) or node == job.node
+
+    # --- as time goes by, where lives do not end ------------------------------------------------------------------
+
+    def looked(self, began: float, calm_since: float) -> None:
+        """A look began then and was taken: what contradicts for the second time, or stands too long, counts.
+
+        calm_since   when the last fault ended; "inf" while there is one
+        """
+        self._suspects = [each for each in self._suspects if self._still(each, began)]
+        now, findings = self.clock(), []
+        if not self.exact:
+            findings += [(finding, 0.0) for finding in self._state()]
+        if now >= calm_since:
+            findings += [(finding, SOON_S) for finding in self.at_rest()]
+        before, self._standing = self._standing, {}
+        for finding, patience_s in findings:
+            key = (finding.promise, finding.about)
+            self._standing[key] = since = max(before.get(key, now), calm_since if patience_s else 0.0)
+            if key in before and now - since >= patience_s and key not in self._told:
+                self._told.add(key)
+                self._broken(finding.promise, finding.what)
+
+    def _still(self, suspect: _Suspect, began: float) -> bool:
+        """Whether it is to be judged again."""
+        if began <= suspect.since:
+            return True
+        what = suspect.judge()
+        if what and suspect.contradicted:
+            self._broken(suspect.promise, what)
+        again, suspect.contradicted = bool(what) and not suspect.contradicted, True
+        return again
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _finished(pod: Mapping[str, Any]) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _settled(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"))
+
+
+def _requests(pod: Mapping[str, Any]) -> dict[str, int]:
+    total: dict[str, int] = {"pods": 1}
+    for container in pod["spec"]["containers"]:
+        for resource, quantity in (container.get("resources", {}).get("requests") or {}).items():
+            total[resource] = total.get(resource, 0) + amount(resource, quantity, round_up=True)
+    return total
