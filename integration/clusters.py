@@ -213,16 +213,30 @@ class BridgeProcess:
         self.log = folder / "bridge.log"
 
     def start(self) -> None:
+        self.launch()
+        eventually("the bridge is ready", self._ready_or_gone, within_s=30)
+
+    def launch(self) -> None:
+        """Start it, and wait for nothing."""
         path = self._folder / "settings.yaml"
         path.write_text(yaml.safe_dump(self._settings | {"http": f"127.0.0.1:{self.port}"}))
         command = [sys.executable, "-m", "bridge", "run", "--config", str(path), "--kubeconfig", self._kubeconfig]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        eventually("the bridge is ready", self._ready_or_gone, within_s=30)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def last_words(self) -> str:
+        """The end of its log, once it has ended; "" while it runs."""
+        assert self._process is not None
+        return "" if self._process.poll() is None else self.log.read_text()[-2000:] or "(it said nothing)"
 
     def _ready_or_gone(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self.log.read_text()[-2000:]
+        assert not self.last_words, self.last_words
         return self.ready()
 
     def ready(self) -> bool:

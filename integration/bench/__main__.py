@@ -1,0 +1,109 @@
+"""`make bench`: rigs up and down, one scenario after the other, and the report.
+
+python -m integration.bench [SCENARIO …] [--repeats N] [--pods N] [--name RIG] [--keep] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from integration.bench.catalogue import chosen
+from integration.bench.ends import BenchError
+from integration.bench.figures import Figure, merged, table
+from integration.bench.scenarios import Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+RIG = ROOT / "integration" / "rig"
+
+
+def main() -> int:
+    """Exit code 0 where everything asked was met, 1 where it was not or could not be measured."""
+    asked = _parser().parse_args()
+    figures: list[Figure] = []
+    failed = False
+    try:
+        scenarios = chosen(asked.scenario, asked.pods)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    for scenario in scenarios:
+        try:
+            found = _measured(scenario, asked)
+        except BenchError as error:
+            print(f"bench: {scenario.name}: {error}", file=sys.stderr, flush=True)
+            failed = True
+            continue
+        figures += found
+        print(f"\n{table(found)}\n", flush=True)
+    if len(scenarios) > 1:
+        print(f"\n{table(figures)}", flush=True)
+    if asked.json:
+        asked.json.write_bytes(
+            msgspec.json.format(msgspec.json.encode([figure.plain() for figure in figures]), indent=1)
+        )
+    return 1 if failed or any(figure.met is False for figure in figures) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make bench", description="How fast the bridge is and what it costs.")
+    parser.add_argument("scenario", nargs="*", help="which (default: all); the beginning of a name will do")
+    parser.add_argument("--repeats", type=int, default=0, metavar="N", help="how often (default: as the scenario says)")
+    parser.add_argument("--pods", type=int, default=0, metavar="N", help="another number of pods for a burst")
+    parser.add_argument("--name", default="bench", metavar="RIG", help="the rig's name (default: bench)")
+    parser.add_argument("--keep", action="store_true", help="use the rig that is up, as it is, and leave it up")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    return parser
+
+
+def _measured(scenario: Scenario, asked: argparse.Namespace) -> list[Figure]:
+    """Every repeat of one scenario, and what is counted apart.  Raises BenchError."""
+    repeats = asked.repeats or scenario.repeats
+    print(f"bench: {scenario.name}, {repeats} × {scenario.why and f'({scenario.why})'}", flush=True)
+    figures: list[Figure] = []
+    for _ in range(repeats if scenario.apart else 1):
+        figures += _run(scenario, asked, "--repeats", str(1 if scenario.apart else repeats))
+    if scenario.count is not None:
+        figures += _run(scenario, asked, "--counted")
+    return merged(figures)
+
+
+def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> list[Figure]:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _rig(scenario, asked):
+        out = Path(folder) / "figures.json"
+        inside = [sys.executable, "-m", "integration.bench.inside", scenario.name, str(out)]
+        command = [RIG, "run", "--name", asked.name, "--", *inside, "--pods", str(asked.pods), *arguments]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            raise BenchError("not measured; why is said above")
+        figures = msgspec.json.decode(out.read_bytes(), type=list[Figure])
+    print(f"bench: {scenario.name} {' '.join(arguments)}: {time.monotonic() - began:.0f} s", flush=True)
+    return figures
+
+
+@contextmanager
+def _rig(scenario: Scenario, asked: argparse.Namespace) -> Iterator[None]:
+    """A rig as the scenario wants it, ended after it."""
+    fresh = () if asked.keep else ("--fresh",)
+    size = ("--no-kubelets", "--slurmd", "0", "--kwok", str(scenario.nodes))
+    up = [RIG, "up", "--name", asked.name, *fresh, *size]
+    done = subprocess.run(up, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"no rig: {done.stdout}{done.stderr}")
+    try:
+        yield
+    finally:
+        if not asked.keep:
+            subprocess.run([RIG, "down", "--name", asked.name], check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""A figure: what was measured, in each repeat, beside what is asked and beside the floor."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is asked of a figure.
+
+    bound      in the figure's unit, or as a multiple of the floor
+    at_least   more is better
+    of_floor   the bound is a multiple of the floor in the same repeat
+    always     no repeat may miss it; else their median is held against it
+    """
+
+    bound: float
+    at_least: bool = False
+    of_floor: bool = False
+    always: bool = False
+
+    def asked(self, unit: str) -> str:
+        sign = "≥" if self.at_least else "≤"
+        return f"{sign} {self.bound:g} × floor" if self.of_floor else f"{sign} {self.bound:g} {unit}".rstrip()
+
+
+def at_most(bound: float) -> Target:
+    return Target(bound)
+
+
+def never_more_than(bound: float) -> Target:
+    """In no repeat."""
+    return Target(bound, always=True)
+
+
+def at_most_floors(bound: float) -> Target:
+    return Target(bound, of_floor=True)
+
+
+def at_least_floors(bound: float) -> Target:
+    return Target(bound, at_least=True, of_floor=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the report.
+
+    values  one a repeat
+    floor   the floor's, one a repeat, or none at all
+    """
+
+    scenario: str
+    name: str
+    unit: str
+    values: tuple[float, ...]
+    target: Target | None = None
+    floor: tuple[float, ...] = ()
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def ratios(self) -> list[float]:
+        """To the floor, repeat by repeat: what the machine did at that moment touches both."""
+        return [value / floor for value, floor in zip(self.values, self.floor, strict=True)] if self.floor else []
+
+    @property
+    def met(self) -> bool | None:
+        """None where nothing is asked."""
+        if self.target is None:
+            return None
+        values = self.ratios if self.target.of_floor else self.values
+        held = values if self.target.always else [statistics.median(values)]
+        return all(value >= self.target.bound if self.target.at_least else value <= self.target.bound for value in held)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "scenario": self.scenario,
+            "figure": self.name,
+            "unit": self.unit,
+            "asked": self.target.asked(self.unit) if self.target else None,
+            "values": self.values,
+            "median": self.median,
+            "floor": self.floor or None,
+            "ratio": statistics.median(self.ratios) if self.ratios else None,
+            "met": self.met,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """As a row of the table."""
+        shown, many = [short(value) for value in (min(self.values), max(self.values))], len(self.values)
+        return (
+            self.scenario,
+            self.name,
+            self.target.asked(self.unit) if self.target else "",
+            f"{short(self.median)} {self.unit}".rstrip(),
+            f"{'–'.join(shown)} ({many})" if many > 1 else "(1)",
+            short(statistics.median(self.floor)) if self.floor else "",
+            f"{statistics.median(self.ratios):.2f}" if self.ratios else "",
+            {None: "", True: "yes", False: "NO"}[self.met],
+        )
+
+
+HEADINGS = ("scenario", "figure", "asked", "median", "spread (repeats)", "floor", "ratio", "met")
+
+
+def merged(figures: Iterable[Figure]) -> list[Figure]:
+    """Repeats that were measured apart as one figure each, in the order in which they came first."""
+    found: dict[tuple[str, str], Figure] = {}
+    for figure in figures:
+        key = figure.scenario, figure.name
+        known = found.get(key)
+        found[key] = (
+            replace(known, values=known.values + figure.values, floor=known.floor + figure.floor) if known else figure
+        )
+    return list(found.values())
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """A table that reads well in a terminal and is Markdown too."""
+    rows = [HEADINGS, *(figure.cells() for figure in figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def short(value: float) -> str:
+    """Three digits that count."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"

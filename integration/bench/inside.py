@@ -1,0 +1,62 @@
+"""One scenario on the clusters at hand: what `python -m integration.bench` runs within a rig's network.
+
+    python -m integration.bench.inside SCENARIO OUT.json [--repeats N] [--pods N] [--counted] [--brief]
+
+KUBECONFIG, SLURM_REST and SLURM_TOKEN_FILE name the clusters.  The figures go to the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from integration.bench.catalogue import chosen
+from integration.bench.ends import BenchError
+from integration.bench.figures import Figure, merged
+from integration.bench.ground import furnished
+from integration.bench.scenarios import Scenario
+
+
+def main() -> int:
+    """Exit code 0, or 1 with a sentence."""
+    parser = argparse.ArgumentParser(prog="python -m integration.bench.inside")
+    parser.add_argument("scenario")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--pods", type=int, default=0)
+    parser.add_argument("--counted", action="store_true", help="count what cannot be counted while time is measured")
+    parser.add_argument(
+        "--brief", action="store_true", help="only to see whether it works: do not wait for a fair start"
+    )
+    asked = parser.parse_args()
+    try:
+        [scenario] = chosen([asked.scenario], asked.pods)
+        figures = asyncio.run(_measure(scenario, asked))
+    except (BenchError, ExceptionGroup) as error:
+        if not isinstance(_first(error), BenchError):
+            raise
+        print(f"bench: {asked.scenario}: {_first(error)}", file=sys.stderr)
+        return 1
+    asked.out.write_bytes(msgspec.json.encode(figures))
+    return 0
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _measure(scenario: Scenario, asked: argparse.Namespace) -> list[Figure]:
+    measure = scenario.count if asked.counted else scenario.repeat
+    assert measure is not None
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        async with furnished(Path(folder), thorough=not asked.brief) as ground:
+            return merged([figure for _ in range(asked.repeats) for figure in await measure(ground)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

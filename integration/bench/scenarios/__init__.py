@@ -1,0 +1,31 @@
+"""What is measured, a file for each family.  A scenario is a rig it wants and one repeat that gives figures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from integration.bench.figures import Figure
+from integration.bench.ground import Ground
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One thing to measure.
+
+    name      as it is asked for
+    repeat    measure once
+    count     measure once what cannot be counted while time is measured; or nothing such
+    nodes     how many nodes its rig has, of 64 CPUs each
+    repeats   how often it is measured, unless somebody asks otherwise
+    why       why fewer than five, where it is fewer
+    apart     a rig of its own for each repeat: the records of ended jobs, which slurmctld keeps, would slow the next
+    """
+
+    name: str
+    repeat: Callable[[Ground], Awaitable[list[Figure]]]
+    count: Callable[[Ground], Awaitable[list[Figure]]] | None = None
+    nodes: int = 100
+    repeats: int = 5
+    why: str = ""
+    apart: bool = False

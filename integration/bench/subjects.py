@@ -1,0 +1,135 @@
+"""The two that are measured, each a process of its own: the floor, and the bridge as its users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from integration.bench import counters, floor
+from integration.bench.ends import BenchError, Kube
+from integration.bench.load import NAMESPACE, TENANT, eventually
+from integration.clusters import BridgeProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 30.0
+SCHEDULER = "slurm-bridge"
+ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
+POLICY = {"rules": [{"namespaces": [NAMESPACE], "user": TENANT}]}
+POLLS = frozenset(("states", "nodes", "partitions"))  # asked for whether or not there is anything to do
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Somebody who binds pods.
+
+    name       in figures
+    scheduler  schedulerName of its pods
+    pid        of its process
+    """
+
+    name: str
+    scheduler: str
+    pid: int
+
+
+@asynccontextmanager
+async def floor_process() -> AsyncIterator[Subject]:
+    """The floor, watching."""
+    command = (sys.executable, "-m", floor.__name__)
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        if await asyncio.wait_for(process.stdout.readline(), START_S) != b"ready\n":
+            raise BenchError("the floor did not start; what it said is above")
+        yield Subject("floor", floor.SCHEDULER, process.pid)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge(Subject):
+    """A running bridge, and what it says of itself."""
+
+    process: BridgeProcess
+
+    async def calls(self, side: str) -> dict[str, int]:
+        """How often it called each operation of "slurm" or "kubernetes" since it started."""
+        url = f"http://127.0.0.1:{self.process.port}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return counters.calls(await answer.text(), side)
+
+    async def at_rest(self, *, within_s: float = 120.0) -> None:
+        """Wait until it has called nothing for a second but what it polls.  Raises BenchError."""
+        before: dict[str, int] | None = None
+
+        async def unchanged() -> bool:
+            nonlocal before
+            now = {side + name: n for side in ("slurm", "kubernetes") for name, n in (await self.calls(side)).items()}
+            known, before = before, {name: n for name, n in now.items() if name.removeprefix("slurm") not in POLLS}
+            return known == before
+
+        await eventually("the bridge has nothing left to do", unchanged, within_s=within_s, every_s=1.0)
+
+
+@asynccontextmanager
+async def bridge_process(folder: Path, kubeconfig: Path, slurm_url: str, token_file: str) -> AsyncIterator[Bridge]:
+    """`slurm-bridge run` with settings as on the rig, ready."""
+    settings = {"slurm_url": slurm_url, "slurm_token_file": token_file, "policy": POLICY}
+    process = BridgeProcess(settings, folder, str(kubeconfig))
+    process.launch()
+    try:
+        yield await until_ready(process)
+    finally:
+        process.stop()
+
+
+async def until_ready(process: BridgeProcess) -> Bridge:
+    """Wait until a bridge that was launched says that it is ready.  Raises BenchError."""
+    url = f"http://127.0.0.1:{process.port}/readyz"
+
+    async def ready() -> bool:
+        if process.last_words:
+            raise BenchError(f"the bridge ended: {process.last_words}")
+        try:
+            async with session.get(url) as answer:
+                return answer.status == 200
+        except aiohttp.ClientConnectionError:
+            return False  # it does not listen yet
+
+    async with aiohttp.ClientSession() as session:
+        await eventually("the bridge is ready", ready, within_s=START_S, every_s=0.02)
+    return Bridge("bridge", SCHEDULER, process.pid, process)
+
+
+def write_kubeconfig(kube: Kube, path: Path) -> None:
+    """Make the bridge's service account, with the rights that its users give it, and a kubeconfig of it."""
+    _kubectl("apply", "-f", str(ROOT / "manifests" / "rbac.yaml"))
+    token = _kubectl("create", "token", "slurm-bridge", "--namespace=slurm-bridge", "--duration=24h").strip()
+    path.touch(mode=0o600)
+    named = {"cluster": "rig", "user": "slurm-bridge"}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "rig", "cluster": {"server": kube.server, "certificate-authority": kube.authority}}],
+        "users": [{"name": "slurm-bridge", "user": {"token": token}}],
+        "contexts": [{"name": "rig", "context": named}],
+        "current-context": "rig",
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
+def _kubectl(*arguments: str) -> str:
+    done = subprocess.run(("kubectl", *arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
