@@ -151,7 +151,7 @@ class World:
     def cluster(self) -> str:
         """This Kubernetes cluster's mark in job names."""
         assert self.namespaces is not None, "asked before the namespaces were listed"
-        return names.cluster_id(self.namespaces["kube-system"].uid)
+        return names.cluster_id(self.namespaces["kube-system"].uid, self.config.scheduler_name)
 
     @property
     def around(self) -> Surroundings:

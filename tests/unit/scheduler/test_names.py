@@ -51,6 +51,12 @@ def test_two_clusters_share_one_slurm_without_sharing_names() -> None:
     assert names.cluster_id("one") != names.cluster_id("two")
 
 
+def test_two_schedulers_of_one_cluster_are_told_apart() -> None:
+    """Else each would end the other's jobs as left behind (L2)."""
+    assert names.cluster_id("one") == names.cluster_id("one", names.SCHEDULER_NAME)
+    assert names.cluster_id("one") != names.cluster_id("one", "slurm-bridge-dev")
+
+
 def test_workloads_have_keys_of_their_own() -> None:
     keys = {names.workload_key(f"uid-{number}") for number in range(1000)}
     assert len(keys) == 1000
