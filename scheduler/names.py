@@ -108,7 +108,7 @@ _SHOWN_JOB = re.compile(r"\b[Jj]ob (\d{1,10})\b")
 
 
 def cluster_id(kube_system_uid: str, scheduler_name: str = SCHEDULER_NAME) -> str:
-    """Which Kubernetes cluster, and which scheduler there: two of them can share one Slurm, and neither ends the other's jobs."""
+    """Which Kubernetes, and which scheduler there: two of them can share one Slurm, and neither ends the other's jobs."""
     identity = kube_system_uid if scheduler_name == SCHEDULER_NAME else f"{kube_system_uid}/{scheduler_name}"
     return "k" + hashlib.sha256(identity.encode()).hexdigest()[:8]
 
