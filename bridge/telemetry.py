@@ -1,7 +1,8 @@
 """What is told of the bridge's own doing: metrics, one trace a workload, one log line an action (BEHAVIOUR O2, O3).
 
 The only module that imports the OpenTelemetry SDK.  Metrics carry no pod or job ids.  The trace id of a workload follows
-from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.
+from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.  The last traces can also be
+kept in memory, for the page.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import trace
@@ -20,7 +23,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
@@ -31,11 +34,13 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
-from scheduler.model import Pod
+from scheduler.model import Pod, PodPhase
 from scheduler.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 MAX_FIRST_SEEN = 20_000
+MAX_SPANS_A_TRACE = 32
+WORKLOAD = "slurm_bridge.workload"  # the attribute that says whose span it is
 READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.FindJobs | act.PollNodes | act.Kick
 log = logging.getLogger("slurm-bridge")
 
@@ -57,15 +62,52 @@ class _Ids(RandomIdGenerator):
         return wanted if wanted is not None else super().generate_span_id()
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One step of a workload's trace; epoch seconds."""
+
+    name: str
+    start: float
+    end: float
+
+
+class RecentSpans(SpanProcessor):
+    """The steps of the last workloads that were traced, by workload key."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._spans: OrderedDict[str, list[Span]] = OrderedDict()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Keep it."""
+        key = (span.attributes or {}).get(WORKLOAD)
+        if not isinstance(key, str) or span.start_time is None or span.end_time is None:
+            return
+        kept = self._spans.setdefault(key, [])
+        if len(kept) < MAX_SPANS_A_TRACE:
+            kept.append(Span(span.name, span.start_time / 1e9, span.end_time / 1e9))
+        self._spans.move_to_end(key)
+        while len(self._spans) > self._most:
+            self._spans.popitem(last=False)
+
+    def of(self, key: str) -> tuple[Span, ...]:
+        """What is known of that workload, in the order in which it was told."""
+        return tuple(self._spans.get(key, ()))
+
+
 class Telemetry:
     """Observer of the loop, hook of both clients.
 
     exporter   where spans go; None: OTLP/HTTP where OTEL_EXPORTER_OTLP_ENDPOINT is set, else nowhere
+    recent     how many workloads' traces are kept in memory
     """
 
-    def __init__(self, exporter: SpanExporter | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, exporter: SpanExporter | None = None, clock: Callable[[], float] = time.time, *, recent: int = 0
+    ) -> None:
         self._clock = clock
         self._first_seen: dict[str, float] = {}
+        self._starting: dict[str, tuple[float, SpanContext, dict[str, Any]]] = {}  # bound pods that do not run yet
         resource = Resource.create({"service.name": "slurm-bridge"})
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
@@ -82,7 +124,10 @@ class Telemetry:
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids)
         if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
             exporter = OTLPSpanExporter()
-        self._traces = exporter is not None
+        self.recent = RecentSpans(recent)
+        self._traces = exporter is not None or recent > 0
+        if recent:
+            self._tracers.add_span_processor(self.recent)
         if exporter is not None:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._tracers.get_tracer("slurm-bridge")
@@ -128,9 +173,9 @@ class Telemetry:
         """Sides that come and go are worth a line; a new pod is remembered for how long it waited."""
         if isinstance(event, PodSeen):
             if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
-                self._first_seen[event.pod.uid] = self._clock()
-                while len(self._first_seen) > MAX_FIRST_SEEN:
-                    del self._first_seen[next(iter(self._first_seen))]
+                _remember(self._first_seen, event.pod.uid, self._clock())
+            elif self._starting and event.pod.phase is not PodPhase.PENDING:
+                self._trace_start(event.pod)
         elif isinstance(event, SideLost):
             self.lost_sides[event.side.value] = event.why
             log.warning("%s", event.why)
@@ -147,10 +192,11 @@ class Telemetry:
             return
         match event.action:
             case act.BindPod() as bind:
-                self._created_bound.record(max(0.0, event.at - self._created(bind)))
+                created = self._created(bind)
+                self._created_bound.record(max(0.0, event.at - created))
                 if bind.granted is not None:
                     self._granted_bound.record(max(0.0, event.at - bind.granted))
-                self._trace_bind(bind, event, world)
+                self._trace_bind(bind, created, event, world)
             case act.CancelJob() as cancel:
                 if cancel.reason.startswith("given back"):
                     self._given_back.add(1)
@@ -168,7 +214,7 @@ class Telemetry:
 
     # --- traces ---------------------------------------------------------------------------------------------------
 
-    def _trace_bind(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
+    def _trace_bind(self, bind: act.BindPod, created: float, event: ActionEnded, world: World) -> None:
         workload = world.workloads.get(bind.key)
         pod = workload.pods.get(bind.uid) if workload else None
         if not self._traces or pod is None:
@@ -176,13 +222,20 @@ class Telemetry:
         _, root = _contexts(pod, world, bind.key)
         asked = bind.asked if bind.asked is not None else event.began
         granted = bind.granted if bind.granted is not None else event.began
-        keys = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node}
+        keys: dict[str, Any] = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node, WORKLOAD: bind.key}
+        _remember(self._starting, bind.uid, (event.at, root, keys))
         for name, start, end in (
-            ("submitted", bind.created, asked),
+            ("submitted", created, asked),
             ("granted", asked, granted),
             ("bound", granted, event.at),
         ):
             self._span(name, trace.set_span_in_context(NonRecordingSpan(root)), start, end, keys)
+
+    def _trace_start(self, pod: Pod) -> None:
+        """Its containers started, as far as its kubelet has said; a pod that ended unseen has started too."""
+        bound, root, keys = self._starting.pop(pod.uid, (0.0, None, {}))
+        if root is not None:
+            self._span("started", trace.set_span_in_context(NonRecordingSpan(root)), bound, self._clock(), keys)
 
     def _trace_release(self, key: str, job_id: int, how: str, event: ActionEnded, world: World) -> None:
         """The end of the pods or of their job, whichever came first, and with it the whole of the workload."""
@@ -192,7 +245,7 @@ class Telemetry:
             return
         pod = pods[0]
         caller, root = _contexts(pod, world, key)
-        keys: dict[str, Any] = {"slurm.job.id": job_id, "slurm_bridge.end": how}
+        keys: dict[str, Any] = {"slurm.job.id": job_id, "slurm_bridge.end": how, WORKLOAD: key}
         self._span("released", trace.set_span_in_context(NonRecordingSpan(root)), event.began, event.at, keys)
         keys |= {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
         self._ids.next_trace, self._ids.next_span = root.trace_id, root.span_id
@@ -201,6 +254,13 @@ class Telemetry:
     def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
         span = self._tracer.start_span(name, context, start_time=int(start * 1e9), attributes=attributes)
         span.end(int(max(start, end) * 1e9))
+
+
+def _remember(kept: dict[str, Any], uid: str, what: Any) -> None:
+    """Bounded: the oldest goes first."""
+    kept[uid] = what
+    while len(kept) > MAX_FIRST_SEEN:
+        del kept[next(iter(kept))]
 
 
 def _contexts(pod: Pod, world: World, key: str) -> tuple[Context, SpanContext]:

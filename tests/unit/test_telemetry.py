@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from bridge.telemetry import Telemetry
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, Outcome, ReadJob
-from scheduler.events import ActionEnded, Side, SideBack, SideLost
+from scheduler.events import ActionEnded, PodSeen, Scope, Side, SideBack, SideLost
 from scheduler.model import Pod, PodPhase, Refusal
 from tests.builders import CLUSTER, START, Story, grant, key_of, pod
 
@@ -84,7 +84,31 @@ def test_its_spans_follow_each_other_in_time() -> None:
         "released": (NOW + 61, NOW + 61),
         "workload hpc/train": (NOW - 1, NOW + 61),
     }
-    assert spans["bound"].attributes == {"slurm.job.id": 17, "k8s.node.name": "x1"}
+    about = {"slurm.job.id": 17, "k8s.node.name": "x1", "slurm_bridge.workload": key_of(TRAIN)}
+    assert spans["bound"].attributes == about
+
+
+def test_the_last_traces_are_kept_for_the_page() -> None:
+    telemetry = Telemetry(recent=2)
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    ends(telemetry, story, asked, NOW + 1, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW + 1)
+    ends(telemetry, story, bind, NOW + 2)
+    telemetry.seen(PodSeen(Scope.OURS, story.bound(TRAIN, 17, phase=PodPhase.RUNNING)))
+    steps = telemetry.recent.of(key_of(TRAIN))
+    assert [step.name for step in steps] == ["submitted", "granted", "bound", "started"]
+    assert [(step.start, step.end) for step in steps[:3]] == [
+        (NOW - 1, NOW + 1),
+        (NOW + 1, NOW + 1),
+        (NOW + 1, NOW + 2),
+    ]
+    for name in ("second", "third"):
+        lives(telemetry, pod(name, created=NOW - 1))
+    telemetry.close()
+    assert telemetry.recent.of(key_of(TRAIN)) == (), "only so many are kept"
+    assert [step.name for step in telemetry.recent.of(key_of(pod("third")))][-1] == "workload hpc/third"
 
 
 def test_a_callers_trace_is_kept_and_continued() -> None:
