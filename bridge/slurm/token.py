@@ -45,9 +45,10 @@ class TokenSource(Protocol):
         ...
 
 
-class _Claims(msgspec.Struct):
-    """The part of a JWT that Slurm's tokens carry.  exp: epoch seconds; sun: the Slurm user."""
+class Claims(msgspec.Struct):
+    """The part of a JWT that Slurm's tokens carry.  iat, exp: made, and ends, epoch seconds; sun: the Slurm user."""
 
+    iat: float | None = None
     exp: float | None = None
     sun: str = ""
 
@@ -56,7 +57,7 @@ class _Claims(msgspec.Struct):
 class _Known:
     stamp: tuple[int, int, int]
     token: str
-    claims: _Claims
+    claims: Claims
 
 
 class FileToken:
@@ -107,7 +108,7 @@ class FileToken:
             if self._known is None or self._known.stamp != stamp:
                 with open(self._path, "rb") as file:
                     token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
-                self._known = _Known(stamp, token, _claims(token))
+                self._known = _Known(stamp, token, claims_of(token))
         except OSError as error:
             raise ConfigError(f"{self._name}: {_why(error)}. Point {self._option} to a file with a token.") from None
         return self._known
@@ -120,7 +121,7 @@ class LiteralToken:
         self._name = f"token in {name}"
         self._option = name
         self._token = _read(token.encode(), self._name, name)
-        self._claims = _claims(self._token)
+        self._claims = claims_of(self._token)
 
     def __repr__(self) -> str:
         return f"LiteralToken(from {self._option})"
@@ -165,13 +166,13 @@ def _read(content: bytes, name: str, option: str) -> str:
     return text
 
 
-def _claims(token: str) -> _Claims:
+def claims_of(token: str) -> Claims:
     """What the token says of itself; an unreadable one says nothing, and Slurm will refuse it."""
-    part = token.split(".")[1].rstrip("=")
+    part = [*token.split("."), "", ""][1].rstrip("=")
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=_Claims)
+        return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=Claims)
     except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
-        return _Claims()
+        return Claims()
 
 
 def _why(error: OSError) -> str:

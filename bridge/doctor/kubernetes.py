@@ -1,0 +1,116 @@
+"""Checks of the Kubernetes end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
+from bridge.doctor.look import REFERRED
+from bridge.doctor.sights import Sights
+from bridge.slurm.token import age
+from scheduler import names
+
+SKEW_S = 3.0  # clocks further apart than that make times on pods wrong
+SHORT_LIFE_S = 3600.0
+
+
+def _server(seen: Sights) -> Iterator[Said]:
+    server, greeting = seen.server.get(), seen.greeting.get()
+    yield ok(f"{greeting.version} at {server} answers in {wait(seen.greeting.took_s)}")
+
+
+def _identity(seen: Sights) -> Iterator[Said]:
+    user = seen.whoami.get()
+    expires = seen.kube_token_expires
+    if expires is None:
+        yield ok(f"known as {user}")
+    elif user.startswith("system:serviceaccount:") or expires - seen.now > SHORT_LIFE_S:
+        yield ok(f"known as {user}; the token ends in {age(expires - seen.now)}")
+    else:
+        yield warning(
+            f"Known as {user}; the kubeconfig's token ends in {age(expires - seen.now)}.",
+            "See that something renews it in the kubeconfig; it is read again as it changes.",
+        )
+
+
+def _rights(seen: Sights) -> Iterator[Said]:
+    held = seen.rights.get()
+    lacking = [right for right, has in held.items() if not has]
+    needed = [right for right in lacking if right not in REFERRED]
+    do = "Give it the ClusterRole of manifests/rbac.yaml."
+    if needed:
+        yield error(f"May not {_spelled(needed)} in all namespaces: the bridge would refuse to start.", do)
+    if referred := [right for right in lacking if right in REFERRED]:
+        yield warning(
+            f"May not {_spelled(referred)}: annotations of owners, or the reach of volumes, are not heeded.", do
+        )
+    if not lacking:
+        yield ok(f"all {len(held)} that the bridge uses")
+
+
+def _spelled(rights: list[tuple[str, str, str, str]]) -> str:
+    return ", ".join(f"{verb} {resource}{'/' + sub if sub else ''}" for verb, resource, _, sub in rights)
+
+
+def _namespaces(seen: Sights) -> Iterator[Said]:
+    managed = managed_namespaces(seen)
+    if managed:
+        yield ok(f"{count(len(managed), 'namespace')} managed: {some(managed)}")
+    else:
+        yield warning(
+            "No namespace is managed: every pod of this scheduler is refused.",
+            f"kubectl label namespace NAME {names.MANAGED_LABEL}=true",
+        )
+    existing = {namespace.name for namespace in seen.namespaces.get()}
+    if missing := set(seen.settings.get().managed_namespaces) - existing:
+        yield warning(f"managed_namespaces names what does not exist: {some(missing)}.", "Correct the settings.")
+
+
+def managed_namespaces(seen: Sights) -> list[str]:
+    """Namespaces whose pods may use the bridge."""
+    listed = seen.settings.get().managed_namespaces
+    return sorted(
+        each.name
+        for each in seen.namespaces.get()
+        if each.labels.get(names.MANAGED_LABEL) == "true" or each.name in listed
+    )
+
+
+def _nodes(seen: Sights) -> Iterator[Said]:
+    nodes = seen.nodes.get()
+    away = [node.name for node in nodes if not node.ready]
+    cordoned = [node.name for node in nodes if node.unschedulable]
+    usable = [node for node in nodes if node.ready and not node.unschedulable]
+    said = f"{count(len(usable), 'node')} of {len(nodes)} ready"
+    said += f"; not ready: {some(away)}" if away else ""
+    said += f"; cordoned: {some(cordoned)}" if cordoned else ""
+    yield ok(said) if usable else error(f"{said}.", "kubectl get nodes; kubectl describe node NAME")
+
+
+def _clock(seen: Sights) -> Iterator[Said]:
+    theirs = seen.greeting.get().clock
+    if theirs is None:
+        yield unknown("not checked: the API server tells no time")
+        return
+    yield skew("the API server", theirs - seen.greeting.at)
+
+
+def skew(whose: str, seconds: float) -> Said:
+    """Both tell whole seconds, so up to one is no news."""
+    if abs(seconds) <= SKEW_S:
+        return ok("as here, within a few seconds")
+    which = "ahead of" if seconds > 0 else "behind"
+    return warning(
+        f"The clock of {whose} is {age(abs(seconds))} {which} this host's: waits and expected starts will read wrong.",
+        "Run an NTP client (chrony, systemd-timesyncd) on both hosts.",
+    )
+
+
+CHECKS = (
+    Check("API server", _server),
+    Check("identity", _identity),
+    Check("rights", _rights),
+    Check("namespaces", _namespaces),
+    Check("nodes", _nodes),
+    Check("clock", _clock),
+)

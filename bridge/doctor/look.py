@@ -1,0 +1,309 @@
+"""Asks both ends everything, once, and keeps what each question came to.
+
+Questions that need an answer first wait for it; where that failed they are not asked, and say so.  Nothing is repeated and
+nothing is changed: the only writes are access reviews and the refused probe of bridge/slurm/survey.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+import aiohttp
+
+from bridge import app, settings
+from bridge.doctor.sights import Choice, NotSeen, Sight, Sights, Standing, Token, nothing
+from bridge.errors import BridgeError, ConfigError, said
+from bridge.kube import auth, watch
+from bridge.kube import survey as kube_survey
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.settings import Settings
+from bridge.slurm import survey
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.survey import Verdict
+from bridge.slurm.token import FileToken, LiteralToken, TokenSource, claims_of
+from bridge.slurm.transport import HttpPool
+from scheduler.policy import ANY
+
+T = TypeVar("T")
+
+# Read where a pod has an owner or a volume; without them such pods are scheduled by less (W2, F1).
+REFERRED = (
+    ("get", "replicasets", "apps", ""),
+    ("get", "jobs", "batch", ""),
+    ("get", "persistentvolumeclaims", "", ""),
+    ("get", "persistentvolumes", "", ""),
+    ("get", "storageclasses", "storage.k8s.io", ""),
+)
+READY_DEADLINE_S = 3.0
+RESOLVE_DEADLINE_S = 3.0
+PROBES_AT_ONCE = 4
+
+
+async def look(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Sights:
+    """Everything that can be seen from here."""
+    seen = Sights(now=time.time())
+    chosen = _settings(seen, options, environment)
+    async with AsyncExitStack() as stack:
+        await asyncio.gather(
+            _look_at_kubernetes(seen, chosen, stack), _look_at_slurm(seen, chosen, stack), _look_at_bridge(seen, chosen)
+        )
+    return seen
+
+
+async def _sight(asked: Callable[[], Awaitable[T]], do: str = "") -> Sight[T]:
+    began, clock = time.perf_counter(), time.time()
+    try:
+        value = await asked()
+    except NotSeen as missing:
+        return Sight(missing=missing)
+    except BridgeError as error:
+        return Sight(missing=NotSeen(said(error), do=do))
+    took_s = time.perf_counter() - began
+    return Sight(value, took_s=took_s, at=clock + took_s / 2)
+
+
+def _settings(seen: Sights, options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
+    """What `run` would use; where that cannot be read, what the options alone say, so that the rest can be looked at."""
+    path = options.get("config") or environment.get(settings.ENVIRONMENT + "CONFIG")
+    seen.source = path or seen.source
+    try:
+        chosen = settings.load(options, environment)
+    except ConfigError as error:
+        seen.settings = Sight(missing=NotSeen(said(error), because="the settings cannot be used"))
+        bare = {key: value for key, value in environment.items() if key != settings.ENVIRONMENT + "CONFIG"}
+        try:
+            return settings.load({**options, "config": None}, bare)
+        except ConfigError:
+            return Settings(kubeconfig=options.get("kubeconfig") or "")
+    seen.settings = Sight(chosen)
+    return chosen
+
+
+# --- Kubernetes -----------------------------------------------------------------------------------------------------
+
+
+async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitStack) -> None:
+    try:
+        access = await auth.load(chosen.kubeconfig or None)
+        headers = await access.headers()
+    except ConfigError as error:
+        seen.server = Sight(missing=NotSeen(said(error), because="there is no way to Kubernetes"))
+        _no_kubernetes(seen, "there is no way to Kubernetes")
+        return
+    transport = HttpTransport(access)
+    stack.push_async_callback(transport.close)
+    seen.server = Sight(access.server)
+    token = dict(headers).get("Authorization", "").removeprefix("Bearer ")
+    seen.kube_token_expires = claims_of(token).exp
+    do = "Is the address right, does the server run, does a firewall let this host through?"
+    seen.greeting = await _sight(lambda: kube_survey.greet(transport), do)
+    if seen.greeting.missing is not None:
+        _no_kubernetes(seen, "the API server does not answer")
+        return
+    client = KubeClient(transport, chosen.scheduler_name, time.time)
+    seen.whoami = await _sight(lambda: kube_survey.whoami(transport))
+    seen.rights = await _sight(lambda: _rights(client))
+    seen.namespaces = await _sight(lambda: _listed(transport, watch.namespaces()))
+    seen.nodes = await _sight(lambda: _listed(transport, watch.nodes()))
+    seen.standing = await _sight(lambda: _standing(transport, chosen.scheduler_name))
+
+
+def _no_kubernetes(seen: Sights, because: str) -> None:
+    if seen.greeting.missing is None:
+        seen.greeting = nothing(because)
+    seen.whoami, seen.rights, seen.namespaces = nothing(because), nothing(because), nothing(because)
+    seen.nodes, seen.standing = nothing(because), nothing(because)
+
+
+async def _listed(transport: HttpTransport, resource: watch.Resource[T]) -> tuple[T, ...]:
+    return (await watch.listed(transport, resource))[0]
+
+
+async def _standing(transport: HttpTransport, scheduler_name: str) -> Standing:
+    return Standing(await _listed(transport, watch.other_pods(scheduler_name)))
+
+
+async def _rights(client: KubeClient) -> Mapping[tuple[str, str, str, str], bool]:
+    return {
+        right: await client.can_i(right[0], right[1], group=right[2], subresource=right[3])
+        for right in (*app.RIGHTS, *REFERRED)
+    }
+
+
+# --- Slurm ----------------------------------------------------------------------------------------------------------
+
+
+async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) -> None:
+    tokens = _tokens(seen, chosen)
+    if not chosen.slurm_url:
+        why = NotSeen(
+            "No Slurm is named.",
+            because="no Slurm is named",
+            do="Name slurmrestd: slurm_url in the settings, or --slurm-url.",
+        )
+        seen.discovery = Sight(missing=why)
+    elif tokens is None:
+        seen.discovery = nothing("there is no usable Slurm token")
+    if seen.discovery.missing is not None or tokens is None:
+        _no_slurm(seen, seen.discovery.missing.because if seen.discovery.missing else "")
+        return
+    pool = HttpPool(chosen.slurm_url, connections=PROBES_AT_ONCE)
+    stack.callback(pool.close)
+    acting = FileToken(chosen.slurm_acting_token_file) if chosen.slurm_acting_token_file else None
+    client = SlurmClient(pool, tokens, acting_tokens=acting)
+    do = "Is the URL right, does slurmrestd run there, does a firewall let this host through?"
+    seen.discovery = await _sight(client.discover, do)
+    if seen.discovery.missing is not None:
+        _no_slurm(seen, "slurmrestd does not answer")
+        return
+    if not seen.discovery.get().responding:
+        _no_slurm(seen, "slurmctld does not answer slurmrestd")
+        return
+    await _look_at_slurmctld(seen, chosen, client)
+
+
+async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient) -> None:
+    seen.jobs = await _sight(lambda: _jobs(client))
+    if seen.jobs.missing is not None:
+        _no_slurm(seen, "Slurm does not let us ask", jobs=seen.jobs)
+        return
+    seen.slurm_clock = await _sight(lambda: survey.clock(client))
+    seen.configuration = await _sight(lambda: _configuration(client))
+    seen.slurm_nodes = await _sight(lambda: survey.nodes(client))
+    seen.partitions = await _sight(client.partitions)
+    seen.partition_details = await _sight(lambda: _partition_details(client))
+    seen.reservations = await _sight(lambda: survey.reservations(client))
+    seen.verdicts = await _verdicts(client, choices(chosen))
+    seen.unresolved = await _sight(lambda: _unresolved(seen))
+
+
+def _no_slurm(seen: Sights, because: str, jobs: Sight[int] | None = None) -> None:
+    seen.jobs = jobs or nothing(because)
+    seen.slurm_clock, seen.configuration, seen.slurm_nodes = nothing(because), nothing(because), nothing(because)
+    seen.partitions, seen.partition_details = nothing(because), nothing(because)
+    seen.reservations, seen.unresolved = nothing(because), nothing(because)
+
+
+def _tokens(seen: Sights, chosen: Settings) -> TokenSource | None:
+    if chosen.slurm_acting_token_file:
+        seen.acting_token = _token(lambda: FileToken(chosen.slurm_acting_token_file), chosen.slurm_acting_token_file)
+    else:
+        seen.acting_token = nothing("the same token is used")
+    try:
+        tokens = app.token_source(chosen, seen.now)
+    except ConfigError as error:
+        seen.token = Sight(missing=NotSeen(said(error), because="there is no usable Slurm token"))
+        return None
+    seen.token = _token(lambda: tokens, chosen.slurm_token_file)
+    return tokens
+
+
+def _token(source: Callable[[], TokenSource], path: str) -> Sight[Token]:
+    try:
+        tokens = source()
+        found = claims_of(tokens.token())
+    except ConfigError as error:
+        return Sight(missing=NotSeen(said(error), because="there is no usable Slurm token"))
+    is_file = not isinstance(tokens, LiteralToken)
+    for_all = is_file and bool(os.stat(path).st_mode & stat.S_IROTH)
+    name = f"token file {path}" if is_file else "token in SLURM_JWT"
+    return Sight(Token(name, is_file, found.sun, found.iat, found.exp, for_all))
+
+
+async def _jobs(client: SlurmClient) -> int:
+    return len(await client.states())
+
+
+async def _configuration(client: SlurmClient) -> survey.Configuration:
+    found = await survey.configuration(client)
+    if found is None:
+        raise NotSeen(
+            "slurm.conf cannot be seen from here",
+            because="this Slurm's REST interface does not tell slurm.conf (26.05 does): scontrol show config",
+            failed=False,
+        )
+    return found
+
+
+async def _partition_details(client: SlurmClient) -> Mapping[str, survey.PartitionDetails]:
+    return {each.name: each for each in await survey.partitions(client)}
+
+
+def choices(chosen: Settings) -> list[Choice]:
+    """What the policy lets pods choose, one thing at a time, for each Slurm user; ("", "") is the user's own default."""
+    tenants = [*chosen.policy.rules, *([chosen.policy.default] if chosen.policy.default else [])]
+    wanted: dict[Choice, None] = {}
+    for tenant in tenants:
+        wanted[tenant.user, "", ""] = None
+        for what in ("account", "partition", "qos"):
+            choice = getattr(tenant, what)
+            for value in (choice.default, *choice.allowed):
+                if value and value != ANY:
+                    wanted[tenant.user, what, value] = None
+    return list(wanted)
+
+
+async def _verdicts(client: SlurmClient, wanted: Iterable[Choice]) -> Mapping[Choice, Sight[Verdict]]:
+    few = asyncio.Semaphore(PROBES_AT_ONCE)
+
+    async def tried(choice: Choice) -> Sight[Verdict]:
+        user, what, value = choice
+        async with few:
+            return await _sight(lambda: survey.probe(client, user, **({what: value} if what else {})))
+
+    asked = list(wanted)
+    return dict(zip(asked, await asyncio.gather(*map(tried, asked)), strict=True))
+
+
+async def _unresolved(seen: Sights) -> frozenset[str]:
+    """External nodes whose address is only a name, which nothing here can resolve."""
+    bare = [each for each in seen.slurm_nodes.get() if each.node.external and each.address == each.node.name]
+    answers = await asyncio.gather(*(_resolves(each.address) for each in bare))
+    return frozenset(each.node.name for each, resolves in zip(bare, answers, strict=True) if not resolves)
+
+
+async def _resolves(name: str) -> bool:
+    try:
+        async with asyncio.timeout(RESOLVE_DEADLINE_S):
+            await asyncio.get_running_loop().getaddrinfo(name, None)
+    except (TimeoutError, socket.gaierror, UnicodeError):
+        return False
+    return True
+
+
+# --- the bridge that may run here -----------------------------------------------------------------------------------
+
+
+async def _look_at_bridge(seen: Sights, chosen: Settings) -> None:
+    seen.bridge = await _sight(lambda: _readiness(chosen))
+
+
+async def _readiness(chosen: Settings) -> tuple[str, ...]:
+    """The reasons why it is not ready.  Raises NotSeen where nothing of ours answers there, ConfigError."""
+    if (address := chosen.http_address) is None:
+        raise NotSeen("the settings name no http address", failed=False)
+    host, port = address
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    try:
+        patience = aiohttp.ClientTimeout(total=READY_DEADLINE_S)
+        async with aiohttp.ClientSession(timeout=patience) as session, session.get(f"{url}/readyz") as answer:
+            lines = (await answer.text()).splitlines()[:20]
+            if answer.status in (200, 503) and lines:
+                return tuple(line for line in lines if line != "ok")
+    except (aiohttp.ClientConnectorError, TimeoutError):
+        raise NotSeen(f"no bridge answers at {url}", failed=False) from None
+    except (aiohttp.ClientError, UnicodeError):
+        pass  # somebody answers who is no bridge
+    raise NotSeen(
+        f"Something that is no slurm-bridge answers at {url}.",
+        because="another program has the http address",
+        do="Choose another address with http in the settings, or --http HOST:PORT.",
+    )

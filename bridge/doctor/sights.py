@@ -1,0 +1,120 @@
+"""What there is to be seen, each thing either seen or not, and then why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from bridge.kube.survey import Greeting
+from bridge.settings import Settings
+from bridge.slurm.client import Discovery
+from bridge.slurm.survey import Configuration, NodeDetails, PartitionDetails, Verdict
+from scheduler.model import Namespace, Node, Partition, Pod
+
+T = TypeVar("T")
+
+
+class NotSeen(Exception):
+    """What a check needs could not be looked at.
+
+    why      a sentence: what went wrong
+    failed   it was asked for and that failed; False: nobody could ask, because of something before it
+    because  the short reason for "not checked: …"
+    do       what to do about it
+    """
+
+    def __init__(self, why: str, *, because: str = "", failed: bool = True, do: str = "") -> None:
+        super().__init__(why)
+        self.why, self.because, self.failed, self.do = why, because or why, failed, do
+
+
+@dataclass(frozen=True, slots=True)
+class Sight(Generic[T]):
+    """One thing that was looked for.  took_s: how long that took; at: our clock in the middle of it, epoch seconds."""
+
+    value: T | None = None
+    missing: NotSeen | None = None
+    took_s: float = 0.0
+    at: float = 0.0
+
+    def get(self) -> T:
+        """It.  Raises NotSeen."""
+        if self.missing is not None:
+            raise self.missing
+        assert self.value is not None, "what was seen is something"
+        return self.value
+
+
+def nothing(because: str) -> Sight[T]:
+    """Nobody looked, because of something before it."""
+    return Sight(missing=NotSeen(because, failed=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a Slurm token shows of itself.
+
+    source     "token file /run/token", "token in SLURM_JWT"
+    file       it is read from a file, and again when that changes
+    user       whom it names; "" nobody
+    issued, expires   epoch seconds; None: not said
+    readable_by_all   any user of this machine can read the file
+    """
+
+    source: str
+    file: bool
+    user: str = ""
+    issued: float | None = None
+    expires: float | None = None
+    readable_by_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Pods that other schedulers put on nodes: all of them, and who of them no DaemonSet owns."""
+
+    pods: tuple[Pod, ...]
+
+    @property
+    def strangers(self) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self.pods if pod.owner is None or pod.owner.kind not in ("DaemonSet", "Node"))
+
+
+Choice = tuple[str, str, str]  # Slurm user, what is chosen ("account", "partition", "qos"; "" nothing), its value
+
+
+@dataclass(slots=True)
+class Sights:
+    """Everything that checks read.
+
+    source         where the settings are from, in words
+    rights         each of app.RIGHTS and OWNER_RIGHTS to whether we have it
+    bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready
+    unresolved     external nodes whose address is only a name that nothing on this host can resolve
+    """
+
+    now: float
+    source: str = "no settings file"
+    settings: Sight[Settings] = field(default_factory=Sight)
+    server: Sight[str] = field(default_factory=Sight)
+    greeting: Sight[Greeting] = field(default_factory=Sight)
+    whoami: Sight[str] = field(default_factory=Sight)
+    kube_token_expires: float | None = None
+    rights: Sight[Mapping[tuple[str, str, str, str], bool]] = field(default_factory=Sight)
+    namespaces: Sight[tuple[Namespace, ...]] = field(default_factory=Sight)
+    nodes: Sight[tuple[Node, ...]] = field(default_factory=Sight)
+    standing: Sight[Standing] = field(default_factory=Sight)
+    token: Sight[Token] = field(default_factory=Sight)
+    acting_token: Sight[Token] = field(default_factory=Sight)
+    discovery: Sight[Discovery] = field(default_factory=Sight)
+    jobs: Sight[int] = field(default_factory=Sight)
+    configuration: Sight[Configuration] = field(default_factory=Sight)
+    slurm_clock: Sight[float] = field(default_factory=Sight)
+    slurm_nodes: Sight[tuple[NodeDetails, ...]] = field(default_factory=Sight)
+    partitions: Sight[tuple[Partition, ...]] = field(default_factory=Sight)
+    partition_details: Sight[Mapping[str, PartitionDetails]] = field(default_factory=Sight)
+    reservations: Sight[frozenset[str]] = field(default_factory=Sight)
+    verdicts: Mapping[Choice, Sight[Verdict]] = field(default_factory=dict)
+    unresolved: Sight[frozenset[str]] = field(default_factory=Sight)
+    bridge: Sight[tuple[str, ...]] = field(default_factory=Sight)

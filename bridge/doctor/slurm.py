@@ -1,0 +1,219 @@
+"""Checks of the Slurm end: reach, token, whom it may act for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
+from bridge.doctor.kubernetes import skew
+from bridge.doctor.sights import Sight, Sights, Token
+from bridge.settings import LOOPBACK
+from bridge.slurm.answers import AUTHENTICATION, UNKNOWN_USER
+from bridge.slurm.survey import Verdict
+from bridge.slurm.token import RENEW, age
+from scheduler.policy import ANY
+
+LATE_SHARE = 0.2  # what renews a token has renewed it when a fifth of its life is left
+SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
+LIMIT = 2050  # a limit of the user or account is reached now; what was asked is allowed as such
+OTHERS_MAY_NOT = (AUTHENTICATION, 401, 403, 511)
+NUMBERS = {"account": 2045, "partition": 2000, "qos": 2066}
+
+
+def _slurmrestd(seen: Sights) -> Iterator[Said]:
+    found = seen.discovery.get()
+    url = seen.settings.get().slurm_url if seen.settings.missing is None else ""
+    said = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
+    if seen.discovery.took_s > SLOW_S:
+        yield warning(f"{said}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")
+    else:
+        yield ok(said)
+    if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
+        yield warning(
+            "The token travels unencrypted to another host (allow_plain_http).",
+            "Put TLS in front of slurmrestd and use its https address.",
+        )
+
+
+def _rung(seen: Sights) -> Iterator[Said]:
+    found = seen.discovery.get()
+    yield ok(f"API {found.api}: external jobs, nodes at once (job/allocate) or by the queue (job/submit)")
+
+
+def _slurmctld(seen: Sights) -> Iterator[Said]:
+    if not seen.discovery.get().responding:
+        yield error(
+            "slurmctld does not answer slurmrestd: bound pods live on, nothing new is scheduled.",
+            "systemctl status slurmctld on its host; scontrol ping",
+        )
+        return
+    yield ok("answers")
+
+
+def _accounting(seen: Sights) -> Iterator[Said]:
+    if seen.discovery.get().accounting:
+        yield ok("slurmdbd keeps the records: exit codes are told there, lost jobs are found by name")
+    else:
+        yield ok("without slurmdbd: how pods end is recorded nowhere in Slurm")
+
+
+def _token(seen: Sights) -> Iterator[Said]:
+    yield from _life(seen.token.get(), seen.now)
+    if seen.acting_token.missing is None or seen.acting_token.missing.failed:
+        yield from _life(seen.acting_token.get(), seen.now)
+    if (missing := seen.jobs.missing) is not None and missing.failed:
+        raise missing
+
+
+def _life(token: Token, now: float) -> Iterator[Said]:
+    whose = f"{token.source}: of {token.user or 'nobody in particular'}"
+    if token.expires is None:
+        yield ok(f"{whose}, without an end")
+    elif not token.file:
+        yield warning(
+            f"{whose}, ends in {age(token.expires - now)}, and a running bridge cannot be given another one.",
+            "Use --slurm-token-file: it is read again when it changes.",
+        )
+    elif token.issued is not None and token.expires - now < LATE_SHARE * (token.expires - token.issued):
+        yield warning(
+            f"{whose}, ends in {age(token.expires - now)} and was not renewed since {age(now - token.issued)}.",
+            f"See that what renews it runs. {RENEW}.",
+        )
+    else:
+        yield ok(f"{whose}, ends in {age(token.expires - now)}")
+    if token.readable_by_all:
+        yield warning(f"{token.source} can be read by every user of this host.", "chmod o= FILE")
+
+
+def _all_jobs(seen: Sights) -> Iterator[Said]:
+    jobs = seen.jobs.get()
+    said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
+    conf, user = seen.configuration.value, seen.token.get().user
+    if conf is None:
+        yield ok(f"{said}; whether PrivateData hides more cannot be seen: scontrol show config | grep PrivateData")
+    elif "JOBS" in conf.private_data and user not in (conf.slurm_user, "root"):
+        yield warning(
+            f"PrivateData=jobs may hide other users' jobs from {user}: the bridge would take them for lost.",
+            f"Use a token of {conf.slurm_user}, or make {user} an operator: "
+            f"sacctmgr modify user {user} set adminlevel=operator",
+        )
+    else:
+        yield ok(said)
+
+
+def _users(seen: Sights) -> Iterator[Said]:
+    """Can we act for each Slurm user of the policy?  Tried without effect (bridge/slurm/survey.py)."""
+    verdicts = {user: verdict for (user, what, _), verdict in seen.verdicts.items() if not what}
+    if not verdicts:
+        _needs(seen.jobs)
+        seen.settings.get()
+        yield unknown("not checked: the policy names no Slurm user")
+        return
+    may = [user for user, verdict in verdicts.items() if _accepted(verdict)]
+    for user, verdict in sorted(verdicts.items()):
+        if user not in may:
+            yield _why_not(user, verdict.get(), seen)
+    if may:
+        yield ok(f"may act for {some(may)} (a submission that Slurm has to refuse was refused for that alone)")
+
+
+def _needs(sight: Sight[int]) -> None:
+    """Raises NotSeen."""
+    sight.get()
+
+
+def _accepted(sight: Sight[Verdict]) -> bool:
+    verdict = sight.value
+    return verdict is not None and (verdict.may or verdict.number == LIMIT)
+
+
+def _why_not(user: str, verdict: Verdict, seen: Sights) -> Said:
+    token = seen.acting_token.value or seen.token.value
+    whose = token.user if token else ""
+    if verdict.number in OTHERS_MAY_NOT:
+        conf = seen.configuration.value
+        return error(
+            f"The token{f' of {whose}' if whose else ''} may not act for {user}: pods of that user are not run.",
+            f"Use a token of SlurmUser ({conf.slurm_user if conf else 'scontrol show config | grep SlurmUser'}).",
+        )
+    if verdict.number == UNKNOWN_USER:
+        return error(
+            f"The host of slurmctld has no user {user}: pods of that user are not run.",
+            f"Make the account known there (id {user} must work), or correct the user in the policy.",
+        )
+    if verdict.number == NUMBERS["account"]:
+        return error(
+            f"User {user} has no account in Slurm: {verdict.text} (error {verdict.number}).",
+            f"sacctmgr add user {user} account=ACCOUNT",
+        )
+    return error(f"Slurm would refuse jobs of {user}: {verdict.text} (error {verdict.number}).", _look_in_log())
+
+
+def _look_in_log() -> str:
+    return "slurmctld's log says more at that time; a job_submit plugin may have refused it."
+
+
+def _choices(seen: Sights) -> Iterator[Said]:
+    """Is every account, partition and QOS that the policy offers one that Slurm takes from that user?"""
+    _needs(seen.jobs)
+    seen.settings.get()
+    tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}
+    known_users = {user for (user, what, _), verdict in seen.verdicts.items() if not what and _accepted(verdict)}
+    taken = 0
+    for (user, what, value), sight in sorted(tried.items()):
+        if _accepted(sight):
+            taken += 1
+        elif user in known_users or (sight.value is not None and sight.value.number == NUMBERS[what]):
+            yield _not_taken(user, what, value, sight.get())
+    if skipped := {user for user, _, _ in tried if user not in known_users}:
+        yield unknown(f"not checked: what {some(skipped)} may choose, for Slurm refuses that user altogether")
+    if taken:
+        yield ok(f"Slurm takes {taken} of the {len(tried)} accounts, partitions and QOS that the policy offers")
+    elif not tried:
+        yield ok("the policy names no account, partition or QOS: Slurm's own defaults are used")
+
+
+def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:
+    sentence = f'Slurm does not take {what} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
+    if verdict.number != NUMBERS[what]:
+        return warning(sentence, _look_in_log())
+    ways = {
+        "account": f"sacctmgr add user {user} account={value}, or correct the policy.",
+        "partition": "sinfo -s shows the partitions; correct the policy.",
+        "qos": f"sacctmgr modify user {user} set qos+={value}, or correct the policy.",
+    }
+    return error(sentence, ways[what])
+
+
+def _reservations(seen: Sights) -> Iterator[Said]:
+    there = seen.reservations.get()
+    policy = seen.settings.get().policy
+    tenants = [*policy.rules, *([policy.default] if policy.default else [])]
+    named = {name for tenant in tenants for name in (tenant.reservation.default, *tenant.reservation.allowed)}
+    named -= {"", ANY}
+    if missing := named - there:
+        yield warning(
+            f"The policy names what Slurm does not reserve now: {some(missing)}; pods that choose it are refused.",
+            "scontrol show reservation; reservations end by themselves.",
+        )
+    elif named:
+        yield ok(f"all that the policy names are there: {some(named)}")
+
+
+def _clock(seen: Sights) -> Iterator[Said]:
+    yield skew("slurmctld", seen.slurm_clock.get() - seen.slurm_clock.at)
+
+
+CHECKS = (
+    Check("slurmrestd", _slurmrestd),
+    Check("rung", _rung),
+    Check("slurmctld", _slurmctld),
+    Check("token", _token),
+    Check("jobs", _all_jobs),
+    Check("users", _users),
+    Check("choices", _choices),
+    Check("reservations", _reservations),
+    Check("accounting", _accounting),
+    Check("clock", _clock),
+)

@@ -1,0 +1,141 @@
+"""What only somebody who looks asks of the API server: who we are to it, what time it has, and what was said of a pod.
+
+Not told by the API server: when a client certificate ends (openssl x509 -enddate tells), and, before Kubernetes 1.28,
+who one is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.errors import ContractError
+from bridge.kube import codec
+from bridge.kube.answers import judged
+from bridge.kube.client import DEADLINE_S
+from bridge.kube.transport import SIDE, Transport
+
+MOST_EVENTS = 200  # of one pod; the API server forgets them after an hour
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """version: "v1.36.3"; clock: the server's, epoch seconds, whole; None: it does not say."""
+
+    version: str
+    clock: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """One event of a pod.  at: when it was last said, epoch seconds; count: how often."""
+
+    at: float
+    reason: str
+    message: str
+    source: str
+    count: int = 1
+    warning: bool = False
+
+
+class _UserInfo(codec.Wire):
+    username: str = ""
+
+
+class _ReviewStatus(codec.Wire):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+
+
+class _SelfReview(codec.Wire):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+class _Source(codec.Wire):
+    component: str = ""
+
+
+class _Series(codec.Wire):
+    count: int = 1
+    last_observed_time: datetime | None = None
+
+
+class _Event(codec.Wire):
+    reason: str | None = None
+    message: str | None = None
+    type: str | None = None
+    count: int | None = None
+    source: _Source | None = None
+    reporting_component: str | None = None
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+    series: _Series | None = None
+
+
+class _Events(codec.Wire):
+    items: tuple[_Event, ...] | None = ()
+
+
+_REVIEW = msgspec.json.Decoder(_SelfReview)
+_EVENTS = msgspec.json.Decoder(_Events)
+
+
+async def greet(transport: Transport) -> Greeting:
+    """The server's version and clock.  Raises what any read raises."""
+    reply = judged("read version", await transport.exchange("GET", "/version", deadline_s=DEADLINE_S))
+    return Greeting(codec.git_version(reply.body), _date(reply.headers.get("date", "")))
+
+
+def _date(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None
+
+
+async def whoami(transport: Transport) -> str:
+    """The user that the server takes us for.  Raises what any write raises; ContractError before Kubernetes 1.28."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    reply = await transport.exchange("POST", path, body=codec.encode(body), deadline_s=DEADLINE_S)
+    return _decode(_REVIEW, judged("ask who we are", reply).body).status.user_info.username
+
+
+async def events_of(transport: Transport, namespace: str, uid: str) -> tuple[PodEvent, ...]:
+    """What was said of a pod, oldest first.  Raises what any read raises."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(MOST_EVENTS)}
+    reply = judged("list events", await transport.exchange("GET", path, params=params, deadline_s=DEADLINE_S))
+    found = [_event(each) for each in _decode(_EVENTS, reply.body).items or ()]
+    return tuple(sorted(found, key=lambda event: event.at))
+
+
+def _event(seen: _Event) -> PodEvent:
+    """Events come in two fashions: counted (core/v1) and as series (events.k8s.io/v1)."""
+    series = seen.series
+    moments = (
+        series.last_observed_time if series else None,
+        seen.last_timestamp,
+        seen.event_time,
+        seen.first_timestamp,
+    )
+    at = next((moment for moment in moments if moment is not None), None)
+    return PodEvent(
+        at=at.astimezone(UTC).timestamp() if at else 0.0,
+        reason=seen.reason or "",
+        message=seen.message or "",
+        source=(seen.source.component if seen.source else "") or seen.reporting_component or "",
+        count=(series.count if series else seen.count) or 1,
+        warning=seen.type == "Warning",
+    )
+
+
+def _decode(decoder: msgspec.json.Decoder[codec.W], body: bytes) -> codec.W:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ContractError("read", SIDE, f"the answer is not what the API promises: {error}") from None

@@ -1,0 +1,260 @@
+"""What only somebody who looks asks of Slurm: its configuration, its clock, how its nodes are made, and what a user may do.
+
+Nothing here changes anything.  What a user may do is *tried without effect*: a submission in his name that excludes a node
+which no Slurm has.  slurmctld checks who asks, partition, account and QOS, and only then node names, so error 2018 means
+that everything before was accepted; it keeps no record of it (26.05.5, measured).  The job is asked for held, too: were it
+ever taken it would not start, and it is cancelled at once.
+
+Not told by slurmrestd: slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, whether slurmctld can resolve an address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from bridge.errors import ContractError, Refused
+from bridge.slurm import codec
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.codec import Envelope, IdAnswer, Number
+from scheduler.model import SlurmNode
+
+CONFIGURATION_SINCE = "v0.0.45"
+NO_NODE = "no-node-of-this-name-slurm-bridge-doctor"
+NODE_UNKNOWN = 2018  # the probe got as far as it can
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """slurm.conf, as far as it decides how fast and whether placeholders start.
+
+    scheduler_parameters   as written, "defer", "bf_interval=30"; what is not written has Slurm's default
+    preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
+    private_data           what ordinary users may not see of each other: "JOBS", …
+    """
+
+    scheduler_type: str = ""
+    scheduler_parameters: tuple[str, ...] = ()
+    select_type: str = ""
+    select_type_parameters: tuple[str, ...] = ()
+    max_job_count: int = 10_000
+    min_job_age_s: int = 300
+    preempt_type: str = ""
+    preempt_mode: tuple[str, ...] = ()
+    private_data: tuple[str, ...] = ()
+    enforce_part_limits: tuple[str, ...] = ()
+    slurm_user: str = ""
+    job_submit_plugins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetails:
+    """How a node of Slurm is made.
+
+    address      NodeAddr; the node's own name where none was given
+    reason       an admin's words, for drained and down nodes
+    lost_gres    devices that count as used though no job is there (FACTS 7), as Slurm writes them; "" none
+    """
+
+    node: SlurmNode
+    address: str
+    reason: str = ""
+    lost_gres: str = ""
+
+    @property
+    def static(self) -> bool:
+        """It stands in slurm.conf, where external nodes lose GPUs and tell no indices (FACTS 7)."""
+        return "DYNAMIC_NORM" not in self.node.states
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDetails:
+    """preempt_mode: its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption; default_min: None: no default limit."""
+
+    name: str
+    preempt_mode: tuple[str, ...] = ()
+    grace_s: int = 0
+    default_min: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What Slurm said to the probe.  number: its error number; 0: it took the job, which is cancelled again."""
+
+    number: int
+    text: str
+
+    @property
+    def may(self) -> bool:
+        """Everything but the node that does not exist was accepted."""
+        return self.number in (0, NODE_UNKNOWN)
+
+
+# --- what slurmrestd sends ------------------------------------------------------------------------------------------
+
+
+class _Conf(msgspec.Struct, rename="pascal"):
+    scheduler_type: str = ""
+    scheduler_parameters: tuple[str, ...] | None = ()
+    select_type: str = ""
+    select_type_parameters: tuple[str, ...] | None = ()
+    max_job_count: int = 10_000
+    min_job_age: int = 300
+    preempt_type: str | None = ""
+    preempt_mode: tuple[str, ...] | None = ()
+    private_data: tuple[str, ...] | None = ()
+    enforce_part_limits: tuple[str, ...] | None = ()
+    slurm_user: str = ""
+    job_submit_plugins: tuple[str, ...] | None = ()
+
+
+class ConfigurationAnswer(Envelope, kw_only=True):
+    """`GET conf/`."""
+
+    slurm_conf: _Conf
+
+
+class _Statistics(msgspec.Struct):
+    req_time: Number
+
+
+class DiagAnswer(Envelope, kw_only=True):
+    """`GET diag/`."""
+
+    statistics: _Statistics
+
+
+class _Reservation(msgspec.Struct):
+    name: str
+
+
+class ReservationsAnswer(Envelope, kw_only=True):
+    """`GET reservations/`."""
+
+    reservations: tuple[_Reservation, ...]
+
+
+class _DetailedNode(codec._Node):
+    address: str = ""
+    reason: str = ""
+    alloc_cpus: int = 0
+    gres_used: str = ""
+
+
+class DetailedNodesAnswer(codec.NodesAnswer, kw_only=True):
+    """`GET nodes/`, with how each is made."""
+
+    nodes: tuple[_DetailedNode, ...]
+
+
+class _DefaultTimes(msgspec.Struct):
+    time: Number = msgspec.field(default_factory=Number)
+
+
+class _DetailedPartition(msgspec.Struct):
+    name: str
+    preempt_mode: tuple[str, ...] | None = ()
+    grace_time: int = 0
+    defaults: _DefaultTimes = msgspec.field(default_factory=_DefaultTimes)
+
+
+class DetailedPartitionsAnswer(Envelope, kw_only=True):
+    """`GET partitions/`, with how they preempt."""
+
+    partitions: tuple[_DetailedPartition, ...]
+
+
+_CONF = msgspec.json.Decoder(ConfigurationAnswer)
+_DIAG = msgspec.json.Decoder(DiagAnswer)
+_RESERVATIONS = msgspec.json.Decoder(ReservationsAnswer)
+_NODES = msgspec.json.Decoder(DetailedNodesAnswer)
+_PARTITIONS = msgspec.json.Decoder(DetailedPartitionsAnswer)
+_ID = msgspec.json.Decoder(IdAnswer)
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+async def configuration(slurm: SlurmClient) -> Configuration | None:
+    """slurm.conf as slurmctld has it; None: this API version does not tell it."""
+    if slurm.discovery is None or slurm.discovery.api < CONFIGURATION_SINCE:
+        return None
+    found = (await slurm.ask("configuration", "GET", "conf/", _CONF)).slurm_conf
+    return Configuration(
+        scheduler_type=found.scheduler_type,
+        scheduler_parameters=found.scheduler_parameters or (),
+        select_type=found.select_type,
+        select_type_parameters=found.select_type_parameters or (),
+        max_job_count=found.max_job_count,
+        min_job_age_s=found.min_job_age,
+        preempt_type=found.preempt_type or "",
+        preempt_mode=found.preempt_mode or (),
+        private_data=tuple(each.upper() for each in found.private_data or ()),
+        enforce_part_limits=found.enforce_part_limits or (),
+        slurm_user=found.slurm_user,
+        job_submit_plugins=found.job_submit_plugins or (),
+    )
+
+
+async def clock(slurm: SlurmClient) -> float:
+    """slurmctld's clock, epoch seconds, whole."""
+    return float((await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time.value or 0)
+
+
+async def reservations(slurm: SlurmClient) -> frozenset[str]:
+    """Names of the reservations that there are now."""
+    found = await slurm.ask("reservations", "GET", "reservations/", _RESERVATIONS)
+    return frozenset(each.name for each in found.reservations)
+
+
+async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
+    """Every node, and how it is made."""
+    answer = await slurm.ask("nodes", "GET", "nodes/", _NODES)
+    try:
+        known = codec.nodes(answer)
+        return tuple(
+            NodeDetails(node, told.address, told.reason, _lost(told))
+            for node, told in zip(known, answer.nodes, strict=True)
+        )
+    except ValueError as error:
+        raise ContractError("nodes", "Slurm", f"an answer that makes no sense: {error}") from None
+
+
+def _lost(told: _DetailedNode) -> str:
+    used = told.gres_used if any(codec.gres_counts(told.gres_used).values()) else ""
+    return used if told.alloc_cpus == 0 else ""
+
+
+async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
+    """How partitions preempt, and which time limit a job gets that names none."""
+    answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
+    return tuple(
+        PartitionDetails(each.name, each.preempt_mode or (), each.grace_time, each.defaults.time.value)
+        for each in answer.partitions
+    )
+
+
+async def probe(slurm: SlurmClient, user: str, **choices: str) -> Verdict:
+    """May this user submit with these choices (account, partition, qos)?  See the module: nothing is submitted.
+
+    Raises what any call raises but Refused: that is the answer.
+    """
+    wanted = {name: value for name, value in choices.items() if value}
+    job = {
+        "name": "slurm-bridge-doctor",
+        "flags": ["EXTERNAL_JOB"],
+        "hold": True,
+        "tasks": 1,
+        "nodes": "1",
+        "cpus_per_task": 1,
+        "memory_per_node": {"set": True, "number": 1},
+        "excluded_nodes": [NO_NODE],
+        **wanted,
+    }
+    try:
+        taken = await slurm.ask("probe", "POST", "job/submit", _ID, msgspec.json.encode({"job": job}), user=user)
+    except Refused as no:
+        return Verdict(no.code, no.message)
+    await slurm.cancel(taken.job_id, user)
+    return Verdict(0, "it was taken")
