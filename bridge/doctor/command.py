@@ -14,10 +14,10 @@ from bridge.doctor.look import look
 from bridge.doctor.report import as_json, as_text
 
 GROUPS = (
+    ("Settings", own.CHECKS),
     ("Kubernetes", kubernetes.CHECKS),
     ("Slurm", (*slurm.CHECKS, *slurm_conf.CHECKS)),
     ("Both", both.CHECKS),
-    ("Settings", own.CHECKS),
 )
 PAGE_WIDTH = 110  # beyond that lines are hard to read
 

@@ -18,6 +18,7 @@ class Level(Enum):
     ERROR = "error"
 
 
+NOT_CHECKED = "not checked: "
 EXIT_CODES = {Level.OK: 0, Level.UNKNOWN: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 
@@ -85,7 +86,7 @@ def _missing(missing: NotSeen, told: set[str]) -> Said:
     if missing.failed and missing.why not in told:
         told.add(missing.why)
         return error(missing.why, missing.do)
-    return unknown(f"not checked: {missing.because}")
+    return unknown(f"{NOT_CHECKED}{missing.because}")
 
 
 def exit_code(found: Iterable[Finding]) -> int:

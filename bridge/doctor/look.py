@@ -19,7 +19,7 @@ import aiohttp
 
 from bridge import app, settings
 from bridge.doctor.sights import Choice, NotSeen, Sight, Sights, Standing, Token, nothing
-from bridge.errors import BridgeError, ConfigError, said
+from bridge.errors import BridgeError, ConfigError, FarSideError, Unauthorized, said
 from bridge.kube import auth, watch
 from bridge.kube import survey as kube_survey
 from bridge.kube.client import KubeClient
@@ -28,7 +28,7 @@ from bridge.settings import Settings
 from bridge.slurm import survey
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.survey import Verdict
-from bridge.slurm.token import FileToken, LiteralToken, TokenSource, claims_of
+from bridge.slurm.token import RENEW, FileToken, LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import HttpPool
 from scheduler.policy import ANY
 
@@ -45,6 +45,8 @@ REFERRED = (
 READY_DEADLINE_S = 3.0
 RESOLVE_DEADLINE_S = 3.0
 PROBES_AT_ONCE = 4
+NOT_ACCEPTED = "Slurm does not accept the token"
+RENEW_OR_REPLACE = f"{RENEW}, on a host of this cluster; slurmctld's log says why it refuses one."
 
 
 async def look(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Sights:
@@ -58,16 +60,26 @@ async def look(options: Mapping[str, str | None], environment: Mapping[str, str]
     return seen
 
 
-async def _sight(asked: Callable[[], Awaitable[T]], do: str = "") -> Sight[T]:
+async def _sight(asked: Callable[[], Awaitable[T]], because: str = "", do: str = "") -> Sight[T]:
+    """because, do: where it fails, the short reason why what follows is not checked, and what to do about it."""
     began, clock = time.perf_counter(), time.time()
     try:
         value = await asked()
     except NotSeen as missing:
         return Sight(missing=missing)
     except BridgeError as error:
-        return Sight(missing=NotSeen(said(error), do=do))
+        return Sight(missing=NotSeen(_sentence(error), because=because, do=do))
     took_s = time.perf_counter() - began
     return Sight(value, took_s=took_s, at=clock + took_s / 2)
+
+
+def _sentence(error: BridgeError) -> str:
+    """Without the words for the log: which side it was, and which call."""
+    if not isinstance(error, FarSideError):
+        return said(error)
+    text = error.message[:1].upper() + error.message[1:].rstrip(".")
+    number = f" (error {error.code})" if error.code else ""
+    return f"{text}{number}" + ("" if text.endswith("?") else ".")
 
 
 def _settings(seen: Sights, options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
@@ -103,10 +115,11 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
     seen.server = Sight(access.server)
     token = dict(headers).get("Authorization", "").removeprefix("Bearer ")
     seen.kube_token_expires = claims_of(token).exp
-    do = "Is the address right, does the server run, does a firewall let this host through?"
-    seen.greeting = await _sight(lambda: kube_survey.greet(transport), do)
+    no_server = "the API server does not answer"
+    do = f"Is {access.server} right, does the server run, does a firewall let this host through?"
+    seen.greeting = await _sight(lambda: kube_survey.greet(transport), no_server, do)
     if seen.greeting.missing is not None:
-        _no_kubernetes(seen, "the API server does not answer")
+        _no_kubernetes(seen, no_server)
         return
     client = KubeClient(transport, chosen.scheduler_name, time.time)
     seen.whoami = await _sight(lambda: kube_survey.whoami(transport))
@@ -159,21 +172,20 @@ async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) 
     stack.callback(pool.close)
     acting = FileToken(chosen.slurm_acting_token_file) if chosen.slurm_acting_token_file else None
     client = SlurmClient(pool, tokens, acting_tokens=acting)
-    do = "Is the URL right, does slurmrestd run there, does a firewall let this host through?"
-    seen.discovery = await _sight(client.discover, do)
+    no_slurmrestd = "slurmrestd does not answer"
+    do = f"Is {chosen.slurm_url} right, does slurmrestd run there (systemctl status slurmrestd), is a firewall between?"
+    seen.discovery = await _sight(client.discover, no_slurmrestd, do)
     if seen.discovery.missing is not None:
-        _no_slurm(seen, "slurmrestd does not answer")
-        return
-    if not seen.discovery.get().responding:
-        _no_slurm(seen, "slurmctld does not answer slurmrestd")
-        return
-    await _look_at_slurmctld(seen, chosen, client)
+        _no_slurm(seen, no_slurmrestd)
+    else:
+        await _look_at_slurmctld(seen, chosen, client)
 
 
 async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient) -> None:
-    seen.jobs = await _sight(lambda: _jobs(client))
-    if seen.jobs.missing is not None:
-        _no_slurm(seen, "Slurm does not let us ask", jobs=seen.jobs)
+    """A ping proves neither: slurmctld does not answer that of a token which it does not accept."""
+    seen.jobs = await _sight(lambda: _jobs(client), "Slurm does not tell its jobs")
+    if (missing := seen.jobs.missing) is not None:
+        _no_slurm(seen, missing.because, jobs=seen.jobs)
         return
     seen.slurm_clock = await _sight(lambda: survey.clock(client))
     seen.configuration = await _sight(lambda: _configuration(client))
@@ -219,7 +231,19 @@ def _token(source: Callable[[], TokenSource], path: str) -> Sight[Token]:
 
 
 async def _jobs(client: SlurmClient) -> int:
-    return len(await client.states())
+    """How many there are.  Raises NotSeen where it shows that the token, or slurmctld, is at fault."""
+    try:
+        return len(await client.states())
+    except Unauthorized as error:
+        raise NotSeen(_sentence(error), because=NOT_ACCEPTED, do=RENEW_OR_REPLACE) from None
+    except FarSideError:
+        if client.discovery is not None and client.discovery.responding:
+            raise
+        raise NotSeen(
+            "slurmctld does not answer slurmrestd: bound pods live on, nothing new is scheduled.",
+            because="slurmctld does not answer slurmrestd",
+            do="systemctl status slurmctld on its host; scontrol ping",
+        ) from None
 
 
 async def _configuration(client: SlurmClient) -> survey.Configuration:

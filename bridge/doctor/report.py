@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from bridge.doctor.findings import Finding, Level, exit_code
+from bridge.doctor.findings import NOT_CHECKED, Finding, Level, exit_code
 
 MARKS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
 MARK_WIDTH = max(map(len, MARKS.values()))
@@ -26,6 +26,8 @@ def as_text(found: Sequence[Finding], width: int) -> str:
 def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
     before = ""
     for each in found:
+        if _skipped(each):
+            continue
         name = each.check if each.check != before else ""
         before = each.check
         margin = f"  {MARKS[each.level]:<{MARK_WIDTH}}  {name:<{names}}  "
@@ -33,6 +35,21 @@ def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
         yield from _wrapped(each.sentence, margin, indent, width)
         if each.do:
             yield from _wrapped(each.do, f"{indent}→ ", f"{indent}  ", width)
+    yield from _skipped_rows(found, width)
+
+
+def _skipped(finding: Finding) -> bool:
+    return finding.level is Level.UNKNOWN and finding.sentence.startswith(NOT_CHECKED)
+
+
+def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
+    """What could not be checked for one reason stands in one row."""
+    reasons: dict[str, list[str]] = {}
+    for each in filter(_skipped, found):
+        reasons.setdefault(each.sentence.removeprefix(NOT_CHECKED), []).append(each.check)
+    margin = f"  {MARKS[Level.UNKNOWN]:<{MARK_WIDTH}}  "
+    for reason, checks in reasons.items():
+        yield from _wrapped(f"not checked, since {reason}: {', '.join(checks)}", margin, " " * len(margin), width)
 
 
 def _wrapped(text: str, first: str, indent: str, width: int) -> list[str]:

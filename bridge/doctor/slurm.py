@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
+from bridge.doctor.findings import NOT_CHECKED, Check, Said, count, error, ok, some, unknown, wait, warning
 from bridge.doctor.kubernetes import skew
+from bridge.doctor.look import NOT_ACCEPTED
 from bridge.doctor.sights import Sight, Sights, Token
 from bridge.settings import LOOPBACK
 from bridge.slurm.answers import AUTHENTICATION, UNKNOWN_USER
@@ -42,13 +43,14 @@ def _rung(seen: Sights) -> Iterator[Said]:
 
 
 def _slurmctld(seen: Sights) -> Iterator[Said]:
-    if not seen.discovery.get().responding:
-        yield error(
-            "slurmctld does not answer slurmrestd: bound pods live on, nothing new is scheduled.",
-            "systemctl status slurmctld on its host; scontrol ping",
-        )
-        return
-    yield ok("answers")
+    """Two things may be wrong, and each has a row: slurmctld is away, or does not accept the token."""
+    seen.discovery.get()
+    if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
+        yield ok("answers, but not to this token")
+    elif missing is not None and missing.failed:
+        raise missing
+    else:
+        yield ok("answers")
 
 
 def _accounting(seen: Sights) -> Iterator[Said]:
@@ -62,8 +64,8 @@ def _token(seen: Sights) -> Iterator[Said]:
     yield from _life(seen.token.get(), seen.now)
     if seen.acting_token.missing is None or seen.acting_token.missing.failed:
         yield from _life(seen.acting_token.get(), seen.now)
-    if (missing := seen.jobs.missing) is not None and missing.failed:
-        raise missing
+    if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
+        yield error(missing.why, missing.do)
 
 
 def _life(token: Token, now: float) -> Iterator[Said]:
@@ -87,6 +89,9 @@ def _life(token: Token, now: float) -> Iterator[Said]:
 
 
 def _all_jobs(seen: Sights) -> Iterator[Said]:
+    if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
+        yield unknown(f"{NOT_CHECKED}{NOT_ACCEPTED}")  # said of the token
+        return
     jobs = seen.jobs.get()
     said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
     conf, user = seen.configuration.value, seen.token.get().user
@@ -115,7 +120,7 @@ def _users(seen: Sights) -> Iterator[Said]:
         if user not in may:
             yield _why_not(user, verdict.get(), seen)
     if may:
-        yield ok(f"may act for {some(may)} (a submission that Slurm has to refuse was refused for that alone)")
+        yield ok(f"the token may act for {some(may, 5)} (tried with a submission that cannot succeed)")
 
 
 def _needs(sight: Sight[int]) -> None:
