@@ -99,7 +99,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
         return
     if _still_in_doubt(workload, view):
         return
-    if not _managed(pod, view.world):
+    if not is_managed(pod, view.world):
         message = (
             f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it "
             f"{names.MANAGED_LABEL}=true."
@@ -111,7 +111,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
     if workload.refused is None and view.free("submits") <= 0:
         view.park(workload.key, "submits")  # a translation now would be thrown away
         return
-    spec = _spec(workload, pod, view)
+    spec = spec_for(workload, pod, view)
     if isinstance(spec, Refusal):
         say(view, workload, pod, spec.reason, spec.message, warning=True)
         return
@@ -124,7 +124,8 @@ def _unclaimed(workload: Workload, view: View) -> None:
     _ask(workload, pod, spec, view)
 
 
-def _managed(pod: Pod, world: World) -> bool:
+def is_managed(pod: Pod, world: World) -> bool:
+    """Whether pods of its namespace may use the bridge."""
     namespace = (world.namespaces or {}).get(pod.namespace)
     labelled = namespace is not None and namespace.labels.get(names.MANAGED_LABEL) == "true"
     return labelled or pod.namespace in world.config.managed_namespaces
@@ -188,7 +189,7 @@ def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
     return False
 
 
-def _spec(workload: Workload, pod: Pod, view: View) -> JobSpec | Refusal:
+def spec_for(workload: Workload, pod: Pod, view: View) -> JobSpec | Refusal:
     """What to ask Slurm for, nodes included; or why not."""
     world = view.world
     tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
@@ -294,7 +295,7 @@ def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) ->
     if not _trusted(job, view):
         _look_at(job, workload, view, f"is job {job.id} still the same?")
         return ""
-    spec = _spec(workload, pod, view)
+    spec = spec_for(workload, pod, view)
     if isinstance(spec, Refusal):
         return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec or _as_adopted(spec, job)
@@ -393,7 +394,7 @@ def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
 def _short(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
     """What the grant lacks of what the pod needs, in words (S11)."""
     assert job.grant is not None
-    asked = job.spec or _spec(workload, pod, view)
+    asked = job.spec or spec_for(workload, pod, view)
     if isinstance(asked, Refusal):
         return asked.message
     missing = shortfall(asked, job.grant)

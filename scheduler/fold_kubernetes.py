@@ -96,7 +96,8 @@ def _our_pod(world: World, pod: Pod) -> None:
     if pod.node:
         workload.bound.pop(pod.uid, None)
         if before is None or not before.node:
-            workload.story.append((pod.created, f"stands on node {pod.node}"))
+            last_at = workload.story[-1][0] if workload.story else pod.created  # the watch tells no time of its own
+            workload.story.append((max(last_at, pod.created), f"stands on node {pod.node}"))
     world.refresh(workload)
 
 

@@ -100,24 +100,23 @@ def outage(view: View, workload: Workload, pod: Pod, lost: SideLost, meanwhile: 
     say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", str(lost.since)), warning=True)
 
 
-def waiting(view: View, workload: Workload, pod: Pod, job: Job, note: str = "") -> None:
-    """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2).
-
-    note   what else is to be said of it, a sentence
-    """
+def waits(job: Job, now: float) -> str:
+    """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
     reason = job.reason or "None"
     words = REASONS.get(reason)
     said = f"{reason}: {words}" if words else reason
     start = ""
-    if job.starts is not None and job.starts > view.now:
-        start = f"; expected start {clock(job.starts, view.now)}"
+    if job.starts is not None and job.starts > now:
+        start = f"; expected start {clock(job.starts, now)}"
         start += f" on {job.planned_nodes}" if job.planned_nodes else ""
-    message = (
-        f"Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {clock(view.now, view.now)}."
-    )
-    message += f" {note}" if note else ""
-    essence = (str(job.id), reason, job.partition, job.planned_nodes, note)
-    starts = job.starts if start else None
+    return f"Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {clock(now, now)}."
+
+
+def waiting(view: View, workload: Workload, pod: Pod, job: Job, note: str = "") -> None:
+    """Say why it waits, and what else is to be said of it (`note`, a sentence)."""
+    message = waits(job, view.now) + (f" {note}" if note else "")
+    essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
+    starts = job.starts if job.starts is not None and job.starts > view.now else None
     reason_key = view.world.config.pending_reason or names.PENDING
     told = workload.told.get(pod.uid)
     is_first = told is None or told.essence[:1] != essence[:1]
