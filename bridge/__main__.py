@@ -39,11 +39,34 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", parents=[ends], help="check both ends, and say what to do; changes nothing")
     doctor.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
     doctor.set_defaults(command=_doctor)
-    dev = commands.add_parser("dev", help="the main job on two simulated clusters, in this terminal")
-    dev.add_argument("--seed", type=int, default=1, help="what happens follows from it")
-    dev.add_argument("--pods", type=int, default=8, help="how many")
-    dev.set_defaults(command=_dev)
+    explain = commands.add_parser("explain", parents=[ends], help="a pod's story, its job, and why it waits")
+    about = explain.add_mutually_exclusive_group(required=True)
+    about.add_argument("pod", nargs="?", metavar="POD", help="name of a pod")
+    about.add_argument("-f", dest="file", metavar="FILE", help="a manifest instead, - for standard input: what would be")
+    explain.add_argument("-n", "--namespace", help="of the pod; default: default")
+    explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
+    explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
+    explain.set_defaults(command=_explain)
+    _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
+
+
+def _add_dev(dev: argparse.ArgumentParser) -> None:
+    dev.add_argument("--seed", type=int, default=1, help="the load, and what happens to it, follow from it")
+    dev.add_argument("--pods", type=int, default=0, metavar="N", help="so many at a time; with --headless, in all")
+    dev.add_argument("--headless", action="store_true", help="no page: until N pods were bound and have ended")
+    dev.add_argument("--json", action="store_true", help="with --headless: one JSON object instead of the story")
+    dev.add_argument("--port", type=int, default=0, help="of the page, on 127.0.0.1; default: any free one")
+    dev.add_argument(
+        "--kubeconfig", default="", metavar="FILE", help="a real Kubernetes in the place of the simulated one"
+    )
+    dev.add_argument("--slurm-url", default="", metavar="URL", help="a real Slurm: slurmrestd, http://HOST:PORT")
+    dev.add_argument("--slurm-token-file", default="", metavar="FILE", help="its token (or SLURM_JWT)")
+    dev.add_argument(
+        "--slurm-user", default="", metavar="NAME", help="whose jobs they are there; default: the token's user"
+    )
+    dev.add_argument("--image", default="", help="of the pods on a real Kubernetes; it must have `sleep`")
+    dev.set_defaults(command=_dev)
 
 
 def _ends() -> argparse.ArgumentParser:
@@ -79,10 +102,17 @@ def _doctor(options: argparse.Namespace) -> int:
     return doctor(vars(options))
 
 
-def _dev(options: argparse.Namespace) -> int:
-    from bridge.dev.demo import main as demo
+def _explain(options: argparse.Namespace) -> int:
+    from bridge.explain import main as explain
 
-    return demo(seed=options.seed, pods=options.pods)
+    return explain(vars(options))
+
+
+def _dev(options: argparse.Namespace) -> int:
+    from bridge.dev.command import Options, main
+
+    given = {key: value for key, value in vars(options).items() if key != "command"}
+    return main(Options(**given))
 
 
 if __name__ == "__main__":

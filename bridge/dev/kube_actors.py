@@ -161,7 +161,7 @@ class Actors:
             status = {**pod["status"], "phase": "Failed", "reason": lacking, "message": "Pod was rejected"}
             self._cluster.write_status("pods", pod, status)
             return
-        self._ends[uid] = now + _seconds(pod, RUN_S, float("inf"))
+        self._ends[uid] = now + _runs_s(pod)
         running = {**pod["status"], "phase": "Running", "startTime": rfc3339(now)}
         running["containerStatuses"] = [
             {
@@ -200,7 +200,7 @@ class Actors:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         deadline = epoch(pod["status"]["startTime"]) + spec.get("activeDeadlineSeconds", float("inf"))
         # A kubelet that was restarted finds the containers as they are.
-        ends = self._ends.setdefault(uid, now + _seconds(pod, RUN_S, float("inf")))
+        ends = self._ends.setdefault(uid, now + _runs_s(pod))
         if deadline <= now:
             self._stop(now, pod, "DeadlineExceeded")
         elif ends <= now:
@@ -213,7 +213,7 @@ class Actors:
         if policy == "Never" or (policy == "OnFailure" and code == 0):
             self._end(now, pod, code)
             return
-        self._ends[pod["metadata"]["uid"]] = now + max(1.0, _seconds(pod, RUN_S, float("inf")))
+        self._ends[pod["metadata"]["uid"]] = now + max(1.0, _runs_s(pod))
         containers = [{**c, "restartCount": c["restartCount"] + 1} for c in pod["status"]["containerStatuses"]]
         self._cluster.write_status("pods", pod, {**pod["status"], "containerStatuses": containers})
 
@@ -403,6 +403,14 @@ def _seconds(pod: Object, annotation: str, default: float) -> float:
     """A number that somebody wrote on the pod about how it shall behave."""
     text = (pod["metadata"].get("annotations") or {}).get(annotation)
     return default if text is None else float(text)
+
+
+def _runs_s(pod: Object) -> float:
+    """How long its containers run: as somebody wrote on it, else as long as it sleeps, else for ever."""
+    first = pod["spec"]["containers"][0]
+    words = [*(first.get("command") or []), *(first.get("args") or [])]
+    slept = float(words[1]) if len(words) == 2 and words[0] == "sleep" and words[1].isdecimal() else float("inf")
+    return _seconds(pod, RUN_S, slept)
 
 
 def _asked(pod: Object, resource: str) -> int:

@@ -1,6 +1,7 @@
 """Objects of the simulated cluster: what somebody would write to make one, and the small parts they share.
 
-How a simulated pod behaves is written on it, as annotations; without any it starts within half a second and runs for ever.
+How a simulated pod behaves is written on it, as annotations; without any it starts within half a second and runs as long as
+its command `sleep` says, else for ever.
 """
 
 from __future__ import annotations

@@ -1,0 +1,189 @@
+"""The faults that can be made, as a table: what each does, and where it cannot be made, why.
+
+To add a fault is to add a line.  Each acts on the stage and says in a sentence what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.errors import FarSideError, said
+
+if TYPE_CHECKING:
+    from bridge.dev.stage import Stage
+
+ON_SLURM = "Only in a simulated Slurm: a real one is not ours to break."
+ON_KUBERNETES = "Only in a simulated Kubernetes: a real one is not ours to break."
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One button.
+
+    label      of the button
+    does       what happens, for the tooltip
+    act        makes it, and says what was done
+    on         of one that lasts: whether it does now
+    needs      "slurm" or "kubernetes": that end must be simulated
+    """
+
+    label: str
+    does: str
+    act: Callable[[Stage], Awaitable[str]]
+    on: Callable[[Stage], bool] | None = None
+    needs: str = ""
+
+    def unavailable(self, stage: Stage) -> str:
+        """Why it cannot be made here; "" it can."""
+        if self.needs == "slurm" and stage.slurm.simulated is None:
+            return ON_SLURM
+        if self.needs == "kubernetes" and stage.kube.simulated is None:
+            return ON_KUBERNETES
+        return ""
+
+
+def _simulated(stage: Stage) -> SlurmCluster:
+    assert stage.slurm.simulated is not None, "the button is disabled"
+    return stage.slurm.simulated
+
+
+async def _slurmrestd(stage: Stage) -> str:
+    stage.cable.cut = not stage.cable.cut
+    return "slurmrestd is down." if stage.cable.cut else "slurmrestd is up again."
+
+
+async def _slurmctld(stage: Stage) -> str:
+    slurm = _simulated(stage)
+    slurm.controller_up = not slurm.controller_up
+    return "slurmctld is up again." if slurm.controller_up else "slurmctld is down; slurmrestd says so."
+
+
+async def _stall(stage: Stage) -> str:
+    stage.slurm.ticking = not stage.slurm.ticking
+    return "slurmctld schedules again." if stage.slurm.ticking else "slurmctld answers, and schedules nothing."
+
+
+async def _crash(stage: Stage) -> str:
+    lost = _simulated(stage).lose_state(stage.clock())
+    stage.promises.lost_at = stage.clock()
+    if not lost:
+        return "slurmctld crashed and came back; it had saved everything."
+    return f"slurmctld crashed and came back without jobs {', '.join(map(str, lost))}: it had not saved them."
+
+
+async def _lose_answer(stage: Stage) -> str:
+    stage.cable.lose_next = True
+    return "The answer to the next write will be lost, though it takes effect."
+
+
+async def _preempt(stage: Stage) -> str:
+    running = [job.id for job in stage.promises.ours() if job.holds]
+    if not running:
+        return "No job runs that could be preempted."
+    job_id = stage.chance.choice(sorted(running))
+    _simulated(stage).preempt(job_id, stage.clock())
+    return f"Job {job_id} was preempted: its node is free at once, its pod has still to go."
+
+
+async def _cancel(stage: Stage) -> str:
+    live = sorted(job.id for job in stage.promises.ours())
+    if not live:
+        return "There is no job that could be cancelled."
+    job_id = stage.chance.choice(live)
+    try:
+        await stage.cancel_job(job_id)
+    except FarSideError as error:
+        return said(error)
+    return f"Job {job_id} was cancelled, as scancel does."
+
+
+async def _drain(stage: Stage) -> str:
+    slurm = _simulated(stage)
+    if drained := [name for name, node in slurm.nodes.items() if node.drained]:
+        for name in drained:
+            slurm.resume(name, stage.clock())
+        return f"{', '.join(drained)} is back in service."
+    name = stage.chance.choice(sorted(slurm.nodes))
+    slurm.drain(name, "a fault that you made")
+    return f"{name} is drained: jobs there run on, no new one starts."
+
+
+async def _expire(stage: Stage) -> str:
+    assert stage.kube.simulated is not None, "the button is disabled"
+    stage.kube.simulated.cluster.compact()
+    stage.kube.simulated.wake()
+    return "The API server has forgotten its history: every watch has to list anew."
+
+
+async def _restart(stage: Stage) -> str:
+    stage.kill_bridge()
+    return f"The bridge was killed; life {stage.promises.life + 1} begins with nothing but the two clusters."
+
+
+def _drained(stage: Stage) -> bool:
+    slurm = stage.slurm.simulated
+    return slurm is not None and any(node.drained for node in slurm.nodes.values())
+
+
+FAULTS: Mapping[str, Fault] = {
+    "slurmrestd-down": Fault(
+        "slurmrestd down",
+        "Nothing of the bridge reaches slurmrestd, until pressed again.",
+        _slurmrestd,
+        on=lambda stage: stage.cable.cut,
+    ),
+    "slurmctld-down": Fault(
+        "slurmctld down",
+        "slurmrestd answers that it cannot reach slurmctld, until pressed again.",
+        _slurmctld,
+        on=lambda stage: stage.slurm.simulated is not None and not stage.slurm.simulated.controller_up,
+        needs="slurm",
+    ),
+    "slurmctld-stall": Fault(
+        "slurmctld stalls",
+        "It answers, and schedules nothing, until pressed again.",
+        _stall,
+        on=lambda stage: not stage.slurm.ticking,
+        needs="slurm",
+    ),
+    "slurmctld-crash": Fault(
+        "slurmctld crashes",
+        "It loses what it had not saved, up to five seconds of jobs, and gives those ids out again.",
+        _crash,
+        needs="slurm",
+    ),
+    "lose-answer": Fault(
+        "lose an answer",
+        "The next write to Slurm takes effect, and the bridge is not told.",
+        _lose_answer,
+        on=lambda stage: stage.cable.lose_next,
+    ),
+    "expire-watches": Fault(
+        "expire watches",
+        "The API server forgets its history: watches end, and everything is listed anew.",
+        _expire,
+        needs="kubernetes",
+    ),
+    "preempt-job": Fault(
+        "preempt a job",
+        "A running job gives way: its node is free at once, its pod has still to go.",
+        _preempt,
+        needs="slurm",
+    ),
+    "cancel-job": Fault("cancel a job", "As its user does with scancel.", _cancel),
+    "drain-node": Fault(
+        "drain a node",
+        "Jobs there run on, none starts, until pressed again.",
+        _drain,
+        on=_drained,
+        needs="slurm",
+    ),
+    "restart-bridge": Fault(
+        "kill the bridge",
+        "At whatever it is doing; the next life starts from the two clusters.",
+        _restart,
+    ),
+}

@@ -1,0 +1,116 @@
+"""The load that goes by itself: a table of what people run, and a dice.
+
+To add a kind of work is to add a line.  The pods are such as run on a real cluster too (`sleep`, from an image that is
+everywhere); a simulated kubelet understands `sleep` as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bridge.dev.sides import GPU, Size
+from scheduler import names
+
+Object = dict[str, Any]
+IMAGE = "busybox:stable"
+TIME_LIMIT_MIN = 5  # whatever becomes of us, nothing stays in a real Slurm for longer
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of work.
+
+    weight   how often, against the others
+    runs_s   from … to
+    """
+
+    name: str
+    weight: int
+    cpus: int
+    gib: int
+    gpus: int
+    runs_s: tuple[int, int]
+
+
+KINDS = (
+    Kind("prep", weight=3, cpus=4, gib=16, gpus=0, runs_s=(4, 10)),
+    Kind("eval", weight=4, cpus=8, gib=32, gpus=1, runs_s=(5, 14)),
+    Kind("tune", weight=3, cpus=8, gib=64, gpus=2, runs_s=(8, 20)),
+    Kind("train", weight=3, cpus=16, gib=128, gpus=4, runs_s=(10, 25)),
+)
+SERVICES = (Kind("serve", weight=2, cpus=2, gib=8, gpus=1, runs_s=(0, 0)),)  # replica sets; weight: how many replicas
+SHORT_S = (1, 3)  # how long pods run where the end is waited for
+
+
+def fitted(kinds: Iterable[Kind], nodes: Iterable[Size]) -> list[Kind]:
+    """The kinds, none larger than half of what the largest node has (but for its devices: all of them)."""
+    nodes = list(nodes)
+    cpus = max((node.cpus for node in nodes), default=1)
+    gib = max((node.memory_mib for node in nodes), default=1024) // 1024
+    gpus = max((node.gpus for node in nodes), default=0)
+    return [
+        replace(
+            kind, cpus=max(1, min(kind.cpus, cpus // 2)), gib=max(1, min(kind.gib, gib // 2)), gpus=min(kind.gpus, gpus)
+        )
+        for kind in kinds
+    ]
+
+
+class Load:
+    """Makes pods of these kinds; which comes next follows from the seed."""
+
+    def __init__(self, kinds: list[Kind], scheduler_name: str, seed: int, image: str = IMAGE) -> None:
+        self._kinds = kinds
+        self._scheduler_name = scheduler_name
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable is what it must be
+        self._image = image
+        self._made = 0
+
+    def pause_s(self) -> float:
+        """Until the next one comes."""
+        return self._chance.expovariate(1 / 1.2)
+
+    def next_pod(self, *, runs_s: tuple[int, int] | None = None) -> tuple[Object, int]:
+        """A pod, and how many seconds it runs."""
+        self._made += 1
+        kind = self._chance.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
+        seconds = self._chance.randint(*(runs_s or kind.runs_s))
+        return self._pod(f"{kind.name}-{self._made}", kind, ["sleep", str(seconds)]), seconds
+
+    def service(self, kind: Kind) -> Object:
+        """A replica set that runs for ever."""
+        template = self._pod("", kind, ["sleep", "infinity"])
+        template["metadata"] = {**template["metadata"], "labels": {"app": kind.name}}
+        template["spec"]["restartPolicy"] = "Always"
+        del template["metadata"]["name"]
+        selector = {"matchLabels": {"app": kind.name}}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": kind.name},
+            "spec": {"replicas": kind.weight, "selector": selector, "template": template},
+        }
+
+    def _pod(self, name: str, kind: Kind, command: list[str]) -> Object:
+        wants = {"cpu": str(kind.cpus), "memory": f"{kind.gib}Gi"} | ({GPU: str(kind.gpus)} if kind.gpus else {})
+        container = {
+            "name": "main",
+            "image": self._image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": command,
+            "resources": {"requests": wants, "limits": wants},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": {names.PREFIX + names.TIME_LIMIT: str(TIME_LIMIT_MIN)}},
+            "spec": {
+                "schedulerName": self._scheduler_name,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+            },
+        }

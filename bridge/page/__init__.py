@@ -1,0 +1,10 @@
+"""The page: what the bridge knows, as it changes, in a browser.
+
+    snapshot.py   World → sections of items, pure; and the story and waterfall of one workload
+    server.py     the files, one stream of changes, one detail at a time; read only
+    page.html, page.css, page.js   plain: no build step, nothing from elsewhere
+
+A *section* is a mapping of items by key ("pods" by UID, "nodes" by name).  The stream tells, section by section, the items
+that changed, and null for those that are gone; so whoever serves the page may add sections of his own, as
+`slurm-bridge dev` adds its faults and promises, and the page shows those that are there.
+"""
