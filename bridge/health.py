@@ -1,4 +1,4 @@
-"""What monitoring asks over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics.
+"""What is asked over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics, /explain (a pod).
 
 None of it says a secret, so it needs no authentication; by default it listens on loopback.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from aiohttp import web
 
 from bridge.errors import ConfigError
@@ -14,6 +15,7 @@ from bridge.loop import HEARTBEAT_S, Loop
 from bridge.slurm.token import TokenSource
 from bridge.telemetry import Telemetry
 from scheduler.events import Side
+from scheduler.explaining import explain, key_of
 from scheduler.phase import Phase
 
 STANDSTILL_S = 3 * HEARTBEAT_S
@@ -77,12 +79,23 @@ class Health:
         body, content_type = self._telemetry.scrape()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
+    async def explain(self, request: web.Request) -> web.Response:
+        """`?namespace=&pod=`: 200 and scheduler.explaining.Explanation as JSON; 404 where no such pod is ours."""
+        namespace, name = request.query.get("namespace", "default"), request.query.get("pod", "")
+        world = self._loop.world
+        key = key_of(world, namespace, name)
+        if key is None:
+            return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
+        body = msgspec.json.encode(explain(world, key, self._clock()))
+        return web.Response(body=body, content_type="application/json")
+
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """Start listening; the caller cleans the runner up.  Raises ConfigError where the address cannot be had."""
         app = web.Application()
         app.router.add_get("/healthz", self.healthz)
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
+        app.router.add_get("/explain", self.explain)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:

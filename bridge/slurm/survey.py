@@ -18,7 +18,7 @@ from bridge.errors import ContractError, Refused
 from bridge.slurm import codec
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.codec import Envelope, IdAnswer, Number
-from scheduler.model import SlurmNode
+from scheduler.model import JobSpec, SlurmNode
 
 CONFIGURATION_SINCE = "v0.0.45"
 NO_NODE = "no-node-of-this-name-slurm-bridge-doctor"
@@ -235,26 +235,25 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
     )
 
 
-async def probe(slurm: SlurmClient, user: str, **choices: str) -> Verdict:
-    """May this user submit with these choices (account, partition, qos)?  See the module: nothing is submitted.
+async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: str = "", qos: str = "") -> Verdict:
+    """May this user submit with these choices?  See the module: nothing is submitted.
 
     Raises what any call raises but Refused: that is the answer.
     """
-    wanted = {name: value for name, value in choices.items() if value}
-    job = {
-        "name": "slurm-bridge-doctor",
-        "flags": ["EXTERNAL_JOB"],
-        "hold": True,
-        "tasks": 1,
-        "nodes": "1",
-        "cpus_per_task": 1,
-        "memory_per_node": {"set": True, "number": 1},
-        "excluded_nodes": [NO_NODE],
-        **wanted,
-    }
+    asked = JobSpec("slurm-bridge-doctor", user, 1, 1, account=account, partition=partition, qos=qos)
+    return await trial(slurm, asked)
+
+
+async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
+    """Would Slurm take this job?  User, account, QOS, partition, features and devices are tried, nodes are not.
+
+    Raises what any call raises but Refused: that is the answer.
+    """
+    job = msgspec.json.decode(codec.job_body(spec, immediate=False))["job"]
+    body = msgspec.json.encode({"job": {**job, "hold": True, "excluded_nodes": [NO_NODE]}})
     try:
-        taken = await slurm.ask("probe", "POST", "job/submit", _ID, msgspec.json.encode({"job": job}), user=user)
+        taken = await slurm.ask("probe", "POST", "job/submit", _ID, body, user=spec.user)
     except Refused as no:
         return Verdict(no.code, no.message)
-    await slurm.cancel(taken.job_id, user)
+    await slurm.cancel(taken.job_id, spec.user)
     return Verdict(0, "it was taken")

@@ -1,0 +1,282 @@
+"""`slurm-bridge explain`: one pod's story, where it could run, the job as it is or would be, and why it waits (BEHAVIOUR O4).
+
+The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  Where none answers, the same
+question is asked of a world made here from lists of both clusters: it lacks only what the bridge remembers.  For a manifest
+(-f) such a world is told of a pod that does not exist.  Nothing is submitted and nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from bridge import app, manifest, settings
+from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.explain_text import Told, as_json, as_text
+from bridge.kube import auth, survey, watch
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.settings import Settings
+from bridge.slurm import survey as slurm_survey
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.survey import Verdict
+from bridge.slurm.transport import HttpPool
+from scheduler import events as ev
+from scheduler.events import Scope
+from scheduler.explaining import Explanation, explain, key_of
+from scheduler.model import holds_nodes, is_ended
+from scheduler.world import World
+
+BRIDGE_DEADLINE_S = 10.0
+LONG_AGO_S = 3600.0  # this world was never started: nothing of a start has to be waited for
+PAGE_WIDTH = 110
+MOST_JOBS = 5  # of one name in accounting: the newest are read
+
+
+def main(options: Mapping[str, str | None]) -> int:
+    """Exit code 0; 2, with one line, where a settings file, a manifest or a cluster cannot be read.
+
+    options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
+    """
+    chosen = settings.load(options, os.environ)
+    told = asyncio.run(_of_manifest(chosen, options) if options.get("file") else _of_pod(chosen, options))
+    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
+    print(as_json(told) if options.get("output") == "json" else as_text(told, width, time.time()))  # noqa: T201
+    sys.stdout.flush()
+    return 0
+
+
+# --- a pod that exists ----------------------------------------------------------------------------------------------
+
+
+async def _of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
+    namespace, name = options.get("namespace") or "default", options.get("pod") or ""
+    if name.startswith(("pod/", "pods/", "po/")):  # as kubectl takes it
+        name = name.partition("/")[2]
+    notes: list[str] = []
+    explanation = await _ask_bridge(chosen, options, namespace, name, notes)
+    try:
+        async with _Clusters(chosen) as clusters:
+            if explanation is None:
+                explanation = await clusters.explain_pod(namespace, name)
+            events = await clusters.events_of(namespace, name, notes)
+    except BridgeError as error:
+        if explanation is None:
+            raise ConfigError(said(error)) from None
+        notes.append(f"Events of the pod are not shown: {said(error)}")
+        events = ()
+    return [Told(f"Pod {namespace}/{name}", explanation, events, tuple(notes))]
+
+
+async def _ask_bridge(
+    chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
+) -> Explanation | None:
+    """What the running bridge says; None, and a note, where none answers or it does not know the pod."""
+    url = (options.get("bridge") or _own_address(chosen)).rstrip("/")
+    if not url:
+        notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
+        return None
+    query = urlencode({"namespace": namespace, "pod": name})
+    try:
+        patience = aiohttp.ClientTimeout(total=BRIDGE_DEADLINE_S)
+        async with aiohttp.ClientSession(timeout=patience) as session, session.get(f"{url}/explain?{query}") as answer:
+            body, status = await answer.read(), answer.status
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
+        return None
+    if status == 200:
+        try:
+            return msgspec.json.decode(body, type=Explanation)
+        except (msgspec.MsgspecError, UnicodeError):
+            notes.append(
+                f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead."
+            )
+            return None
+    notes.append(f"The bridge at {url} does not know this pod; both clusters were asked instead.")
+    return None
+
+
+def _own_address(chosen: Settings) -> str:
+    if (address := chosen.http_address) is None:
+        return ""
+    host, port = address
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+# --- pods of a manifest ---------------------------------------------------------------------------------------------
+
+
+async def _of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
+    now = time.time()
+    planned, others = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
+    if not planned:
+        found = f" (only {', '.join(others)})" if others else ""
+        raise ConfigError(f"{options['file']}: holds nothing that makes pods{found}.")
+    told = []
+    async with _Clusters(chosen) as clusters:
+        world = await clusters.world()
+        for each in planned:
+            notes = []
+            if each.pod.scheduler_name != chosen.scheduler_name:
+                named = each.pod.scheduler_name or "none, so default-scheduler"
+                notes.append(
+                    f"Its schedulerName is {named}: only with {chosen.scheduler_name} does the bridge take it."
+                )
+            world.apply(ev.PodSeen(Scope.OURS, replace(each.pod, scheduler_name=chosen.scheduler_name)))
+            for owner in each.owners:
+                world.apply(ev.OwnerRead(owner.ref, owner, now))
+            await clusters.complete(world, each.pod.uid)
+            explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
+            trial = await clusters.trial(explanation)
+            title = f"{each.what}, as in {options['file']}"
+            told.append(Told(title, explanation, notes=tuple(notes), planned=True, trial=trial))
+    if others:
+        told[-1] = replace(told[-1], notes=(*told[-1].notes, f"Makes no pods, and is left out: {', '.join(others)}."))
+    return told
+
+
+# --- a world made from lists ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Clusters:
+    """Both clusters, read and never changed.  Everything may raise what bridge/errors.py lists."""
+
+    chosen: Settings
+    _stack: AsyncExitStack | None = None
+    _transport: HttpTransport | None = None
+    _slurm: SlurmClient | None = None
+
+    async def __aenter__(self) -> _Clusters:
+        self._stack = AsyncExitStack()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._stack is not None
+        await self._stack.aclose()
+
+    async def transport(self) -> HttpTransport:
+        if self._transport is None:
+            assert self._stack is not None
+            self._transport = HttpTransport(await auth.load(self.chosen.kubeconfig or None))
+            self._stack.push_async_callback(self._transport.close)
+        return self._transport
+
+    async def kube(self) -> KubeClient:
+        return KubeClient(await self.transport(), self.chosen.scheduler_name, time.time)
+
+    async def slurm(self) -> SlurmClient:
+        if self._slurm is None:
+            assert self._stack is not None
+            if not self.chosen.slurm_url:
+                raise ConfigError("no Slurm to ask: name slurmrestd with --slurm-url http://HOST:PORT.")
+            pool = HttpPool(self.chosen.slurm_url, connections=2)
+            self._stack.callback(pool.close)
+            self._slurm = SlurmClient(pool, app.token_source(self.chosen, time.time()))
+            await self._slurm.discover()
+        return self._slurm
+
+    async def world(self) -> World:
+        """Everything that the bridge would know after its first lists."""
+        transport, slurm = await self.transport(), await self.slurm()
+        accounting = slurm.discovery is not None and slurm.discovery.accounting
+        now = time.time()
+        world = World(self.chosen.config(accounting=accounting), started=now - LONG_AGO_S)
+        namespaces, nodes = watch.namespaces(), watch.nodes()
+        ours, others = watch.our_pods(self.chosen.scheduler_name), watch.other_pods(self.chosen.scheduler_name)
+        world.apply(namespaces.listed((await watch.listed(transport, namespaces))[0], now))
+        world.apply(nodes.listed((await watch.listed(transport, nodes))[0], now))
+        world.apply(others.listed((await watch.listed(transport, others))[0], now))
+        world.apply(ev.SlurmNodesPolled(await slurm.nodes(), await slurm.partitions(), now))
+        began = time.time()
+        world.apply(ev.JobsPolled(began, time.time(), await slurm.states()))
+        world.apply(ours.listed((await watch.listed(transport, ours))[0], now))
+        return world
+
+    async def explain_pod(self, namespace: str, name: str) -> Explanation:
+        """Raises ConfigError where there is no such pod, or it is not for this scheduler."""
+        pod = await (await self.kube()).read_pod(namespace, name)
+        if pod is None:
+            raise ConfigError(f"there is no pod {namespace}/{name}; name its namespace with -n.")
+        if pod.scheduler_name != self.chosen.scheduler_name:
+            raise ConfigError(
+                f"pod {namespace}/{name} is for the scheduler {pod.scheduler_name}, not for {self.chosen.scheduler_name}."
+            )
+        world = await self.world()
+        if key_of(world, namespace, name) is None:  # it came after the list
+            world.apply(ev.PodSeen(Scope.OURS, pod))
+        await self.complete(world, pod.uid)
+        key = key_of(world, namespace, name)
+        assert key is not None, "it was just told to the world"
+        await self._read_jobs(world, key)
+        explanation = explain(world, key, time.time())
+        # What would come next, and when what was seen, only a bridge with its memory can say.
+        return replace(
+            explanation, next=(), story=((pod.created, f"pod {pod.full_name} created"), *_times(explanation))
+        )
+
+    async def trial(self, explanation: Explanation) -> Verdict | None:
+        """Whether Slurm itself would take the job, tried without effect; None: there is none to take."""
+        if explanation.spec is None or explanation.refusal is not None:
+            return None
+        return await slurm_survey.trial(await self.slurm(), explanation.spec)
+
+    async def complete(self, world: World, uid: str) -> None:
+        """What that pod refers to: its owners and its volumes."""
+        pod = world.workloads[world.key_of_pod[uid]].pods[uid]
+        kube = await self.kube()
+        chain, unread = world.owners_of(pod)
+        while unread is not None:
+            ref = chain[-1].owner if chain else pod.owner
+            assert ref is not None, "an unread owner has a reference"
+            world.apply(ev.OwnerRead(ref, await kube.read_owner(ref, pod.namespace), time.time()))
+            chain, unread = world.owners_of(pod)
+        if pod.claims:
+            world.apply(ev.ClaimsRead(uid, await kube.read_claims(pod.namespace, pod.claims), time.time()))
+
+    async def _read_jobs(self, world: World, key: str) -> None:
+        """The job that the pod shows; else the ones of its name that accounting knows."""
+        slurm, workload = await self.slurm(), world.workloads[key]
+        spec = explain(world, key, time.time()).spec
+        found = [workload.hint] if workload.hint is not None else []
+        if not found and spec is not None:
+            found = list(await slurm.find(spec.name))[-MOST_JOBS:]
+        for job_id in found:
+            began = time.time()
+            job = await slurm.job(job_id)
+            grant = await slurm.grant(job_id) if job is not None and holds_nodes(job.states) else None
+            world.apply(ev.JobRead(job_id, began, time.time(), job, grant))
+
+    async def events_of(self, namespace: str, name: str, notes: list[str]) -> tuple[survey.PodEvent, ...]:
+        """What Kubernetes tells of the pod."""
+        pod = await (await self.kube()).read_pod(namespace, name)
+        if pod is None:
+            notes.append("The pod is not there any more.")
+            return ()
+        try:
+            return await survey.events_of(await self.transport(), namespace, pod.uid)
+        except FarSideError as error:
+            notes.append(f"Events of the pod are not shown: {said(error)}")
+            return ()
+
+
+def _times(explanation: Explanation) -> Iterator[tuple[float, str]]:
+    """What Slurm itself tells of when things happened to the jobs."""
+    for job in explanation.jobs:
+        if job.submitted:
+            yield job.submitted, f"Slurm job {job.id} submitted"
+        if job.starts and "PENDING" not in job.states:
+            yield job.starts, f"Slurm job {job.id} started on {job.nodes}"
+        if job.ends and is_ended(job.states):
+            yield job.ends, f"Slurm job {job.id} ended: {', '.join(sorted(job.states))}"

@@ -1,0 +1,234 @@
+"""An explanation for people, on a terminal, and for programs, as JSON with the request that Slurm would get."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from bridge.kube.survey import PodEvent
+from bridge.slurm import codec
+from bridge.slurm.survey import Verdict
+from scheduler.explaining import Explanation, as_sbatch
+from scheduler.model import UNLIMITED, Job, JobSpec
+from scheduler.telling import clock
+
+MOST_NODES = 8  # that are named
+INDENT = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One pod.
+
+    title    what it is about
+    planned  it does not exist, a manifest would make it
+    notes    what is not in this, and why
+    trial    whether Slurm itself would take the job; None: it was not asked
+    """
+
+    title: str
+    explanation: Explanation
+    events: tuple[PodEvent, ...] = ()
+    notes: tuple[str, ...] = ()
+    planned: bool = False
+    trial: Verdict | None = None
+
+
+def as_text(told: Sequence[Told], width: int, now: float) -> str:
+    """width: columns; now: epoch seconds."""
+    return "\n\n".join("\n".join(_lines(each, width, now)) for each in told)
+
+
+def _lines(told: Told, width: int, now: float) -> Iterator[str]:
+    what = told.explanation
+    yield told.title if told.planned else f"{told.title}: {what.phase}"
+    yield from _wrapped(_planned_sentence(told) if told.planned else what.sentence, width)
+    yield from _next(what, width)
+    yield from _jobs(what, now, width)
+    yield from _spec(what, told.planned, width)
+    yield from _nodes(what, width)
+    yield from _story(told, now, width)
+    if told.notes:
+        yield ""
+        for note in told.notes:
+            yield from _wrapped(note, width, indent="")
+
+
+def _planned_sentence(told: Told) -> str:
+    refusal, trial = told.explanation.refusal, told.trial
+    if refusal is not None:
+        return f"It would not be asked of Slurm. {refusal.message}"
+    if trial is not None and not trial.may:
+        return f"Slurm would refuse it: {trial.text} (error {trial.number})."
+    return "Slurm would take it: its user, account, QOS, partition, features and devices were tried. Nothing was submitted."
+
+
+def _next(what: Explanation, width: int) -> Iterator[str]:
+    for number, action in enumerate(what.next):
+        yield from _wrapped(
+            action, width, first=f"{INDENT}{'now: ' if number == 0 else '     '}", indent=f"{INDENT}     "
+        )
+
+
+def _jobs(what: Explanation, now: float, width: int) -> Iterator[str]:
+    states = dict(what.states)
+    for job in what.jobs:
+        yield ""
+        yield f"Slurm job {job.id}"
+        yield from _pairs(_told_of(job, states.get(job.id, ()), what, now), width)
+    if unread := [job_id for job_id in states if job_id not in {job.id for job in what.jobs}]:
+        yield ""
+        for job_id in unread:
+            yield f"Slurm job {job_id}: {'+'.join(states[job_id])}, not read in detail"
+
+
+def _told_of(job: Job, states: tuple[str, ...], what: Explanation, now: float) -> Iterator[tuple[str, str]]:
+    reason = f" ({job.reason})" if job.reason not in ("", "None") else ""
+    yield "state", f"{'+'.join(states or sorted(job.states))}{reason}"
+    yield "of", f"user {job.user}, account {job.account or '-'}, partition {job.partition}, QOS {job.qos or '-'}"
+    yield "submitted", clock(job.submitted, now) if job.submitted else ""
+    if "PENDING" in job.states:
+        planned = f" on {job.planned_nodes}" if job.planned_nodes else ""
+        yield (
+            "expected",
+            f"{clock(job.starts, now)}{planned}" if job.starts and job.starts > now else "Slurm names no start",
+        )
+    else:
+        yield "started", clock(job.starts, now) if job.starts else ""
+        yield "ends" if job.ends and job.ends > now else "ended", clock(job.ends, now) if job.ends else ""
+    yield "time limit", _limit(job.time_limit_min) if job.time_limit_min is not None else ""
+    yield "nodes", job.nodes
+    if what.grant is not None and what.grant.job_id == job.id:
+        for node in what.grant.nodes:
+            yield "holds", _holding(node.name, node.cpus, node.memory_mib, dict(node.gres))
+    yield "name", job.name
+
+
+def _holding(name: str, cpus: int, memory_mib: int, gres: dict[str, int]) -> str:
+    devices = "".join(f", {count} {each}" for each, count in sorted(gres.items()) if ":" in each or len(gres) == 1)
+    return f"{_cpus(cpus)}, {memory_mib:,} MiB{devices} on {name}"
+
+
+def _cpus(number: int) -> str:
+    return f"{number} CPU" if number == 1 else f"{number} CPUs"
+
+
+def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
+    if what.spec is None:
+        return
+    yield ""
+    if what.refusal is not None and not what.states:
+        yield f"What it would need of Slurm, as user {what.spec.user}"
+    elif planned or not what.states:
+        yield f"The job as it would be sent, as user {what.spec.user}"
+    else:
+        yield f"The job as it is asked for, as user {what.spec.user}"
+    yield from _pairs(_asked(what.spec), width)
+    words = as_sbatch(what.spec)
+    yield from textwrap.wrap(
+        words,
+        width - 2,
+        initial_indent=f"{INDENT}in sbatch's words: ",
+        subsequent_indent=INDENT * 2,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    devices = "".join(f", {count} {name}" for name, count in spec.gres)
+    yield "needs", f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices} on one node"
+    chosen = (("account", spec.account), ("partition", spec.partition), ("QOS", spec.qos))
+    yield "in", ", ".join(f"{what} {value or 'by default'}" for what, value in chosen)
+    yield "time limit", "the partition's default" if spec.time_limit_min is None else _limit(spec.time_limit_min)
+    yield "only", spec.constraints
+    yield "reservation", spec.reservation
+    yield "exclusive", spec.exclusive
+
+
+def _limit(minutes: int) -> str:
+    return "none" if minutes == UNLIMITED else f"{minutes} min"
+
+
+def _nodes(what: Explanation, width: int) -> Iterator[str]:
+    nodes = what.nodes
+    if nodes is None:
+        return
+    yield ""
+    yield f"Nodes that can run it: {len(nodes.usable)} of {nodes.count}"
+    if nodes.usable:
+        yield from _wrapped(_some(nodes.usable), width)
+    if nodes.away:
+        yield from _wrapped(f"of these Slurm gives nobody: {_some(nodes.away)}", width)
+    for why, count in nodes.misses:
+        yield from _wrapped(f"{count} {why}", width)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NODES
+    return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _story(told: Told, now: float, width: int) -> Iterator[str]:
+    """What the bridge remembers and what Kubernetes tells, in one order of time."""
+    lines = [(at, what) for at, what in told.explanation.story]
+    lines += [
+        (each.at, f"{each.reason}: {each.message}" + (f" ({each.count} times)" if each.count > 1 else ""))
+        for each in told.events
+    ]
+    if not lines:
+        return
+    yield ""
+    yield f"Story (UTC, {datetime.fromtimestamp(now, UTC):%Y-%m-%d})"
+    today = datetime.fromtimestamp(now, UTC).date()
+    for at, line in sorted(lines, key=lambda each: each[0]):
+        then = datetime.fromtimestamp(at, UTC)
+        when = f"{then:%H:%M:%S}" if then.date() == today else f"{then:%m-%d %H:%M:%S}"
+        yield from _wrapped(line, width, first=f"{INDENT}{when}  ", indent=INDENT * 2 + " " * len(when))
+
+
+def _pairs(pairs: Iterator[tuple[str, str]], width: int) -> Iterator[str]:
+    shown = [(name, value) for name, value in pairs if value]
+    names = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        yield from _wrapped(value, width, first=f"{INDENT}{name:<{names}}  ", indent=INDENT + " " * (names + 2))
+
+
+def _wrapped(text: str, width: int, *, first: str | None = None, indent: str = INDENT) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+# --- for programs ---------------------------------------------------------------------------------------------------
+
+
+def as_json(told: Sequence[Told]) -> str:
+    """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
+    `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
+    return json.dumps([_entry(each) for each in told], indent=2, ensure_ascii=False)
+
+
+def _entry(told: Told) -> dict[str, Any]:
+    spec = told.explanation.spec
+    return {
+        "title": told.title,
+        "planned": told.planned,
+        "explanation": msgspec.to_builtins(told.explanation),
+        "request": json.loads(codec.job_body(spec, immediate=False)) if spec is not None else None,
+        "sbatch": as_sbatch(spec) if spec is not None else None,
+        "events": msgspec.to_builtins(told.events),
+        "trial": msgspec.to_builtins(told.trial),
+        "notes": list(told.notes),
+    }
