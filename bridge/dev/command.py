@@ -31,6 +31,7 @@ from bridge.dev.story import OUTLIVED_S, Run, StalledError
 from bridge.errors import ConfigError, FarSideError, said
 from bridge.kube.transport import HttpTransport
 from bridge.page.server import Page
+from bridge.page.snapshot import Sections
 
 LIVE_PODS = 24  # on the page, at a time
 HEADLESS_PODS = 12
@@ -162,20 +163,20 @@ class _Dev:
     async def _page(self, stage: Stage, hands: Hands, load: Load) -> None:
         """Until it is cancelled."""
         with _kubeconfig(stage) as kubeconfig:
-            commands = _commands(stage, kubeconfig)
-            about = {
-                "title": "dev",
-                "kubernetes": stage.kube.version,
-                "slurm": stage.slurm.release,
-                "commands": commands,
-            }
-            page = Page(lambda: {**stage.look(), "about": about}, stage.detail, time.time)
+            about: dict[str, Any] = {"title": "dev", "kubernetes": stage.kube.version, "slurm": stage.slurm.release}
+            about["commands"] = [f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", *_commands(stage, "kubectl")]
+
+            def look() -> Sections:
+                return {**stage.look(), "about": {**about, "life": stage.promises.life}}
+
+            page = Page(look, stage.detail, time.time)
             app = page.application()
             app.router.add_post("/faults/{name}", _fault_maker(stage))
             async with _served(app, self._options.port) as url:
                 _say(url)
                 _say(f"\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}")
-                _say("\n".join(f"  {command}" for command in commands))
+                for command in _commands(stage, f"kubectl --kubeconfig {shlex.quote(str(kubeconfig))}"):
+                    _say(f"  {command}")
                 _say("\nCtrl-C ends it." if stage.kube.simulated else "\nCtrl-C ends it, and deletes what it made.")
                 await self._busy(stage, hands, load)
 
@@ -248,20 +249,17 @@ def _kubeconfig(stage: Stage) -> Iterator[Path]:
         yield path
 
 
-def _commands(stage: Stage, kubeconfig: Path) -> list[str]:
-    """What somebody may want to try."""
-    kubectl = f"kubectl --kubeconfig {shlex.quote(str(kubeconfig))}"
-    commands = []
-    if stage.kube.simulated is None:
-        kubectl += f" -n {stage.kube.space}"
+def _commands(stage: Stage, kubectl: str) -> list[str]:
+    """What somebody may want to try.  On a real Kubernetes the pods are of another scheduler, in another namespace."""
+    real = stage.kube.simulated is None
+    kubectl += f" -n {stage.kube.space}" if real else ""
+    commands = [f"{kubectl} get pods -o wide -w"]
     if EXAMPLE.exists():
-        example = os.path.relpath(EXAMPLE)
-        apply = f"{kubectl} apply -f {shlex.quote(example)}"
-        if stage.kube.simulated is None:
-            rename = f"s/schedulerName: .*/schedulerName: {stage.kube.scheduler_name}/"
-            apply = f"sed {shlex.quote(rename)} {shlex.quote(example)} | {kubectl} apply -f -"
-        commands.append(apply)
-    return [f"{kubectl} get pods -o wide -w", *commands]
+        example = shlex.quote(os.path.relpath(EXAMPLE))
+        rename = f"s/schedulerName: .*/schedulerName: {stage.kube.scheduler_name}/"
+        piped = f"sed {shlex.quote(rename)} {example} | {kubectl} apply -f -"
+        commands.append(piped if real else f"{kubectl} apply -f {example}")
+    return commands
 
 
 def _fault_maker(stage: Stage) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

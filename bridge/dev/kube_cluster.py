@@ -252,6 +252,8 @@ class KubeCluster:
     def _post(self, now: float, target: Target, read: Object) -> Answer:
         if target.resource == "selfsubjectaccessreviews":
             return 201, JSON, msgspec.json.encode(self._review(read))
+        if target.resource == "selfsubjectreviews":
+            return 201, JSON, msgspec.json.encode({**read, "status": {"userInfo": {"username": "slurm-bridge"}}})
         if target.subresource == "binding":
             self._bind(now, target, read)
         elif target.subresource == "eviction":
@@ -370,6 +372,8 @@ class KubeCluster:
             namespace, rest = rest[1], rest[2:]
         if (group, rest[:1]) == ("authorization.k8s.io", ["selfsubjectaccessreviews"]):
             return Target(rest[0], Kind(version, "SelfSubjectAccessReview", namespaced=False), "", "", "")
+        if (group, rest[:1]) == ("authentication.k8s.io", ["selfsubjectreviews"]):
+            return Target(rest[0], Kind(version, "SelfSubjectReview", namespaced=False), "", "", "")
         kind = KINDS.get((group, rest[0])) if rest and len(rest) <= 3 else None
         if kind is None or kind.api_version != version:
             raise Refusal(404, "NotFound", "the server could not find the requested resource")

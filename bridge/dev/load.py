@@ -16,6 +16,7 @@ from scheduler import names
 
 Object = dict[str, Any]
 IMAGE = "busybox:stable"
+PAUSE_S = 1.9  # between two pods, on average: about as many as the simulated nodes can take, so that some wait
 TIME_LIMIT_MIN = 5  # whatever becomes of us, nothing stays in a real Slurm for longer
 
 
@@ -71,7 +72,7 @@ class Load:
 
     def pause_s(self) -> float:
         """Until the next one comes."""
-        return self._chance.expovariate(1 / 1.2)
+        return self._chance.expovariate(1 / PAUSE_S)
 
     def next_pod(self, *, runs_s: tuple[int, int] | None = None) -> tuple[Object, int]:
         """A pod, and how many seconds it runs."""

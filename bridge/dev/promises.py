@@ -32,13 +32,13 @@ MAX_REMEMBERED = 200
 STORY_MOST = 1000
 
 PROMISES: Mapping[str, str] = {
-    "V1": "at most one running placeholder a workload",
-    "V2": "a pod is bound only to a node of its own job's live grant",
+    "V1": "one running job a workload",
+    "V2": "a pod stands where its job is",
     "V3": "a pod is bound only where it fits",
-    "V5": "nothing that Slurm granted once is given to two pods",
-    "V6": "no foreign job is cancelled or changed",
+    "V5": "no grant is given to two pods",
+    "V6": "no foreign job is touched",
     "V7": "no pod is ended while its job lives",
-    "V8": "every job has the user and partition that the policy gives",
+    "V8": "jobs only as the policy says",
     "L1": "every waiting pod says why",
     "L2": "no job is left without its pod",
     "L3": "what Slurm started is bound",

@@ -21,6 +21,7 @@ import base64
 import json
 import random
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bridge.dev import slurm_rest
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
@@ -68,6 +69,8 @@ class SlurmCluster:
         self.accounting = accounting
         self.controller_up = True
         self.accounting_up = accounting
+        self.slurm_conf: dict[str, Any] = {}  # what of slurm.conf is told otherwise than it follows from the cluster
+        self.reservations: set[str] = set()
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
         self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)

@@ -47,6 +47,7 @@ class SlurmSimNode:
     devices   (name, type) to how many; types of one name are numbered one after the other, as files in a gres.conf
     external  no slurmd: State=EXTERNAL
     dynamic   made by `new/node`
+    address   NodeAddr; "": none was given, and its name is told instead
     """
 
     name: str
@@ -60,6 +61,7 @@ class SlurmSimNode:
     down: bool = False
     not_responding: bool = False
     reason: str = ""
+    address: str = "192.0.2.1"
     free_cores: int = field(init=False)
     free_memory_mib: int = field(init=False)
     free_devices: dict[tuple[str, str], list[int]] = field(init=False)

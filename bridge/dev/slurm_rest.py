@@ -7,12 +7,13 @@ in jobs/state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import msgspec
 
+from bridge.dev import slurm_survey
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
 from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
 from scheduler.hostlist import HostlistError, expand
@@ -283,8 +284,16 @@ def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
         "real_memory": node.memory_mib,
         "specialized_memory": 0,
         "gres": ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in node.devices.items()),
+        "gres_used": ",".join(_used(node)),
+        "alloc_cpus": node.cpus - node.free_cores.bit_count(),
+        "address": node.address or node.name,
         "reason": node.reason,
     }
+
+
+def _used(node: SlurmSimNode) -> Iterator[str]:
+    for (name, kind), total in node.devices.items():
+        yield f"{name}:{kind}:{total - len(node.free_devices[name, kind])}" if kind else f"{name}:{total}"
 
 
 def _partitions(asked: _Asked, _: str) -> Answer:
@@ -296,6 +305,9 @@ def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
     told: dict[str, Any] = {
         "name": partition.name,
         "partition": {"state": ("UP" if partition.up else "DOWN",)},
+        "preempt_mode": ["REQUEUE"] if partition.preempted else ["CLUSTER_GLOBAL"],
+        "grace_time": 0,
+        "defaults": {"time": _number(partition.default_time_min)},
         "maximums": {
             "time": _number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}
         },
@@ -303,6 +315,20 @@ def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
     if version != "v0.0.44":
         told["flags"] = ("DEFAULT",) if partition.default else ()
     return told
+
+
+def _conf(asked: _Asked, _: str) -> Answer:
+    if asked.version < slurm_survey.CONFIGURATION_SINCE:
+        return 404, _TEXT, _NO_URL
+    return _yes(asked, slurm_survey.configuration(asked.cluster))
+
+
+def _diag(asked: _Asked, _: str) -> Answer:
+    return _yes(asked, slurm_survey.diag(asked.now))
+
+
+def _reservations(asked: _Asked, _: str) -> Answer:
+    return _yes(asked, slurm_survey.reservations(asked.cluster))
 
 
 def _accounted(asked: _Asked, _: str) -> Answer:
@@ -409,13 +435,15 @@ def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
         raise SlurmSaysNo(2045)
     if qos not in user.qos:
         raise SlurmSaysNo(2066)
-    if wished.get("reservation"):
-        raise SlurmSaysNo(2053)
     if wished["nice"] < 0 and not asked.operator:
         raise SlurmSaysNo(2123)
     if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
         raise SlurmSaysNo(2050)
     excluded = ",".join(wished.get("excluded_nodes", ()))
+    limit = _limit(partition, wished.get("time_limit"))
+    wanted = _wanted(cluster, wished, excluded)
+    if wished.get("reservation", "") not in ("", *cluster.reservations):
+        raise SlurmSaysNo(2053)
     return SimJob(
         id=0,
         serial=0,
@@ -424,10 +452,10 @@ def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
         account=account,
         partition=partition.name,
         qos=qos,
-        wanted=_wanted(cluster, wished, excluded),
+        wanted=wanted,
         gres_text=wished.get("tres_per_node", ""),
         excluded_text=excluded,
-        time_limit_min=_limit(partition, wished.get("time_limit")),
+        time_limit_min=limit,
         submitted=int(asked.now),
         comment=wished["comment"],
         nice=wished["nice"],
@@ -653,6 +681,9 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
     ("POST", "slurm", "job", 4): _job_post,
     ("DELETE", "slurm", "job", 4): _cancel,
     ("POST", "slurm", "node", 4): _change_node,
+    ("GET", "slurm", "conf", 3): _conf,
+    ("GET", "slurm", "diag", 3): _diag,
+    ("GET", "slurm", "reservations", 3): _reservations,
     ("GET", "slurmdb", "jobs", 3): _accounted,
     ("POST", "slurmdb", "job", 4): _record,
 }

@@ -67,7 +67,7 @@ const PHASES = {
   granted: ["Granted", "go", 1],
   gathering: ["Gated", "wait", 2],
   unclaimed: ["Not asked yet", "wait", 2],
-  queued: ["Queued in Slurm", "wait", 2],
+  queued: ["Queued", "wait", 2],
   bound: ["Running", "run", 3],
   done: ["Ended", "end", 4],
 };
@@ -102,7 +102,7 @@ function createPod(uid) {
   const row = make("tr");
   row.tabIndex = 0;
   row.dataset.uid = uid;
-  for (const name of ["name", "kind", "job number", "state", "node", "why", "age number"]) row.append(make("td", name));
+  for (const name of ["name", "kind", "job", "node", "why", "age number"]) row.append(make("td", name));
   const pick = () => {
     chosenByHand = true;
     choose(known.pods[uid].key);
@@ -119,13 +119,12 @@ function createPod(uid) {
 
 function updatePod(row, pod) {
   const [name, colour] = phaseOf(pod);
-  const [nameCell, kind, job, state, node, why, since] = row.cells;
+  const [nameCell, kind, job, node, why, since] = row.cells;
   write(nameCell, pod.name);
   nameCell.title = `${pod.namespace}/${pod.name}`;
   kind.replaceChildren(make("span", `phase ${colour}`, name));
-  write(job, pod.job === null ? "" : String(pod.job));
-  write(state, pod.state);
-  state.title = pod.user ? `as Slurm user ${pod.user}` : "";
+  job.replaceChildren(...(pod.job === null ? [] : [String(pod.job), make("span", "state", pod.state)]));
+  job.title = pod.user ? `as Slurm user ${pod.user}` : "";
   write(node, pod.node);
   write(why, pod.why);
   why.title = pod.why;
@@ -213,16 +212,17 @@ function updateNode(row, node, name) {
   const said = make("span", "");
   if (kube) said.append(make("span", "bad", kube), " · ");
   said.append(make("span", trouble ? "bad" : "quiet", states));
-  row.replaceChildren(make("div", "top", make("b", "", name), said));
+  const amounts = make("div", "amounts");
+  row.replaceChildren(make("div", "top", make("b", "", name), said), amounts);
   for (const [label, key] of [["CPUs", "cpus"], ["GPUs", "devices"]]) {
     const pair = node[key] ?? slurm?.[key];
     if (!pair || !pair[1]) continue;
     const meter = make("meter");
     meter.max = pair[1];
     meter.value = pair[0];
-    const line = make("div", "amount", make("span", "", label), meter, make("span", "", `${pair[0]} / ${pair[1]}`));
+    const line = make("div", "amount", make("span", "", label), meter, make("span", "", `${pair[0]}/${pair[1]}`));
     if (slurm) line.title = `pods take ${pair[0]} of ${pair[1]}; our Slurm jobs hold ${slurm[key][0]} of ${slurm[key][1]}`;
-    row.append(line);
+    amounts.append(line);
   }
 }
 
@@ -236,7 +236,8 @@ function drawSides() {
     return made;
   };
   const polled = bridge.polled === null ? "not polled yet" : `polled ${span(Math.max(0.1, serverNow() - bridge.polled))} ago`;
-  const missing = bridge.missing.length ? `waits for ${bridge.missing[0]}` : `up ${age(bridge.started)}`;
+  const life = about.life > 1 ? `life ${about.life}, ` : "";
+  const missing = bridge.missing.length ? `waits for ${bridge.missing[0]}` : `${life}up ${age(bridge.started)}`;
   const self = make("li", bridge.missing.length ? "busy" : "", make("b", "", "bridge"), " ", make("span", "", missing));
   $("sides").replaceChildren(
     line("Kubernetes", Kubernetes.since !== null && Kubernetes.why, about.kubernetes ?? "answers"),
@@ -271,12 +272,9 @@ function createFault(name) {
   button.type = "button";
   button.dataset.fault = name;
   button.addEventListener("click", async () => {
-    try {
-      const answer = await fetch(`faults/${name}`, { method: "POST", headers: { "X-Slurm-Bridge": "dev" } });
-      write($("note"), (await answer.json()).note);
-    } catch {
-      write($("note"), "Nobody answers.");
-    }
+    const answer = await fetch(`faults/${name}`, { method: "POST", headers: { "X-Slurm-Bridge": "dev" } }).catch(() => null);
+    write($("note"), answer ? (await answer.json()).note : "Nobody answers.");
+    $("note").hidden = false;
   });
   return button;
 }
@@ -290,7 +288,7 @@ function drawPromises() {
     row.replaceChildren(mark, make("b", "", name), make("span", "", promise.says), make("span", "count", count(promise.checked)));
   });
   const broken = entries.reduce((sum, [, promise]) => sum + promise.broken, 0);
-  write($("kept"), broken ? `${broken} broken` : "all kept; how often each was checked");
+  write($("kept"), broken ? `${broken} broken` : "all kept · times checked");
   $("kept").className = broken ? "bad" : "quiet";
   const violations = items("violations").map(([, each]) => each);
   $("violations").hidden = !violations.length;
