@@ -268,7 +268,7 @@ _RENAMED = frozenset({"hostname"})
 _OF_A_NODE = frozenset(
     {
         "name", "state", "partitions", "features", "active_features", "cpus", "effective_cpus", "sockets", "cores", "threads",
-        "real_memory", "specialized_memory", "gres", "gres_used", "alloc_cpus", "alloc_memory", "reason",
+        "real_memory", "specialized_memory", "gres", "gres_used", "alloc_cpus", "alloc_memory", "reason", "address",
     }
 )  # fmt: skip
 _MAX_STATES = 40

@@ -1,0 +1,97 @@
+"""What somebody who only looks is told, and the trial that changes nothing (doctor, explain)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.slurm import survey
+from bridge.slurm.codec import API_VERSIONS
+from bridge.slurm.survey import NODE_UNKNOWN
+from tests.contract.slurm_subjects import Slurm
+
+# What is tried -> the number that Slurm refuses it with; 2018 stands for "all but the node was accepted".
+TRIALS: dict[str, tuple[dict[str, Any], int]] = {
+    "nothing": ({}, NODE_UNKNOWN),
+    "partition": ({"partition": "main"}, NODE_UNKNOWN),
+    "account": ({"account": "teama-dev"}, NODE_UNKNOWN),
+    "qos": ({"qos": "high"}, NODE_UNKNOWN),
+    "no-such-partition": ({"partition": "nope"}, 2000),
+    "account-of-others": ({"account": "teamb"}, 2045),
+    "no-such-qos": ({"qos": "nope"}, 2066),
+}
+
+
+@pytest.mark.parametrize("case", TRIALS)
+async def test_what_a_user_may_do_is_tried_without_effect(slurm: Slurm, case: str) -> None:
+    choices, number = TRIALS[case]
+    before = await slurm.client.states()
+    verdict = await survey.probe(slurm.client, "alice", **choices)
+    assert verdict.number == number
+    assert verdict.may is (number == NODE_UNKNOWN)
+    assert await slurm.client.states() == before
+
+
+async def test_a_user_whom_slurmctld_does_not_know_is_told(slurm: Slurm) -> None:
+    verdict = await survey.probe(slurm.client, "nosuchuser")
+    assert (verdict.number, verdict.may) == (6010, False)
+
+
+# What of a whole job is tried before the node that does not exist.
+JOBS: dict[str, tuple[dict[str, Any], int]] = {
+    "as-it-is": ({}, NODE_UNKNOWN),
+    "feature": ({"constraints": "nope"}, 2029),
+    "devices": ({"gres": (("foo", 1),)}, 2072),
+    "too-many-cpus": ({"cpus_per_task": 99_999}, 2005),
+    "a-reservation-is-not-tried": ({"reservation": "nope"}, NODE_UNKNOWN),
+    "too-long": ({"partition": "short", "time_limit_min": 60}, 2051),
+}
+
+
+@pytest.mark.parametrize("case", JOBS)
+async def test_a_whole_job_is_tried_without_effect(slurm: Slurm, case: str) -> None:
+    wishes, number = JOBS[case]
+    verdict = await survey.trial(slurm.client, slurm.spec("tried", **wishes))
+    assert verdict.number == number
+
+
+async def test_slurm_tells_its_configuration(slurm: Slurm) -> None:
+    conf = await survey.configuration(slurm.client)
+    assert conf is not None
+    assert conf.scheduler_type == "sched/backfill"
+    assert conf.select_type == "select/cons_tres"
+    assert conf.max_job_count >= 10_000
+    assert conf.min_job_age_s == 300
+    assert conf.slurm_user == "slurm"
+
+
+async def test_an_older_version_tells_no_configuration(slurm: Slurm) -> None:
+    older = slurm.other(versions=API_VERSIONS[1:])
+    await older.discover()
+    assert await survey.configuration(older) is None
+
+
+async def test_slurmctld_tells_its_clock(slurm: Slurm) -> None:
+    assert await survey.clock(slurm.client) > 1_700_000_000
+
+
+async def test_nodes_are_told_with_how_they_are_made(slurm: Slurm) -> None:
+    by_name = {each.node.name: each for each in await survey.nodes(slurm.client)}
+    place = by_name[slurm.place.name]
+    assert place.node == slurm.place
+    assert not place.static
+    assert place.address not in ("", place.node.name)
+    assert place.lost_gres == ""
+    assert any(each.static and not each.node.external for each in by_name.values())
+
+
+async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
+    by_name = {each.name: each for each in await survey.partitions(slurm.client)}
+    assert by_name["low"].preempt_mode == ("REQUEUE",)
+    assert by_name["main"].preempt_mode == ("CLUSTER_GLOBAL",)
+    assert by_name["main"].default_min == 60
+
+
+async def test_reservations_are_told(slurm: Slurm) -> None:
+    assert await survey.reservations(slurm.client) == frozenset()
