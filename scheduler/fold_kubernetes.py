@@ -50,7 +50,7 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
     if scope is Scope.OURS:
         workload = world.workloads.get(world.key_of_pod.get(uid, ""))
         return workload.pods.get(uid) if workload else None
-    return next((pods[uid] for pods in world.standing.values() if uid in pods), None)
+    return next((there.pods[uid] for there in world.standing.values() if uid in there.pods), None)
 
 
 def _stand(world: World, pod: Pod) -> None:
@@ -64,9 +64,7 @@ def _stand(world: World, pod: Pod) -> None:
     if not node or pod.finished:
         _unstand(world, pod)
         return
-    there = world.standing.setdefault(node, {})
-    before = there.get(pod.uid)
-    there[pod.uid] = pod
+    before = world.stand(pod, node)
     if pod.host_ports and before is None:
         world.ports_changed()
     if before is None or before.deleting_at != pod.deleting_at:
@@ -84,7 +82,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     workload = world.workloads.get(key)
     if workload is None:
         workload = world.workloads[key] = Workload(key, created=pod.created)
-        workload.story.append((pod.created, f"pod {pod.full_name} created"))
+        workload.tell(pod.created, f"pod {pod.full_name} created")
     before = workload.pods.get(pod.uid)
     workload.pods[pod.uid] = pod
     workload.created = pod.created
@@ -97,7 +95,7 @@ def _our_pod(world: World, pod: Pod) -> None:
         workload.bound.pop(pod.uid, None)
         if before is None or not before.node:
             last_at = workload.story[-1][0] if workload.story else pod.created  # the watch tells no time of its own
-            workload.story.append((max(last_at, pod.created), f"stands on node {pod.node}"))
+            workload.tell(max(last_at, pod.created), f"stands on node {pod.node}")
     world.refresh(workload)
 
 
@@ -142,7 +140,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.told.pop(pod.uid, None)
     world.key_of_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
-    workload.story.append((at, f"pod {pod.full_name} is gone"))
+    workload.tell(at, f"pod {pod.full_name} is gone")
     world.refresh(workload)
 
 

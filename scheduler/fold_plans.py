@@ -70,14 +70,14 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
     partition = action.spec.partition or world.default_partition
     if isinstance(action, act.AllocateNow):
         world.immediate_under_way[partition] += 1
-    workload.story.append((at, action.reason))
+    workload.tell(at, action.reason)
     world.refresh(workload)
 
 
 def _place_slurm(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd | act.FindJobs, at: float) -> None:
     workload = world.workloads[action.key]
     workload.hold = Hold(action, at)
-    workload.story.append((at, action.reason))
+    workload.tell(at, action.reason)
     if isinstance(action, act.FindJobs) and workload.look is not None:
         workload.look.asked_database = True
     if isinstance(action, act.UpdateJob):
@@ -101,7 +101,7 @@ def _place_kick(world: World, action: act.Kick, at: float) -> None:
 def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDeadline, at: float) -> None:
     workload = world.workloads[action.key]
     workload.pod_holds[action.uid] = Hold(action, at)
-    workload.story.append((at, action.reason))
+    workload.tell(at, action.reason)
     if isinstance(action, act.BindPod):
         world.assume(workload.pods[action.uid], action.node)
     elif not any(job.ended for job in world.mine(workload) if job.id == workload.hint):
@@ -134,7 +134,7 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(key)
     if workload is not None:
         if event.outcome is not Outcome.DONE and event.refusal is not None:
-            workload.story.append((event.at, event.refusal.message))
+            workload.tell(event.at, event.refusal.message)
         world.refresh(workload)
 
 

@@ -7,12 +7,12 @@ old pod may still be terminating.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler.feasible import ports_clash
 from scheduler.jobspec import needs
-from scheduler.model import Amounts, Grant, HostPort, JobSpec, Node, Pod
+from scheduler.model import EMPTY, Amounts, Grant, HostPort, JobSpec, Node, Pod
 
 EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
 
@@ -46,16 +46,63 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
     return ""
 
 
-def blocked(pod: Pod, node: Node | None, name: str, standing: Iterable[Pod]) -> Blocked | None:
-    """F6 for one pod on one node.  standing: the unfinished pods there, those just bound by us included."""
+class Standing:
+    """The unfinished pods on one node, and what they need in all; kept up to date, so that a bind need not sum it up."""
+
+    __slots__ = ("_needs", "pods", "taken")
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.taken: dict[str, int] = {}
+        self._needs: dict[str, Amounts] = {}
+
+    def put(self, pod: Pod) -> Pod | None:
+        """It stands here, as it is now; as it was before, None: it did not."""
+        before = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        if before is None or not _asks_the_same(before, pod):
+            self._count(self._needs.get(pod.uid, {}), -1)
+            self._needs[pod.uid] = needed = needs(pod)
+            self._count(needed, 1)
+        return before
+
+    def remove(self, uid: str) -> Pod | None:
+        """It stands here no more; None: it did not."""
+        left = self.pods.pop(uid, None)
+        if left is not None:
+            self._count(self._needs.pop(uid), -1)
+        return left
+
+    def needed_by(self, uid: str) -> Amounts:
+        """What that pod takes of it; nothing where it does not stand here."""
+        return self._needs.get(uid, EMPTY)
+
+    def _count(self, amounts: Amounts, sign: int) -> None:
+        for resource, amount in amounts.items():
+            self.taken[resource] = self.taken.get(resource, 0) + sign * amount
+
+
+def _asks_the_same(one: Pod, other: Pod) -> bool:
+    return (
+        one.containers == other.containers
+        and one.init_containers == other.init_containers
+        and one.pod_requests == other.pod_requests
+        and one.overhead == other.overhead
+    )
+
+
+def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[Standing]) -> Blocked | None:
+    """F6 for one pod on one node.  there: who stands on it, those just bound by us included; no pod is in two of them."""
     if node is None:
         return Blocked(f"Kubernetes has no node for Slurm's {name}")
     if not node.ready:
         return Blocked(f"node {name} is not ready")
     if node.unschedulable:
         return Blocked(f"node {name} is cordoned")
-    others = [other for other in standing if other.uid != pod.uid]
     wanted = needs(pod)
+    if not pod.host_ports and not _too_little(wanted, node, _taken(pod, there)):
+        return None
+    others = [other for each in there for other in each.pods.values() if other.uid != pod.uid]
     lacking = _lacking(wanted, pod.host_ports, node, others)
     if not lacking:
         return None
@@ -68,6 +115,16 @@ def blocked(pod: Pod, node: Node | None, name: str, standing: Iterable[Pod]) -> 
     return Blocked(f"on node {name} {who} still {'terminates' if len(going) == 1 else 'terminate'}", until)
 
 
+def _taken(pod: Pod, there: Sequence[Standing]) -> Amounts:
+    """What all others there take."""
+    taken: dict[str, int] = {}
+    for each in there:
+        own = each.needed_by(pod.uid)
+        for resource, amount in each.taken.items():
+            taken[resource] = taken.get(resource, 0) + amount - own.get(resource, 0)
+    return taken
+
+
 def _lacking(wanted: Amounts, ports: tuple[HostPort, ...], node: Node, standing: Iterable[Pod]) -> str:
     """The first resource of which the node has not enough, or ""."""
     taken: dict[str, int] = {}
@@ -76,6 +133,10 @@ def _lacking(wanted: Amounts, ports: tuple[HostPort, ...], node: Node, standing:
             taken[resource] = taken.get(resource, 0) + amount
         if ports and ports_clash(ports, pod.host_ports):
             return "host port"
+    return _too_little(wanted, node, taken)
+
+
+def _too_little(wanted: Amounts, node: Node, taken: Amounts) -> str:
     for resource, amount in wanted.items():
         if taken.get(resource, 0) + amount > node.allocatable.get(resource, 0):
             return "place" if resource == "pods" else resource

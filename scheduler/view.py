@@ -8,11 +8,10 @@ the loop applies the finished plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from scheduler import actions as act
 from scheduler.actions import Action, Plan
-from scheduler.model import Pod
+from scheduler.placement import Standing
 from scheduler.tuning import Tuning
 from scheduler.workload import Workload
 from scheduler.world import World
@@ -35,7 +34,7 @@ class View:
         self.used: Counter[str] = Counter()
         self.rationed: Counter[str] = Counter()
         self.immediate: Counter[str] = Counter()
-        self.assumed: dict[str, dict[str, Pod]] = {}
+        self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
         self.shared_wake: float | None = None
 
@@ -55,8 +54,10 @@ class View:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():
-                pod = self.world.workloads[action.key].pods[action.uid]
-                self.assumed.setdefault(action.node, {})[action.uid] = pod
+                there = self.world.standing.get(action.node)
+                if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room
+                    pod = self.world.workloads[action.key].pods[action.uid]
+                    self.assumed.setdefault(action.node, Standing()).put(pod)
             case act.ReadJob():
                 self.reading.add(action.job_id)
             case act.ReadOwner():
@@ -114,13 +115,9 @@ class View:
         self.rationed[name] += 1
         return True
 
-    def standing(self, node: str) -> Iterator[Pod]:
-        """Unfinished pods on that node, those that this pass binds there included."""
-        there = self.world.standing.get(node, {})
-        yield from there.values()
-        for uid, pod in self.assumed.get(node, {}).items():
-            if uid not in there:
-                yield pod
+    def standing(self, node: str) -> list[Standing]:
+        """Who stands on that node, and who is bound there by this pass."""
+        return [there for index in (self.world.standing, self.assumed) if (there := index.get(node)) is not None]
 
     def being_read(self, what: object) -> bool:
         """Somebody reads that already."""

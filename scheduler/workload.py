@@ -7,7 +7,6 @@ memory of our own, the hold: an action under way, or ended but not yet visible (
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from scheduler.actions import Action
@@ -159,7 +158,12 @@ class Workload:
     updated_at: float = float("-inf")
     bind_failures: int = 0
     record: tuple[int, str] | None = None
-    story: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    story: list[tuple[float, str]] = field(default_factory=list)
+
+    def tell(self, at: float, what: str) -> None:
+        """Add to its story, of which only the last is kept."""
+        self.story.append((at, what))
+        del self.story[:-STORY_LENGTH]
 
     @property
     def pod(self) -> Pod:

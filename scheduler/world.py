@@ -36,6 +36,7 @@ from scheduler.model import (
     is_ended,
 )
 from scheduler.phase import Phase, phase
+from scheduler.placement import Standing
 from scheduler.rations import Breaker, Ration
 from scheduler.tuning import Config
 from scheduler.workload import Placeholder, Workload
@@ -59,7 +60,7 @@ class World:
         self.namespaces: dict[str, Namespace] | None = None
         self.nodes: dict[str, Node] | None = None
         self.by_slurm_name: dict[str, str] = {}
-        self.standing: dict[str, dict[str, Pod]] = {}
+        self.standing: dict[str, Standing] = {}
         self.assumed: dict[str, str] = {}  # pod UID to the node that a bind of ours takes, until the watch shows one
         self.listed: dict[Scope, set[str]] = {}
         self.owners: dict[str, Owner | None] = {}
@@ -227,8 +228,8 @@ class World:
     def ports_taken(self) -> dict[str, frozenset[HostPort]]:
         """Host ports that unfinished pods hold, by node."""
         taken = {}
-        for node, pods in self.standing.items():
-            ports = frozenset(port for pod in pods.values() for port in pod.host_ports)
+        for node, there in self.standing.items():
+            ports = frozenset(port for pod in there.pods.values() for port in pod.host_ports)
             if ports:
                 taken[node] = ports
         return taken
@@ -273,17 +274,24 @@ class World:
         if before != node:
             self.leave(before, pod.uid)
         self.assumed[pod.uid] = node
-        self.standing.setdefault(node, {})[pod.uid] = pod
+        self.stand(pod, node)
         if pod.host_ports:
             self.ports_changed()
 
+    def stand(self, pod: Pod, node: str) -> Pod | None:
+        """That pod stands there, as it is now; as it was before, None: it did not."""
+        there = self.standing.get(node)
+        if there is None:
+            there = self.standing[node] = Standing()
+        return there.put(pod)
+
     def leave(self, node: str, uid: str) -> None:
         """That pod stands there no more."""
-        there = self.standing.get(node, {})
-        left = there.pop(uid, None)
-        if left is None:
+        there = self.standing.get(node)
+        left = there.remove(uid) if there is not None else None
+        if there is None or left is None:
             return
-        if not there:
+        if not there.pods:
             del self.standing[node]
         if left.host_ports:
             self.ports_changed()
@@ -313,7 +321,7 @@ class World:
     def _tell(self, job: Placeholder, at: float, what: str) -> None:
         workload = self.workloads.get(job.key or "")
         if workload is not None:
-            workload.story.append((at, what))
+            workload.tell(at, what)
 
     def _released_a_limit(self, job: Placeholder) -> None:
         """An own job of that user ended: the oldest that his limits held back goes first (Q4)."""

@@ -10,9 +10,11 @@ one of the pod's `refused_fields`, in words, and the pod alone is refused for it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -507,8 +509,8 @@ def to_pod(wire: WirePod) -> model.Pod:
     """A pod; see model.Pod for what each field says."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     refused = list(_refused_fields(spec))
-    containers = tuple(_container(c, refused) for c in spec.containers or ())
-    init_containers = tuple(_container(c, refused) for c in spec.init_containers or ())
+    containers = _containers(spec.containers, refused)
+    init_containers = _containers(spec.init_containers, refused)
     asked = spec.resources
     exit_code, end_reason = _end(spec, status)
     scheduled, disrupted = _conditions(status.conditions)
@@ -517,20 +519,20 @@ def to_pod(wire: WirePod) -> model.Pod:
         grace = meta.deletion_grace_period_seconds or 0
     return model.Pod(
         uid=meta.uid,
-        namespace=meta.namespace,
+        namespace=sys.intern(meta.namespace),
         name=meta.name,
         created=_epoch(meta.creation_timestamp) or 0.0,
-        labels=meta.labels or NO_TEXT,
+        labels=_labels(meta.labels),
         annotations=_annotations(meta),
         owner=_controller(meta),
-        scheduler_name=spec.scheduler_name,
-        service_account=spec.service_account_name,
-        node=spec.node_name,
+        scheduler_name=sys.intern(spec.scheduler_name),
+        service_account=sys.intern(spec.service_account_name),
+        node=sys.intern(spec.node_name),
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
         deleting_at=_epoch(meta.deletion_timestamp),
         grace_s=30 if grace is None else grace,
         gated=bool(spec.scheduling_gates),
-        restart_policy=spec.restart_policy,
+        restart_policy=sys.intern(spec.restart_policy),
         active_deadline_s=spec.active_deadline_seconds,
         containers=containers,
         init_containers=init_containers,
@@ -539,7 +541,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         pod_limits=_asked(asked.limits, "limits", refused) if asked else EMPTY,
         node_selector=spec.node_selector or NO_TEXT,
         node_affinity=_required_nodes(spec.affinity),
-        tolerations=tuple(map(_toleration, spec.tolerations or ())),
+        tolerations=_tolerations(tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ())),
         host_ports=_host_ports(spec),
         claims=_claims(meta.name, spec.volumes),
         refused_fields=tuple(refused),
@@ -566,13 +568,66 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
         yield "topologySpreadConstraints with DoNotSchedule"
 
 
-def _container(wire: Container, refused: list[str]) -> model.Container:
+# What pods of one template have in common is kept once: ten thousand of them then cost a third of the memory, and whoever
+# compares two of them mostly compares an object with itself.  Nobody changes what is shared: the nouns are frozen.  What is
+# large is not worth keeping.
+_SHAPES = 1024
+_FEW = 16
+
+_Items = tuple[tuple[str, str], ...]
+_Asked = tuple[str, bool, _Items, _Items]
+
+
+def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[model.Container, ...]:
+    if not wires:
+        return ()
+    read = _shared_containers if len(wires) <= _FEW else _shared_containers.__wrapped__
+    made, problems = read(tuple(map(_asked_by, wires)))
+    refused.extend(problems)
+    return made
+
+
+def _asked_by(wire: Container) -> _Asked:
     asked = wire.resources
-    return model.Container(
-        name=wire.name,
-        requests=_asked(asked.requests, f"requests of container {wire.name}", refused) if asked else EMPTY,
-        limits=_asked(asked.limits, f"limits of container {wire.name}", refused) if asked else EMPTY,
-        sidecar=wire.restart_policy == "Always",
+    requests = tuple(asked.requests.items()) if asked and asked.requests else ()
+    limits = tuple(asked.limits.items()) if asked and asked.limits else ()
+    return wire.name, wire.restart_policy == "Always", requests, limits
+
+
+@lru_cache(_SHAPES)
+def _shared_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, ...], tuple[str, ...]]:
+    """The containers, and what of them cannot be read."""
+    refused: list[str] = []
+    made = [
+        model.Container(
+            name=name,
+            requests=_asked(dict(requests), f"requests of container {name}", refused),
+            limits=_asked(dict(limits), f"limits of container {name}", refused),
+            sidecar=sidecar,
+        )
+        for name, sidecar, requests, limits in asked
+    ]
+    return tuple(made), tuple(refused)
+
+
+def _labels(labels: Texts | None) -> Mapping[str, str]:
+    if not labels:
+        return NO_TEXT
+    return _shared_texts(tuple(labels.items())) if len(labels) <= _FEW else labels
+
+
+@lru_cache(_SHAPES)
+def _shared_texts(items: _Items) -> Mapping[str, str]:
+    return dict(items)
+
+
+@lru_cache(_SHAPES)
+def _tolerations(
+    wires: tuple[tuple[str | None, str | None, str | None, str | None], ...],
+) -> tuple[model.Toleration, ...]:
+    return tuple(
+        model.Toleration(key or "", operator or "Equal", value or "", effect or "")
+        for key, operator, value, effect in wires
     )
 
 
@@ -626,18 +681,6 @@ def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | No
 
 def _requirements(expressions: list[Expression] | None) -> tuple[model.Requirement, ...]:
     return tuple(model.Requirement(e.key, e.operator, tuple(e.values or ())) for e in expressions or ())
-
-
-def _toleration(wire: WireToleration) -> model.Toleration:
-    made = _TOLERATIONS.get(key := (wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or ""))
-    return made or model.Toleration(*key)
-
-
-# The two that every pod gets from the server.
-_TOLERATIONS = {
-    (key, "Exists", "", "NoExecute"): model.Toleration(key, "Exists", "", "NoExecute")
-    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-}
 
 
 def _conditions(conditions: list[WireCondition] | None) -> tuple[model.Condition | None, bool]:

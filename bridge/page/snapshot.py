@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from scheduler.events import Side
 from scheduler.feasible import slurm_name
-from scheduler.jobspec import needs
 from scheduler.model import Node, Pod, SlurmNode
 from scheduler.phase import Phase, chosen
+from scheduler.placement import Standing
 from scheduler.workload import Placeholder, Workload
 from scheduler.world import World
 
@@ -108,17 +108,17 @@ def nodes(world: World) -> Mapping[str, Item]:
 
 
 def _node(world: World, node: Node, known: SlurmNode | None, held: Mapping[str, int]) -> Item:
-    standing = world.standing.get(node.name, {})
-    taken = [needs(pod) for pod in standing.values()]
+    there = world.standing.get(node.name, Standing())
+    taken = there.taken
     devices = [resource for resource in node.allocatable if resource in world.config.translation.gres]
     return {
         "ready": node.ready,
         "cordoned": node.unschedulable,
-        "pods": len(standing),
-        "cpus": [sum(each.get("cpu", 0) for each in taken) / 1000, node.allocatable.get("cpu", 0) / 1000],
-        "gib": [round(sum(each.get("memory", 0) for each in taken) / 2**30), node.allocatable.get("memory", 0) >> 30],
+        "pods": len(there.pods),
+        "cpus": [taken.get("cpu", 0) / 1000, node.allocatable.get("cpu", 0) / 1000],
+        "gib": [round(taken.get("memory", 0) / 2**30), node.allocatable.get("memory", 0) >> 30],
         "devices": [
-            sum(each.get(resource, 0) for each in taken for resource in devices),
+            sum(taken.get(resource, 0) for resource in devices),
             sum(node.allocatable[resource] for resource in devices),
         ],
         "slurm": _slurm_node(known, held) if known else None,

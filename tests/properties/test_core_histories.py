@@ -484,7 +484,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def the_books_agree(self) -> None:
         world = self.world
-        standing = [uid for there in world.standing.values() for uid in there]
+        standing = [uid for there in world.standing.values() for uid in there.pods]
         assert len(standing) == len(set(standing)), "a pod stands on one node"
         assert all(count >= 0 for count in world.under_way.values())
         assert all(count >= 0 for count in world.queued_in.values())
@@ -537,7 +537,7 @@ class Histories(RuleBasedStateMachine):
 def facts(world: World) -> tuple[object, ...]:
     """What a repeated event may not change."""
     return (
-        {node: dict(pods) for node, pods in world.standing.items()},
+        {node: dict(there.pods) for node, there in world.standing.items()},
         dict(world.phase_of),
         {job.id: (job.key, job.states, job.denied, job.absent) for job in world.placeholders.values()},
         set(world.foreign),

@@ -371,7 +371,7 @@ def test_news_from_before_the_bind_does_not_free_the_room_that_the_bind_took() -
     story.sees(replace(one, labels={"late": "news"}))
     story.ended(bind, at=NOW)
     story.sees(replace(one, labels={"later": "news"}))
-    assert set(story.world.standing["x1"]) == {one.uid}
+    assert set(story.world.standing["x1"].pods) == {one.uid}
 
 
 def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
@@ -379,7 +379,7 @@ def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
     bind = granted(story)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)
     story.sees(story.bound(TRAIN, 17, on="x2"))  # another life of ours, or somebody else, was faster
-    assert {name: set(pods) for name, pods in story.world.standing.items()} == {"x2": {TRAIN.uid}}
+    assert {name: set(there.pods) for name, there in story.world.standing.items()} == {"x2": {TRAIN.uid}}
 
 
 def test_a_host_port_that_our_own_bind_took_is_taken() -> None:
@@ -394,7 +394,7 @@ def test_a_host_port_that_our_own_bind_took_is_taken() -> None:
 def test_a_finished_pod_takes_no_room() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
-    assert set(story.world.standing["x1"]) == {TRAIN.uid}
+    assert set(story.world.standing["x1"].pods) == {TRAIN.uid}
     story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
     assert story.world.standing == {}
 
@@ -403,7 +403,7 @@ def test_other_pods_are_counted_and_forgotten_by_their_list() -> None:
     story = Story()
     daemon = pod("daemon", namespace="kube-system", node="x1", scheduler_name="default-scheduler")
     story.sees(PodSeen(Scope.OTHERS, daemon))
-    assert set(story.world.standing["x1"]) == {daemon.uid}
+    assert set(story.world.standing["x1"].pods) == {daemon.uid}
     assert story.world.workloads == {}
     story.sees(PodsListed(Scope.OTHERS, (), NOW))
     assert story.world.standing == {}

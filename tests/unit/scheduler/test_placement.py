@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Pod
-from scheduler.placement import EXTRA_WAIT_S, Blocked, blocked, shortfall
+from scheduler.placement import EXTRA_WAIT_S, Blocked, Standing, blocked, shortfall
 from tests.builders import grant, node, pod
 
 SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100", 2),))
@@ -47,15 +47,25 @@ def standing(name: str, *, cpu: int = 1000, deleting_at: float | None = None, **
     return pod(name, cpu=cpu, node="x1", deleting_at=deleting_at, **fields)
 
 
+def on_node(pods: list[Pod]) -> list[Standing]:
+    """Some stood there before, the last was bound by this pass."""
+    before, now = Standing(), Standing()
+    for each in pods[:-1]:
+        before.put(each)
+    for each in pods[-1:]:
+        now.put(each)
+    return [before, now]
+
+
 SMALL = node("x1", cpu=4000, memory=1000, gpu=1, pods=3)
 
 
 def test_a_pod_that_fits_is_not_blocked() -> None:
-    assert blocked(pod(cpu=3000), SMALL, "x1", [standing("other")]) is None
+    assert blocked(pod(cpu=3000), SMALL, "x1", on_node([standing("other")])) is None
 
 
 def test_the_pod_itself_is_not_in_its_own_way() -> None:
-    assert blocked(pod("a", cpu=3000), SMALL, "x1", [standing("a", cpu=3000)]) is None
+    assert blocked(pod("a", cpu=3000), SMALL, "x1", on_node([standing("a", cpu=3000)])) is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,7 @@ def test_the_pod_itself_is_not_in_its_own_way() -> None:
     ],
 )
 def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: str) -> None:
-    assert blocked(pod(), where, "x1", []) == Blocked(why)  # type: ignore[arg-type]
+    assert blocked(pod(), where, "x1", on_node([])) == Blocked(why)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -87,26 +97,39 @@ def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: 
 )
 def test_what_stays_in_the_way_is_named_and_not_waited_for(wanted: Pod, others: list[Pod], resource: str) -> None:
     why = f"on node x1 other pods take the {resource} that it needs"
-    assert blocked(wanted, SMALL, "x1", others) == Blocked(why)
+    assert blocked(wanted, SMALL, "x1", on_node(others)) == Blocked(why)
 
 
 def test_terminating_pods_are_waited_for_their_grace_and_a_minute() -> None:
     going = [standing("a", cpu=2000, deleting_at=130.0), standing("b", cpu=2000, deleting_at=150.0)]
-    assert blocked(pod(cpu=3000), SMALL, "x1", going) == Blocked(
+    assert blocked(pod(cpu=3000), SMALL, "x1", on_node(going)) == Blocked(
         "on node x1 hpc/a, hpc/b still terminate", until=150.0 + EXTRA_WAIT_S
     )
-    assert blocked(pod(cpu=3000), SMALL, "x1", going[:1]) == Blocked("on node x1 hpc/a still terminates", 190.0)
+    assert blocked(pod(cpu=3000), SMALL, "x1", on_node(going[:1])) == Blocked(
+        "on node x1 hpc/a still terminates", 190.0
+    )
 
 
 def test_terminating_pods_are_not_waited_for_where_others_stay_in_the_way_too() -> None:
     others = [standing("a", cpu=2000, deleting_at=130.0), standing("b", cpu=2000)]
-    found = blocked(pod(cpu=3000), SMALL, "x1", others)
+    found = blocked(pod(cpu=3000), SMALL, "x1", on_node(others))
     assert found is not None
     assert found.until is None
 
 
 def test_three_names_of_many_are_enough() -> None:
     going = [standing(name, cpu=1000, deleting_at=130.0) for name in "edcba"]
-    found = blocked(pod(cpu=3000), node("x1", cpu=5000), "x1", going)
+    found = blocked(pod(cpu=3000), node("x1", cpu=5000), "x1", on_node(going))
     assert found is not None
     assert found.why == "on node x1 hpc/a, hpc/b, hpc/c still terminate"
+
+
+def test_what_a_node_has_taken_follows_its_pods() -> None:
+    there = Standing()
+    assert there.put(standing("a", cpu=1000)) is None
+    assert there.put(standing("b", cpu=2000)) is None
+    assert there.put(standing("a", cpu=500)) == standing("a", cpu=1000)  # resized in place
+    assert (there.taken["cpu"], there.taken["pods"]) == (2500, 2)
+    assert there.remove("uid-b") == standing("b", cpu=2000)
+    assert there.remove("uid-b") is None
+    assert (there.taken["cpu"], there.needed_by("uid-a")["cpu"], there.needed_by("uid-b")) == (500, 500, {})
