@@ -143,9 +143,10 @@ class SlurmCluster:
 
     # --- who may ask
 
-    def token(self, user: str, *, expires: float | None = None) -> str:
+    def token(self, user: str, *, issued: float | None = None, expires: float | None = None) -> str:
         """A token of that user which this cluster accepts, until `expires` (epoch seconds)."""
-        claims = {"sun": user} | ({} if expires is None else {"exp": expires})
+        times = {"iat": issued, "exp": expires}
+        claims = {"sun": user} | {claim: at for claim, at in times.items() if at is not None}
         middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
         token = f"e30.{middle}.{self._signature}"
         self._tokens[token] = (user, expires)

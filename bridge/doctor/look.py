@@ -235,7 +235,8 @@ async def _jobs(client: SlurmClient) -> int:
     try:
         return len(await client.states())
     except Unauthorized as error:
-        raise NotSeen(_sentence(error), because=NOT_ACCEPTED, do=RENEW_OR_REPLACE) from None
+        why = NotSeen(_sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE)  # told of the token
+        raise why from None
     except FarSideError:
         if client.discovery is not None and client.discovery.responding:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from bridge.doctor.findings import NOT_CHECKED, Check, Said, count, error, ok, some, unknown, wait, warning
+from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
 from bridge.doctor.kubernetes import skew
 from bridge.doctor.look import NOT_ACCEPTED
 from bridge.doctor.sights import Sight, Sights, Token
@@ -89,9 +89,6 @@ def _life(token: Token, now: float) -> Iterator[Said]:
 
 
 def _all_jobs(seen: Sights) -> Iterator[Said]:
-    if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
-        yield unknown(f"{NOT_CHECKED}{NOT_ACCEPTED}")  # said of the token
-        return
     jobs = seen.jobs.get()
     said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
     conf, user = seen.configuration.value, seen.token.get().user

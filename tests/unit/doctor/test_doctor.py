@@ -1,0 +1,350 @@
+"""The doctor on two simulated clusters behind real HTTP: each is spoilt in one way, and that is what it finds."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from bridge.dev import kube_objects as objects
+from bridge.dev.slurm_nodes import SlurmSimNode
+from bridge.doctor.findings import Finding, Level, exit_code
+from scheduler import names
+from tests.unit.doctor.clusters import POLICY, Both, said, troubles
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
+    monkeypatch.delenv("SLURM_JWT", raising=False)
+    return Both(tmp_path)
+
+
+async def test_two_healthy_clusters_leave_nothing_to_do(both: Both) -> None:
+    found = await both.findings()
+    assert troubles(found) == []
+    assert exit_code(found) == 0
+    [users] = said(found, "users", Level.OK)
+    assert users.startswith("the token may act for alice ")
+    [nodes] = [each.sentence for each in found if (each.group, each.check) == ("Both", "nodes")]
+    assert nodes == "2 nodes known to both, 2 of them external"
+
+
+async def test_looking_changes_nothing(both: Both) -> None:
+    before = both.kube.store.version
+    await both.findings()
+    assert both.kube.store.version == before
+    assert both.slurm.jobs == {}
+    assert both.slurm.next_id == 1
+
+
+# --- an end that is not there ---------------------------------------------------------------------------------------
+
+
+async def test_no_slurmrestd_is_one_error_and_the_rest_is_said_to_be_not_checked(both: Both) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    found = await both.findings(slurm_url=nobody)
+    assert troubles(found) == [("slurmrestd", Level.ERROR)]
+    assert exit_code(found) == 2
+    for check in ("jobs", "users", "scheduling", "external nodes", "partitions"):
+        assert said(found, check, Level.UNKNOWN) == ["not checked: slurmrestd does not answer"]
+    assert said(found, "rights", Level.OK)
+
+
+async def test_no_api_server_is_one_error_and_slurm_is_looked_at_all_the_same(both: Both, tmp_path: Path) -> None:
+    found = await both.findings(kubeconfig=str(tmp_path / "none"))
+    assert troubles(found) == [("API server", Level.ERROR)]
+    assert said(found, "namespaces", Level.UNKNOWN) == ["not checked: there is no way to Kubernetes"]
+    assert said(found, "users", Level.OK)
+
+
+async def test_a_settings_file_that_cannot_be_read_leaves_the_ends_to_be_looked_at(both: Both, tmp_path: Path) -> None:
+    found = await both.findings(config=str(tmp_path / "none.yaml"))
+    [sentence] = said(found, "file", Level.ERROR)
+    assert sentence.startswith(f"{tmp_path}/none.yaml: cannot be read")
+    assert said(found, "API server", Level.OK)
+    assert said(found, "tenants", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
+    assert said(found, "slurmrestd", Level.ERROR) == ["No Slurm is named."]
+
+
+async def test_a_slurmctld_that_is_away_is_told_from_a_slurmrestd_that_is(both: Both) -> None:
+    both.slurm.controller_up = False
+    found = await both.findings()
+    assert troubles(found) == [("slurmctld", Level.ERROR)]
+    assert said(found, "slurmrestd", Level.OK)
+    assert said(found, "users", Level.UNKNOWN) == ["not checked: slurmctld does not answer slurmrestd"]
+
+
+# --- the token ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_that_slurm_does_not_accept_is_one_error(both: Both) -> None:
+    both.token = "a.wrong.token"
+    found = await both.findings()
+    assert troubles(found) == [("token", Level.ERROR)]
+    assert exit_code(found) == 2
+    assert said(found, "users", Level.UNKNOWN) == ["not checked: Slurm does not accept the token"]
+    assert not any("a.wrong.token" in each.sentence + each.do for each in found)
+
+
+async def test_a_token_that_nobody_renewed_is_a_warning_in_time(both: Both) -> None:
+    now = time.time()
+    both.token = both.slurm.token("slurm", issued=now - 800, expires=now + 100.5)
+    found = await both.findings()
+    assert troubles(found) == [("token", Level.WARNING)]
+    [sentence] = said(found, "token", Level.WARNING)
+    assert sentence.endswith("of slurm, ends in 1 min and was not renewed since 13 min.")
+
+
+async def test_a_short_life_is_no_trouble_while_most_of_it_is_left(both: Both) -> None:
+    now = time.time()
+    both.token = both.slurm.token("slurm", issued=now - 60, expires=now + 840)
+    assert troubles(await both.findings()) == []
+
+
+async def test_a_token_that_cannot_be_renewed_is_a_warning(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JWT", both.slurm.token("slurm", expires=time.time() + 86_400 * 30))
+    found = await both.findings(slurm_token_file="")
+    assert troubles(found) == [("token", Level.WARNING)]
+
+
+async def test_a_token_file_that_anybody_can_read_is_a_warning(both: Both, tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.write_text(both.token)
+    open_to_all.chmod(0o644)
+    found = await both.findings(slurm_token_file=str(open_to_all))
+    assert troubles(found) == [("token", Level.WARNING)]
+
+
+async def test_a_user_for_whom_the_token_may_not_act_is_an_error_with_a_way_out(both: Both) -> None:
+    both.token = both.slurm.token("alice")
+    both.settings["policy"] = {"rules": [*POLICY["rules"], {"namespaces": ["slurm-*"], "user": "slurm"}]}
+    found = await both.findings()
+    assert said(found, "users", Level.ERROR) == [
+        "The token of alice may not act for slurm: pods of that user are not run."
+    ]
+    assert said(found, "users", Level.OK)
+
+
+async def test_a_user_whom_slurm_does_not_know_is_an_error(both: Both) -> None:
+    both.settings["policy"] = {"rules": [{"namespaces": ["hpc"], "user": "nobodyhere"}]}
+    found = await both.findings()
+    assert said(found, "users", Level.ERROR) == [
+        "The host of slurmctld has no user nobodyhere: pods of that user are not run."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "number"), [("account", "teamx", 2045), ("partition", "nope", 2000), ("qos", "nope", 2066)]
+)
+async def test_what_the_policy_offers_and_slurm_does_not_take_is_an_error(
+    both: Both, what: str, value: str, number: int
+) -> None:
+    both.settings["policy"] = {"rules": [{"namespaces": ["hpc"], "user": "alice", what: {"allowed": [value]}}]}
+    [sentence] = said(await both.findings(), "choices", Level.ERROR)
+    assert sentence.startswith(f'Slurm does not take {what} "{value}" from alice: ')
+    assert sentence.endswith(f"(error {number}).")
+
+
+async def test_a_reservation_that_is_not_there_is_a_warning(both: Both) -> None:
+    both.slurm.reservations.add("maintenance")
+    rule = {"namespaces": ["hpc"], "user": "alice", "reservation": {"allowed": ["maintenance", "gone"]}}
+    both.settings["policy"] = {"rules": [rule]}
+    [sentence] = said(await both.findings(), "reservations", Level.WARNING)
+    assert "what Slurm does not reserve now: gone;" in sentence
+
+
+# --- Kubernetes -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_right_that_is_lacking_is_an_error_that_names_it(both: Both) -> None:
+    both.kube.forbidden.add(("create", "pods/binding"))
+    [sentence] = said(await both.findings(), "rights", Level.ERROR)
+    assert sentence == "May not create pods/binding in all namespaces: the bridge would refuse to start."
+
+
+async def test_no_managed_namespace_is_a_warning_with_the_command(both: Both) -> None:
+    both.kube.handle(time.time(), "DELETE", "/api/v1/namespaces/hpc", {}, b"{}", "application/json")
+    found = await both.findings()
+    [warned] = [each for each in found if each.check == "namespaces" and each.level is Level.WARNING]
+    assert warned.do == f"kubectl label namespace NAME {names.MANAGED_LABEL}=true"
+
+
+async def test_a_managed_namespace_without_a_slurm_user_is_a_warning(both: Both) -> None:
+    both.kube.create(time.time(), "namespaces", objects.namespace("lost", {names.MANAGED_LABEL: "true"}))
+    [sentence] = said(await both.findings(), "tenants", Level.WARNING)
+    assert sentence == "Managed, but without a Slurm user: lost; pods there are refused."
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_nodes_that_only_one_side_knows_are_named_and_no_trouble(both: Both) -> None:
+    both.add_node("only-k8s")
+    both.slurm.nodes["native"] = SlurmSimNode("native", external=False)
+    found = await both.findings()
+    [sentence] = [each.sentence for each in found if (each.group, each.check) == ("Both", "nodes")]
+    assert sentence == (
+        "2 nodes known to both, 2 of them external; only in Kubernetes: only-k8s; only in Slurm: native"
+    )
+    assert troubles(found) == []
+
+
+async def test_not_one_common_node_is_an_error(both: Both) -> None:
+    both.slurm.nodes = {name: SlurmSimNode(name) for name in ("a", "b")}
+    found = await both.findings()
+    assert ("nodes", Level.ERROR) in troubles(found)
+    assert exit_code(found) == 2
+
+
+async def test_a_drained_node_is_a_warning_with_its_reason(both: Both) -> None:
+    both.slurm.drain("x1", "fan broken")
+    [sentence] = said(await both.findings(), "nodes", Level.WARNING)
+    assert sentence == "1 node of these out of service: x1 (DRAIN in Slurm: fan broken)."
+
+
+async def test_a_node_that_slurm_takes_for_larger_than_it_is(both: Both) -> None:
+    both.slurm.nodes["x1"] = SlurmSimNode("x1", cpus=64)
+    [sentence] = said(await both.findings(), "sizes", Level.WARNING)
+    assert "x1 (64 CPUs, allocatable 8)" in sentence
+
+
+async def test_static_external_nodes_with_devices_lose_them(both: Both) -> None:
+    both.slurm.nodes["x1"] = SlurmSimNode("x1", cpus=8, memory_mib=16_000, devices={("gpu", "h100"): 4}, dynamic=False)
+    found = await both.findings()
+    assert troubles(found) == [("external nodes", Level.WARNING)]
+    [sentence] = said(found, "external nodes", Level.WARNING)
+    assert sentence.startswith("External nodes with devices stand in slurm.conf: x1.")
+
+
+async def test_an_external_node_that_slurm_takes_for_not_responding_is_an_error(both: Both) -> None:
+    both.slurm.nodes["x2"].not_responding = True
+    [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
+    assert sentence.startswith("External nodes that Slurm takes for not responding: x2:")
+
+
+async def test_devices_that_are_used_by_nobody_are_an_error(both: Both) -> None:
+    both.slurm.nodes["x1"].free_devices["gpu", "h100"] = [0]
+    [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
+    assert sentence == "Devices count as used on nodes without a job: x1 (gpu:h100:3)."
+
+
+async def test_an_external_node_without_an_address_whose_name_does_not_resolve(both: Both) -> None:
+    both.slurm.nodes["x1"].address = ""
+    [sentence] = said(await both.findings(), "addresses", Level.WARNING)
+    assert sentence.startswith("External nodes without NodeAddr, whose names do not resolve here: x1.")
+
+
+async def test_pods_of_other_schedulers_on_shared_nodes_are_a_warning_those_of_daemon_sets_are_not(both: Both) -> None:
+    now = time.time()
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "log", "uid": "1", "controller": True}
+    daemon = objects.pod("hpc", "log-1", scheduler="default-scheduler", nodeName="x1")
+    daemon["metadata"]["ownerReferences"] = [owner]
+    both.kube.create(now, "pods", daemon)
+    assert troubles(await both.findings()) == []
+    both.kube.create(now, "pods", objects.pod("hpc", "web", scheduler="default-scheduler", nodeName="x2"))
+    [sentence] = said(await both.findings(), "others' pods", Level.WARNING)
+    assert sentence.startswith("1 pod of other schedulers on x2 (hpc/web): ")
+
+
+async def test_a_partition_of_the_policy_that_is_down_is_a_warning(both: Both) -> None:
+    both.slurm.partitions["main"] = replace(both.slurm.partitions["main"], up=False)
+    assert said(await both.findings(), "partitions", Level.WARNING) == ["Partition main is not up: pods wait there."]
+
+
+# --- slurm.conf -----------------------------------------------------------------------------------------------------
+
+CONFIGURATIONS = {
+    "defer": ({"SchedulerParameters": ["defer"]}, "scheduling", "no nodes at once (error 2125)"),
+    "slow start": ({"SchedulerParameters": ["batch_sched_delay=20"]}, "scheduling", "only after 20 s"),
+    "rare backfill": ({"SchedulerParameters": ["bf_interval=600"]}, "scheduling", "only every 600 s"),
+    "no main loop": ({"SchedulerParameters": ["sched_interval=-1"]}, "scheduling", "turns that part"),
+    "short passes": ({"SchedulerParameters": ["default_queue_depth=10"]}, "scheduling", "so few jobs"),
+    "strict order": ({"SchedulerType": "sched/builtin"}, "scheduling", "holds back all behind it"),
+    "whole nodes": ({"SelectType": "select/linear"}, "resources", "each pod takes one for itself"),
+    "no memory": ({"SelectTypeParameters": ["CR_CORE"]}, "resources", "does not count memory"),
+    "few jobs": ({"MaxJobCount": 1000}, "job limit", "3.3 jobs a second at most"),
+    "forgotten at once": ({"MinJobAge": 2}, "job limit", "forgets ended jobs before"),
+    "grace": ({"PreemptType": "preempt/partition_prio", "PreemptMode": ["SUSPEND", "GANG"]}, "preemption", "main"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGURATIONS)
+async def test_what_in_slurm_conf_slows_or_harms_is_a_warning(both: Both, case: str) -> None:
+    both.slurm.slurm_conf, check, words = CONFIGURATIONS[case]
+    found = await both.findings()
+    assert troubles(found) == [(check, Level.WARNING)]
+    assert words in said(found, check, Level.WARNING)[0]
+
+
+async def test_a_slurmctld_that_forgets_no_job_is_an_error(both: Both) -> None:
+    both.slurm.slurm_conf = {"MinJobAge": 0}
+    assert troubles(await both.findings()) == [("job limit", Level.ERROR)]
+
+
+async def test_jobs_of_others_that_may_be_hidden_from_the_token_are_a_warning(both: Both) -> None:
+    both.slurm.slurm_conf = {"PrivateData": ["jobs"]}
+    assert troubles(await both.findings()) == []
+    both.token = both.slurm.token("alice")
+    [sentence] = said(await both.findings(), "jobs", Level.WARNING)
+    assert sentence.startswith("PrivateData=jobs may hide other users' jobs from alice")
+
+
+async def test_an_older_slurm_tells_no_slurm_conf_and_that_is_said_with_a_command(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.dev.slurm_rest.VERSIONS", ("v0.0.44",))
+    found = await both.findings()
+    assert troubles(found) == []
+    [sentence] = said(found, "job limit", Level.UNKNOWN)
+    assert "scontrol show config" in sentence
+
+
+# --- our own --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_policy_that_maps_nobody_is_an_error(both: Both) -> None:
+    both.settings["policy"] = {}
+    assert ("file", Level.ERROR) in troubles(await both.findings())
+
+
+async def test_a_bridge_that_is_not_ready_tells_why(both: Both) -> None:
+    found = await _with_a_server(both, 503, "Slurm: nothing listens there.\n")
+    [sentence] = said(found, "bridge", Level.WARNING)
+    assert sentence.endswith("is not ready: Slurm: nothing listens there.")
+
+
+async def test_another_program_at_the_http_address_is_an_error(both: Both) -> None:
+    found = await _with_a_server(both, 404, "what?")
+    [sentence] = said(found, "bridge", Level.ERROR)
+    assert sentence.startswith("Something that is no slurm-bridge answers at http://127.0.0.1:")
+
+
+async def test_no_bridge_on_this_host_is_no_trouble(both: Both) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        both.settings["http"] = f"127.0.0.1:{free.getsockname()[1]}"
+    found = await both.findings()
+    assert troubles(found) == []
+    assert said(found, "bridge", Level.UNKNOWN)[0].startswith("no bridge answers at ")
+
+
+async def _with_a_server(both: Both, status: int, text: str) -> list[Finding]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=text)
+
+    app = web.Application()
+    app.router.add_get("/readyz", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        both.settings["http"] = f"127.0.0.1:{runner.addresses[0][1]}"
+        return await both.findings()
+    finally:
+        await runner.cleanup()
