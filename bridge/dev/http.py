@@ -10,10 +10,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
 from bridge.dev.in_process import InProcessKube
+from bridge.dev.kube_discovery import described, kind_of
+from bridge.dev.kube_strict import unknown_fields
+from bridge.dev.kube_tables import event, table, wants_table
 from bridge.kube.transport import StreamRefused
 
 MAX_BODY = 8 * 2**20
@@ -35,18 +39,23 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
     """Serve a simulated Kubernetes; gives its base URL.  Port 0: any free one.  Raises OSError: the port is in use."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        query = dict(request.query)
+        query, body = dict(request.query), await request.read()
         if query.get("watch") in ("1", "true"):
             return await _watch(kube, request, query)
+        if request.method == "GET" and (document := described(request.path)) is not None:
+            return web.json_response(document)
+        if query.get("fieldValidation") == "Strict" and (refusal := _strictly(request.path, body)) is not None:
+            return refusal
         reply = await kube.exchange(
             request.method,
             request.path,
             params=query,
-            body=await request.read(),
+            body=body,
             content_type=request.headers.get("Content-Type", ""),
             deadline_s=0,
         )
-        return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
+        shown = table(reply.body) if _wants_table(request) and reply.status == 200 else reply.body
+        return web.Response(status=reply.status, headers=reply.headers, body=shown)
 
     async with _served(answer, port) as url:
         yield url
@@ -71,12 +80,34 @@ async def _watch(kube: InProcessKube, request: web.Request, query: Mapping[str, 
         async with kube.stream(request.path, params=query, stall_s=float("inf")) as lines:
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
+            as_table = _wants_table(request)
             async for line in lines:
-                await response.write(line + b"\n")
+                await response.write((event(line) if as_table else line) + b"\n")
             return response
     except StreamRefused as refused:
         reply = refused.reply
         return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
+
+
+def _wants_table(request: web.Request) -> bool:
+    return request.method == "GET" and wants_table(request.headers.get("Accept", ""))
+
+
+def _strictly(path: str, body: bytes) -> web.Response | None:
+    """The refusal of a write with fields that its kind does not have."""
+    kind = kind_of(path)
+    try:
+        thing = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None  # the cluster says so itself
+    unknown = unknown_fields(thing, kind.kind) if kind and isinstance(thing, dict) else []
+    if kind is None or not unknown:
+        return None
+    fields = ", ".join(f'unknown field "{field}"' for field in unknown)
+    version = kind.api_version.rpartition("/")[2]
+    message = f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: strict decoding error: {fields}'
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return web.json_response(status | {"reason": "BadRequest", "code": 400}, status=400)
 
 
 @asynccontextmanager

@@ -87,10 +87,11 @@ class Target:
 class KubeCluster:
     """One simulated cluster.
 
+    started     epoch seconds
     forbidden   (verb, "resource" or "resource/subresource") that are answered 403; verbs as RBAC names them
     """
 
-    def __init__(self, seed: int = 0, *, history: int = 20_000) -> None:
+    def __init__(self, seed: int = 0, *, history: int = 20_000, started: float = 0.0) -> None:
         self.store = Store(history)
         self.chance = random.Random(seed)  # noqa: S311 -- repeatable is what it must be
         self.forbidden: set[tuple[str, str]] = set()
@@ -99,7 +100,7 @@ class KubeCluster:
         self._lists: dict[str, tuple[int, list[bytes]]] = {}
         self.actors = Actors(self)
         for name in ("default", "kube-system"):
-            self.create(0.0, "namespaces", {"metadata": {"name": name}})
+            self.create(started, "namespaces", {"metadata": {"name": name}})
 
     # --- requests ---
 
@@ -138,6 +139,8 @@ class KubeCluster:
         try:
             target = self._target(path)
             self._allowed("GET", target, query)
+            if query.get("sendInitialEvents"):  # clients list first then, as with a server that is older than this
+                raise _invalid("ListOptions", "", "sendInitialEvents", "Forbidden: it needs the WatchList feature gate")
             asked = query.get("resourceVersion", "")
             if asked and not asked.isdigit():
                 raise Refusal(500, "", f'resourceVersion: Invalid value: "{asked}": invalid syntax')
@@ -213,6 +216,8 @@ class KubeCluster:
     # --- reading ---
 
     def _get(self, target: Target, query: Mapping[str, str]) -> Answer:
+        if target.subresource == "log":
+            raise Refusal(405, "MethodNotAllowed", "simulated containers write no logs")
         if target.name:
             return _ok(self._existing(target))
         limit = int(query.get("limit") or 0)

@@ -130,7 +130,8 @@ async def both(
 
 
 async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: int) -> KubeSide:
-    cluster, now = KubeCluster(seed), time.time()
+    now = time.time()
+    cluster = KubeCluster(seed, started=now)
     for node in nodes:
         made = objects.node(node.name, cpu=str(node.cpus), memory=f"{node.memory_mib}Mi")
         amounts = made["status"]["allocatable"] | ({GPU: str(node.gpus)} if node.gpus else {})
