@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 import aiohttp
-import msgspec
 
 from bridge import app, manifest, settings
 from bridge.errors import BridgeError, ConfigError, FarSideError, said
-from bridge.explain_text import Told, as_json, as_text
+from bridge.explain_text import Told, as_json, as_text, decoded
 from bridge.kube import auth, survey, watch
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
@@ -49,7 +48,7 @@ def main(options: Mapping[str, str | None]) -> int:
     options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
     """
     chosen = settings.load(options, os.environ)
-    told = asyncio.run(_of_manifest(chosen, options) if options.get("file") else _of_pod(chosen, options))
+    told = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
     width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
     print(as_json(told) if options.get("output") == "json" else as_text(told, width, time.time()))  # noqa: T201
     sys.stdout.flush()
@@ -59,7 +58,8 @@ def main(options: Mapping[str, str | None]) -> int:
 # --- a pod that exists ----------------------------------------------------------------------------------------------
 
 
-async def _of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
+async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
+    """What there is to say about a pod that exists.  Raises ConfigError."""
     namespace, name = options.get("namespace") or "default", options.get("pod") or ""
     if name.startswith(("pod/", "pods/", "po/")):  # as kubectl takes it
         name = name.partition("/")[2]
@@ -96,8 +96,8 @@ async def _ask_bridge(
         return None
     if status == 200:
         try:
-            return msgspec.json.decode(body, type=Explanation)
-        except (msgspec.MsgspecError, UnicodeError):
+            return decoded(body)
+        except ValueError:
             notes.append(
                 f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead."
             )
@@ -117,7 +117,8 @@ def _own_address(chosen: Settings) -> str:
 # --- pods of a manifest ---------------------------------------------------------------------------------------------
 
 
-async def _of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
+async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
+    """What there would be to say about each pod of a file.  Raises BridgeError."""
     now = time.time()
     planned, others = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
     if not planned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -214,6 +214,26 @@ def _wrapped(text: str, width: int, *, first: str | None = None, indent: str = I
 # --- for programs ---------------------------------------------------------------------------------------------------
 
 
+def encoded(explanation: Explanation) -> bytes:
+    """As the running bridge sends it; `decoded` reads it back."""
+    return msgspec.json.encode(explanation, enc_hook=_plain)
+
+
+def decoded(body: bytes) -> Explanation:
+    """Raises ValueError where it is none."""
+    try:
+        return msgspec.json.decode(body, type=Explanation)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _plain(value: Any) -> Any:
+    """The core's empty mapping is a type of its own."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(type(value).__name__)
+
+
 def as_json(told: Sequence[Told]) -> str:
     """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
     `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
@@ -225,7 +245,7 @@ def _entry(told: Told) -> dict[str, Any]:
     return {
         "title": told.title,
         "planned": told.planned,
-        "explanation": msgspec.to_builtins(told.explanation),
+        "explanation": msgspec.to_builtins(told.explanation, enc_hook=_plain),
         "request": json.loads(codec.job_body(spec, immediate=False)) if spec is not None else None,
         "sbatch": as_sbatch(spec) if spec is not None else None,
         "events": msgspec.to_builtins(told.events),

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 from aiohttp import web
 
 from bridge.errors import ConfigError
+from bridge.explain_text import encoded
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.slurm.token import TokenSource
 from bridge.telemetry import Telemetry
@@ -86,7 +86,7 @@ class Health:
         key = key_of(world, namespace, name)
         if key is None:
             return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
-        body = msgspec.json.encode(explain(world, key, self._clock()))
+        body = encoded(explain(world, key, self._clock()))
         return web.Response(body=body, content_type="application/json")
 
     async def serve(self, host: str, port: int) -> web.AppRunner:

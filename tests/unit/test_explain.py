@@ -1,0 +1,230 @@
+"""`slurm-bridge explain` between two simulated clusters behind HTTP: with a running bridge, without one, of a manifest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bridge import settings
+from bridge.__main__ import main
+from bridge.dev import kube_objects as objects
+from bridge.errors import ConfigError
+from bridge.explain import of_manifest, of_pod
+from bridge.explain_text import as_json, as_text
+from bridge.health import Health
+from bridge.slurm.token import LiteralToken
+from bridge.telemetry import Telemetry
+from scheduler import names
+from tests.builders import Story, pod
+from tests.unit.doctor.clusters import Both
+
+Options = Mapping[str, str | None]
+WIDE = 400  # columns: no sentence is wrapped
+SMALL = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
+    monkeypatch.delenv("SLURM_JWT", raising=False)
+    return Both(tmp_path)
+
+
+async def told_of_pod(both: Both, name: str, **options: str | None) -> str:
+    async with both.served() as found:
+        asked = {**found, "namespace": "hpc", "pod": name, "bridge": "http://127.0.0.1:1", **options}
+        return as_text(await of_pod(settings.load(asked, {}), asked), WIDE, time.time())
+
+
+async def told_of_manifest(both: Both, folder: Path, *things: Any) -> tuple[str, Any]:
+    file = folder / "m.yaml"
+    file.write_text("\n---\n".join(json.dumps(thing) for thing in things))
+    async with both.served() as found:
+        asked = {**found, "file": str(file)}
+        told = await of_manifest(settings.load(asked, {}), asked)
+    return as_text(told, WIDE, time.time()), json.loads(as_json(told))
+
+
+def manifest(name: str = "train", **wishes: Any) -> Any:
+    made = objects.pod("hpc", name, **{"requests": SMALL, **wishes})
+    return {"apiVersion": "v1", "kind": "Pod", **made}
+
+
+# --- of a pod -------------------------------------------------------------------------------------------------------
+
+
+async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_said(both: Both) -> None:
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    text = await told_of_pod(both, "train")
+    assert text.startswith("Pod hpc/train: unclaimed\n  Nothing stands in its way: it is about to be asked of Slurm.\n")
+    assert "--cpus-per-task=1 --mem=1024M" in text
+    assert "Nodes that can run it: 2 of 2" in text
+    assert "No bridge answers at http://127.0.0.1:1 (--bridge): what it remembers is not in this." in text
+
+
+async def test_the_job_is_found_by_its_name_where_the_pod_shows_none(both: Both) -> None:
+    made = both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    job_id = await submitted(both, made)
+    text = await told_of_pod(both, "train")
+    assert text.startswith("Pod hpc/train: queued\n  Waiting in Slurm partition main ")
+    assert f"\nSlurm job {job_id}\n  state       PENDING" in text
+    assert f"Slurm job {job_id} submitted" in text
+
+
+async def submitted(both: Both, made: Mapping[str, Any]) -> int:
+    """A placeholder as an earlier life of the bridge made it."""
+    key = names.workload_key(made["metadata"]["uid"])
+    cluster = names.cluster_id(both.kube.store.get("namespaces", "", "kube-system")["metadata"]["uid"])
+    job = {"name": names.job_name("hpc/train", cluster, key), "cpus_per_task": 1, "account": "teama"}
+    headers = {"X-SLURM-USER-TOKEN": both.token, "X-SLURM-USER-NAME": "alice", "Content-Type": "application/json"}
+    body = json.dumps({"job": {**job, "memory_per_node": {"set": True, "number": 1024}}}).encode()
+    status, _, answer = both.slurm.handle(time.time(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
+    assert status == 200
+    job_id: int = json.loads(answer)["job_id"]
+    return job_id
+
+
+async def test_events_of_the_pod_stand_in_the_story(both: Both) -> None:
+    now = time.time()
+    made = both.kube.create(now, "pods", objects.pod("hpc", "train", requests=SMALL))
+    event = {
+        "metadata": {"name": "train.1", "namespace": "hpc"},
+        "involvedObject": {"kind": "Pod", "namespace": "hpc", "name": "train", "uid": made["metadata"]["uid"]},
+        "reason": "SlurmJobPending",
+        "message": "Waiting.",
+        "count": 3,
+        "lastTimestamp": "2026-01-02T03:04:05Z",
+    }
+    both.kube.create(now, "events", event)
+    assert "  01-02 03:04:05  SlurmJobPending: Waiting. (3 times)" in await told_of_pod(both, "train")
+
+
+async def test_a_pod_that_is_not_there_or_for_another_scheduler_is_one_sentence(both: Both) -> None:
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "web", scheduler="default-scheduler"))
+    with pytest.raises(ConfigError, match=r"there is no pod hpc/nope; name its namespace with -n\."):
+        await told_of_pod(both, "nope")
+    with pytest.raises(ConfigError, match="pod hpc/web is for the scheduler default-scheduler, not for slurm-bridge"):
+        await told_of_pod(both, "web")
+
+
+# --- with a running bridge ------------------------------------------------------------------------------------------
+
+
+class Turning:
+    def __init__(self, story: Story) -> None:
+        self.world = story.world
+        self.passed = time.time()
+
+
+@asynccontextmanager
+async def bridge_that_knows(story: Story) -> AsyncIterator[str]:
+    loop: Any = Turning(story)
+    runner = await Health(loop, LiteralToken("a.b.c"), Telemetry(), time.time).serve("127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_running_bridge_is_asked_first_and_tells_its_story(both: Both) -> None:
+    story, train = Story(), pod("train")
+    story.runs(train, 17, at=1020.0)
+    async with bridge_that_knows(story) as url:
+        text = await told_of_pod(both, "train", bridge=url)
+    assert text.startswith("Pod hpc/train: bound\n  It stands on node x1 by Slurm job 17, Running in Kubernetes.")
+    assert "Slurm job 17 was granted x1" in text
+    assert "The pod is not there any more." in text  # the simulated cluster has none
+
+
+async def test_a_running_bridge_is_enough_where_no_cluster_can_be_asked(both: Both, tmp_path: Path) -> None:
+    story, train = Story(), pod("train")
+    story.runs(train, 17, at=1020.0)
+    async with bridge_that_knows(story) as url:
+        text = await told_of_pod(both, "train", bridge=url, kubeconfig=str(tmp_path / "none"))
+    assert "It stands on node x1" in text
+    assert "Events of the pod are not shown: kubeconfig" in text
+
+
+async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> None:
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    async with bridge_that_knows(Story()) as url:
+        text = await told_of_pod(both, "train", bridge=url)
+    assert text.startswith("Pod hpc/train: unclaimed")
+    assert "does not know this pod; both clusters were asked instead." in text
+
+
+async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    app = web.Application()
+    app.router.add_get("/explain", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        text = await told_of_pod(both, "train", bridge=f"http://127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await runner.cleanup()
+    assert "is not of this version of slurm-bridge; both clusters were asked instead." in text
+
+
+# --- of a manifest --------------------------------------------------------------------------------------------------
+
+
+async def test_a_manifest_that_fits_shows_the_request_and_that_slurm_would_take_it(both: Both, tmp_path: Path) -> None:
+    text, [entry] = await told_of_manifest(both, tmp_path, manifest(annotations={"slurm-bridge/time-limit": "90"}))
+    assert "Slurm would take it: " in text
+    assert "Nothing was submitted." in text
+    assert entry["request"]["job"]["time_limit"] == {"set": True, "number": 90}
+    assert entry["request"]["job"]["account"] == "teama"
+    assert entry["trial"]["number"] == 2018
+    assert both.slurm.jobs == {}
+
+
+async def test_a_manifest_that_slurm_would_refuse_says_so_in_slurms_words(both: Both, tmp_path: Path) -> None:
+    text, _ = await told_of_manifest(both, tmp_path, manifest(annotations={"slurm-bridge/constraints": "nope"}))
+    assert "Slurm would refuse it: Invalid feature specification (error 2029)." in text
+
+
+async def test_a_manifest_that_fits_nowhere_counts_why(both: Both, tmp_path: Path) -> None:
+    text, [entry] = await told_of_manifest(both, tmp_path, manifest(requests={"cpu": "9", "memory": "1Gi"}))
+    assert "It would not be asked of Slurm. 0/2 nodes can run this pod in Slurm partition main: 2 with" in text
+    assert "What it would need of Slurm, as user alice\n  needs       9 CPUs, 1,024 MiB on one node" in text
+    assert entry["explanation"]["refusal"]["reason"] == names.NO_NODE
+    assert entry["trial"] is None
+
+
+async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, tmp_path: Path) -> None:
+    template = {"metadata": {}, "spec": manifest()["spec"]}
+    meta = {"name": "web", "namespace": "hpc", "annotations": {"slurm-bridge/comment": "from above"}}
+    thing = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"template": template}}
+    text, [entry] = await told_of_manifest(both, tmp_path, thing)
+    assert text.startswith("pods of Deployment hpc/web, as in ")
+    assert entry["request"]["job"]["comment"] == "from above"
+
+
+async def test_another_scheduler_in_the_manifest_is_said(both: Both, tmp_path: Path) -> None:
+    text, _ = await told_of_manifest(both, tmp_path, manifest(scheduler="default-scheduler"))
+    assert "Its schedulerName is default-scheduler: only with slurm-bridge does the bridge take it." in text
+
+
+async def test_a_file_without_pods_is_one_sentence(both: Both, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds nothing that makes pods \(only Service web\)\."):
+        await told_of_manifest(both, tmp_path, {"kind": "Service", "metadata": {"name": "web"}})
+
+
+def test_the_two_ways_to_ask_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "train", "-f", "m.yaml"])
+    assert "not allowed with argument" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["explain"])
+    assert "one of the arguments POD -f is required" in capsys.readouterr().err
