@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from bridge.errors import (
@@ -31,9 +31,13 @@ from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
 from scheduler.model import Grant, Refusal, holds_nodes
 
-MAX_EVENTS_WAITING = 1000  # Kubernetes events are news, not truth: dropped rather than in the way (O1)
+# Kubernetes events are news, not truth: they wait while pods are on their way to their nodes, and are dropped rather than
+# in the way (O1).
+MAX_EVENTS_WAITING = 10_000
+EVENT_PATIENCE_S = 1.0
+URGENT = act.AllocateNow | act.SubmitJob | act.BindPod
 
-Said = tuple[str, str, str, str, str, bool]
+Said = tuple[float, str, str, str, str, str, bool]
 
 
 class Executor:
@@ -59,6 +63,9 @@ class Executor:
         self._poll_nodes = poll_nodes
         self._said: asyncio.Queue[Said] = asyncio.Queue(MAX_EVENTS_WAITING)
         self.dropped = 0
+        self._urgent = 0
+        self._calm = asyncio.Event()
+        self._calm.set()
         self._performers: Mapping[type, Callable[[Any, float], Awaitable[ActionEnded | None]]] = {
             act.AllocateNow: self._allocate_now,
             act.SubmitJob: self._submit,
@@ -81,17 +88,35 @@ class Executor:
         """Do it, and say what became of it.  Raises nothing that the world can cause."""
         began = self._clock()
         try:
-            ended = await self._performers[type(action)](action, began)
+            with self._before_events(action):
+                ended = await self._performers[type(action)](action, began)
         except FarSideError as error:
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
+    @contextlib.contextmanager
+    def _before_events(self, action: Action) -> Iterator[None]:
+        """What a pod waits for goes before what is only told."""
+        urgent = isinstance(action, URGENT)
+        self._urgent += urgent
+        if self._urgent:
+            self._calm.clear()
+        try:
+            yield
+        finally:
+            self._urgent -= urgent
+            if not self._urgent:
+                self._calm.set()
+
     async def post_events(self) -> None:
         """Post the Kubernetes events that were said, one after the other, for ever."""
         while True:
-            namespace, name, uid, reason, message, warning = await self._said.get()
+            at, namespace, name, uid, reason, message, warning = await self._said.get()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EVENT_PATIENCE_S):
+                    await self._calm.wait()
             try:
-                await self._kube.post_event(namespace, name, uid, reason, message, warning=warning)
+                await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
             except FarSideError:
                 self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
 
@@ -100,7 +125,7 @@ class Executor:
     ) -> None:
         message = pod.message if isinstance(pod, act.BindPod | act.Report) else pod.reason
         try:
-            self._said.put_nowait((pod.namespace, pod.name, pod.uid, reason, message, warning))
+            self._said.put_nowait((self._clock(), pod.namespace, pod.name, pod.uid, reason, message, warning))
         except asyncio.QueueFull:
             self.dropped += 1
 

@@ -182,9 +182,11 @@ class KubeClient:
     # --- events ---
 
     async def post_event(
-        self, namespace: str, name: str, uid: str, reason: str, message: str, *, warning: bool = False
+        self, namespace: str, name: str, uid: str, reason: str, message: str, at: float, *, warning: bool = False
     ) -> None:
         """An event on the pod; the same one again raises the count of the first, also across our restarts.
+
+        at   when it happened, epoch seconds
 
         core/v1, because `kubectl describe` shows counts and spans of these.  Raises what any write raises; an event is
         worth no repetition.
@@ -194,9 +196,9 @@ class KubeClient:
         said = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
         event = f"{name[:200]}.{said}"
         path = f"/api/v1/namespaces/{_q(namespace)}/events"
-        if event in self._events and await self._count_event(path, event):
+        if event in self._events and await self._count_event(path, event, at):
             return
-        now = _rfc3339(self.clock())
+        when = _rfc3339(at)
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -207,22 +209,22 @@ class KubeClient:
             "type": "Warning" if warning else "Normal",
             "source": {"component": self.component},
             "reportingComponent": self.component,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
+            "firstTimestamp": when,
+            "lastTimestamp": when,
             "count": 1,
         }
         try:
             await self._write("post event", "POST", path, body)
         except Conflict:  # an earlier life of ours said the same
             self._remember(event, await self._count_of(path, event))
-            await self._count_event(path, event)
+            await self._count_event(path, event, at)
             return
         self._remember(event, 1)
 
-    async def _count_event(self, path: str, event: str) -> bool:
+    async def _count_event(self, path: str, event: str, at: float) -> bool:
         """Raise its count; False: the server has forgotten the event (they live an hour)."""
         count = self._events[event] + 1
-        body = {"count": count, "lastTimestamp": _rfc3339(self.clock())}
+        body = {"count": count, "lastTimestamp": _rfc3339(at)}
         try:
             await self._patch("renew event", f"{path}/{_q(event)}", body, MERGE)
         except NotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -221,7 +222,7 @@ async def events(kube: Kube) -> list[tuple[str, str, str, int]]:
 
 
 async def say(client: KubeClient, pod: Pod, message: str) -> None:
-    await client.post_event(pod.namespace, pod.name, pod.uid, "SlurmJobPending", message)
+    await client.post_event(pod.namespace, pod.name, pod.uid, "SlurmJobPending", message, time.time())
 
 
 async def test_an_event_said_again_is_counted_also_after_a_restart(kube: Kube) -> None:
@@ -237,7 +238,8 @@ async def test_an_event_said_again_is_counted_also_after_a_restart(kube: Kube) -
 async def test_another_sentence_is_another_event(kube: Kube) -> None:
     pod = await kube.pod("a")
     await say(kube.client, pod, "Waiting (Priority).")
-    await kube.client.post_event(pod.namespace, pod.name, pod.uid, "SlurmJobRefused", "No such account.", warning=True)
+    said = "No such account."
+    await kube.client.post_event(pod.namespace, pod.name, pod.uid, "SlurmJobRefused", said, time.time(), warning=True)
     assert sorted(await events(kube)) == [
         ("SlurmJobPending", "Normal", "Waiting (Priority).", 1),
         ("SlurmJobRefused", "Warning", "No such account.", 1),

@@ -46,6 +46,8 @@ class FarEnd:
             answer = self.answers.get(name)
             if isinstance(answer, BaseException):
                 raise answer
+            if isinstance(answer, asyncio.Event):
+                await answer.wait()
             return answer
 
         return call
@@ -201,11 +203,30 @@ async def test_what_was_done_is_said_as_an_event() -> None:
     far.called.clear()
     await posted(made)
     assert far.called == [
-        ("post_event", "hpc", "train", "uid", "Scheduled", "Bound to x1.", False),
-        ("post_event", "hpc", "train", "uid", "SlurmJobEnded", "Slurm job 17 ended: CANCELLED", True),
-        ("post_event", "hpc", "train", "uid", "SlurmJobEnded", "why it ended", True),
-        ("post_event", "hpc", "train", "uid", "SlurmJobPending", "Waiting.", False),
+        ("post_event", "hpc", "train", "uid", "Scheduled", "Bound to x1.", 101.0, False),
+        ("post_event", "hpc", "train", "uid", "SlurmJobEnded", "Slurm job 17 ended: CANCELLED", 104.0, True),
+        ("post_event", "hpc", "train", "uid", "SlurmJobEnded", "why it ended", 107.0, True),
+        ("post_event", "hpc", "train", "uid", "SlurmJobPending", "Waiting.", 110.0, False),
     ]
+
+
+async def test_events_wait_for_pods_on_their_way_to_a_node() -> None:
+    arrived = asyncio.Event()
+    made, far = executor(bind=arrived)
+    async with asyncio.TaskGroup() as group:
+        await made.perform(REPORT)
+        binding = group.create_task(made.perform(BIND))
+        await asyncio.sleep(0)  # it is sent
+        poster = group.create_task(made.post_events())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [call[0] for call in far.called] == ["set_condition", "bind"]
+        arrived.set()
+        await binding
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [call[0] for call in far.called] == ["set_condition", "bind", "post_event", "post_event"]
+        poster.cancel()
 
 
 async def test_a_bind_that_failed_is_not_announced() -> None:

@@ -137,7 +137,7 @@ async def test_the_memory_for_events_is_bounded() -> None:
     made = client(far)
     for number in range(EVENTS_REMEMBERED + 10):
         far.answers.append(DONE)
-        await made.post_event("hpc", "a", "u-1", "SlurmJobPending", f"Waiting, number {number}.")
+        await made.post_event("hpc", "a", "u-1", "SlurmJobPending", f"Waiting, number {number}.", 5.0)
     assert len(made._events) == EVENTS_REMEMBERED
     assert far.answers == []
 
@@ -146,7 +146,7 @@ async def test_a_long_event_is_cut_and_keeps_its_name() -> None:
     far = FakeTransport(DONE, POD)
     made = client(far)
     for _ in range(2):
-        await made.post_event("hpc", "a" * 253, "u-1", "SlurmJobPending", "x" * 5000)
+        await made.post_event("hpc", "a" * 253, "u-1", "SlurmJobPending", "x" * 5000, 5.0)
     (_, _, _, posted), (method, _, _, counted) = far.asked
     assert len(posted["message"]) == 1024
     assert len(posted["metadata"]["name"]) <= 253
