@@ -134,6 +134,7 @@ class _Dev:
             stalled = str(error)
         except FarSideError as error:
             stalled = said(error)
+        hands.on_change = lambda _life: None
         result = run.result() | ({"stalled": stalled} if stalled else {})
         if self._options.json:
             _say(json.dumps(result))
@@ -148,15 +149,15 @@ class _Dev:
             _say(f"{time.time() - self._began:8.3f}  {who:<16} {what}" if who else f"\n{'':10}— {what}")
 
     def _sum_up(self, result: dict[str, Any]) -> None:
-        for name, told in (("at once", "at_once"), ("all", "all")):
-            took = result["create_to_bind_ms"][told]
-            if took["n"]:
-                at = ", ".join(f"{key} {took[key]:.0f} ms" for key in ("p50", "p90", "p99", "max"))
-                self._tell("", f"create → bind, {name} ({took['n']} pods): {at}")
         checks = sum(result["checked"].values())
         kept = "all promises kept" if not result["violations"] else "PROMISES BROKEN: " + "; ".join(result["broken"])
         counts = f"{result['bound']} of {result['pods']} pods bound, {result['failed']} failed"
         self._tell("", f"{counts}; {kept} ({checks} checks)")
+        for name, told in (("at once", "at_once"), ("all", "all")):
+            took = result["create_to_bind_ms"][told]
+            if took["n"]:
+                at = ", ".join(f"{key} {took[key]:.0f} ms" for key in ("p50", "p90", "p99", "max"))
+                _say(f"{'':12}create → bind, {name} ({took['n']} pods): {at}")
 
     # --- on the page ----------------------------------------------------------------------------------------------
 

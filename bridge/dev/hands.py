@@ -21,6 +21,7 @@ from scheduler import names
 Object = dict[str, Any]
 DEADLINE_S = 10.0
 AGAIN_S = 0.5
+NAMESPACE_S = 60.0
 STALL_S = 600.0
 ENDED = ("Succeeded", "Failed")
 
@@ -76,12 +77,14 @@ class Hands:
         self.on_change: Callable[[Life], None] = lambda _life: None
 
     async def open(self) -> None:
-        """Make the namespace.  Raises ConfigError."""
+        """Make the namespace; one of an earlier run that is still going is waited for.  Raises ConfigError."""
         meta = {"name": self._space, "labels": {names.MANAGED_LABEL: "true"}}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         try:
-            await self._send("POST", "/api/v1/namespaces", body)
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(NAMESPACE_S):
+                while await self._is_going():  # noqa: ASYNC110 - asked, not told
+                    await asyncio.sleep(AGAIN_S)
+                await self._send("POST", "/api/v1/namespaces", body)
                 while not await self._takes_pods():  # noqa: ASYNC110 - asked, not told
                     await asyncio.sleep(AGAIN_S)
         except Conflict:
@@ -90,8 +93,15 @@ class Hands:
                 f"killed. If none does: kubectl delete namespace {self._space}"
             ) from None
         except (FarSideError, TimeoutError) as error:
-            why = said(error) if isinstance(error, FarSideError) else "it got no service account."
+            why = said(error) if isinstance(error, FarSideError) else f"it was not ready within {NAMESPACE_S:.0f} s."
             raise ConfigError(f"the namespace {self._space} cannot be made: {why}") from None
+
+    async def _is_going(self) -> bool:
+        try:
+            found = _read(await self._send("GET", f"/api/v1/namespaces/{self._space}"))
+        except NotFound:
+            return False
+        return bool(found["metadata"].get("deletionTimestamp"))
 
     async def _takes_pods(self) -> bool:
         """Pods are refused until the namespace has its service account."""

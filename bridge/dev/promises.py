@@ -173,48 +173,60 @@ class Promises:
 
     def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
         """What was decided is judged when it is sent."""
-        found = self._hit(method, path, body)
-        if found is None:
-            return
-        pod, sent = found
-        if path.endswith("/binding"):
-            self._bind(pod, sent["target"]["name"], sent["metadata"]["annotations"])
-        elif method == "DELETE" or "activeDeadlineSeconds" in sent.get("spec", {}):
-            self._harm(pod, method)
-
-    def reaches_kube(self, method: str, path: str, body: bytes | None, sent_in: int) -> None:
-        """A bind takes up room whenever it arrives; one of a life that is over, nobody alive can have reckoned with."""
-        found = self._hit(method, path, body) if path.endswith("/binding") and sent_in == self.life else None
-        if found is not None and not _settled(found[0]):
-            pod, node = found[0], found[1]["target"]["name"]
-            self._judge("V3", lambda: self._too_much(pod, node))
-
-    def _hit(self, method: str, path: str, body: bytes | None) -> tuple[Object, Object] | None:
-        """The pod that a write names, and what was written."""
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding)?", path)
         if match is None or method == "GET":
-            return None
-        pod = self.kube.pod(match[1], match[2])
-        sent = json.loads(body) if body else {}
-        return (pod, sent) if pod is not None and self._hits(pod, sent) else None
-
-    def _hits(self, pod: Object, sent: Object) -> bool:
-        """Whether the request names this incarnation; else the server refuses it."""
+            return
+        namespace, name, sent = match[1], match[2], json.loads(body) if body else {}
         uid = sent.get("metadata", {}).get("uid") or sent.get("preconditions", {}).get("uid")
         if uid is None:
-            self._broken("V7", f"a write on pod {_name(pod)} without its uid")
-        return bool(uid == pod["metadata"]["uid"])
+            self._broken("V7", f"a write on pod {namespace}/{name} without its uid")
+            return
+        if match[3]:
+            self._bind(namespace, name, uid, sent["target"]["name"], int(sent["metadata"]["annotations"][names.JOB_ID]))
+            return
+        pod = self._pod(namespace, name, uid)
+        if pod is not None and (method == "DELETE" or "activeDeadlineSeconds" in sent.get("spec", {})):
+            self._harm(pod, method)
 
-    def _bind(self, pod: Object, node: str, annotations: Mapping[str, str]) -> None:
-        if _settled(pod):
+    def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
+        """A bind takes up room whenever it arrives; one of a life that is over, nobody alive can have reckoned with."""
+        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/binding", path)
+        if match is None or sent_in != self.life:
+            return
+        sent = json.loads(body or b"{}")
+        pod, node = self._pod(match[1], match[2], sent["metadata"]["uid"]), sent["target"]["name"]
+        if pod is not None and not _settled(pod):
+            self._judge("V3", lambda: self._too_much(pod, node))
+
+    def _pod(self, namespace: str, name: str, uid: str) -> Object | None:
+        """This incarnation; of another one the server refuses the write."""
+        pod = self.kube.pod(namespace, name)
+        return pod if pod is not None and pod["metadata"]["uid"] == uid else None
+
+    def _bind(self, namespace: str, name: str, uid: str, node: str, job_id: int) -> None:
+        who, sent = f"{namespace}/{name}", self.clock()
+        pod = self._pod(namespace, name, uid)
+        if self.exact and (pod is None or _settled(pod)):
             return  # refused by the server
-        who, uid, job_id, sent = _name(pod), pod["metadata"]["uid"], int(annotations[names.JOB_ID]), self.clock()
         self.note(f"bind {who} to {node} for job {job_id}")
         if sent - self.lost_at < ON_ITS_WAY_S:
             return  # slurmctld lost jobs a moment ago, and nobody could know
-        granted = self._judge("V2", lambda: self._not_granted(who, uid, node, self.slurm.job(job_id), job_id, sent))
-        if granted and self._judge("V3", lambda: self._too_much(pod, node)):
-            self._judge("V5", lambda: self._given_twice(self.slurm.job(job_id), uid, who))
+        self.slurm.job(job_id)  # a look that does not know the job asks for it
+
+        def if_bound(judge: Callable[[Object, SeenJob | None], str]) -> Callable[[], str]:
+            """Judged at once the pod is about to be bound; later it must be seen that it was, by this bind."""
+
+            def judged() -> str:
+                now = self._pod(namespace, name, uid)
+                if now is None or not (self.exact or _bound_by(now, node, job_id)):
+                    return ""
+                return judge(now, self.slurm.job(job_id))
+
+            return judged
+
+        granted = self._judge("V2", if_bound(lambda _, job: self._not_granted(who, uid, node, job, job_id, sent)))
+        if granted and self._judge("V3", if_bound(lambda pod, _: self._too_much(pod, node))):
+            self._judge("V5", if_bound(lambda _, job: self._given_twice(job, uid, who)))
 
     def _not_granted(self, who: str, uid: str, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
         if job is None:
@@ -371,6 +383,11 @@ def _name(pod: Object) -> str:
 
 def _finished(pod: Mapping[str, Any]) -> bool:
     return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _bound_by(pod: Mapping[str, Any], node: str, job_id: int) -> bool:
+    said = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
+    return bool(pod["spec"].get("nodeName") == node and said == str(job_id))
 
 
 def _settled(pod: Mapping[str, Any]) -> bool:

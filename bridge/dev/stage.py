@@ -90,6 +90,7 @@ class Stage:
 
     async def run(self) -> None:
         """For ever; cancel it."""
+        await self._see()  # what was there before is not the bridge's
         parts: list[Coroutine[Any, Any, None]] = [self._lives(), self._looks(), self.slurm.live(self.promises.after)]
         if self.kube.simulated:
             parts.append(self.kube.simulated.live())
@@ -160,17 +161,22 @@ class Stage:
     # --- the promises ---------------------------------------------------------------------------------------------
 
     async def _looks(self) -> None:
-        """See both sides again and again.  One that cannot be seen is not judged."""
+        """See both sides again and again, and judge."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             began = self.clock()
-            try:
-                await self.slurm.look()
-                await self.kube.look()
-            except FarSideError:
-                self.calm_since = self.clock()
-                continue
-            self.promises.looked(began, float("inf") if self.troubled else self.calm_since)
+            if await self._see():
+                self.promises.looked(began, float("inf") if self.troubled else self.calm_since)
+
+    async def _see(self) -> bool:
+        """False where a side cannot be seen: then nothing is judged."""
+        try:
+            await self.slurm.look()
+            await self.kube.look()
+        except FarSideError:
+            self.calm_since = self.clock()
+            return False
+        return True
 
     @property
     def troubled(self) -> bool:

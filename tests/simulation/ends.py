@@ -127,7 +127,7 @@ class KubeEnd:
         sent_in = self._promises.life
 
         def act() -> KubeReply:
-            self._promises.reaches_kube(method, path, body, sent_in)
+            self._promises.reaches_kube(path, body, sent_in)
             answer = self._inner.cluster.handle(self._clock(), method, path, params, body, content_type)
             reply = KubeReply(*answer)
             self._inner.wake()

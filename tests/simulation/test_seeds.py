@@ -82,7 +82,7 @@ class Clusters:
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding"
         raw = json.dumps(body).encode()
         self.promises.sent_to_kube("POST", path, raw)
-        self.promises.reaches_kube("POST", path, raw, self.promises.life)
+        self.promises.reaches_kube(path, raw, self.promises.life)
         self.kube.handle(100.0, "POST", path, {}, raw)
 
 
