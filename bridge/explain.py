@@ -31,6 +31,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.survey import Verdict
 from bridge.slurm.transport import HttpPool
 from scheduler import events as ev
+from scheduler import names
 from scheduler.events import Scope
 from scheduler.explaining import Explanation, explain, key_of
 from scheduler.model import holds_nodes, is_ended
@@ -69,6 +70,8 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[To
         async with _Clusters(chosen) as clusters:
             if explanation is None:
                 explanation = await clusters.explain_pod(namespace, name)
+            else:
+                explanation = await clusters.with_unread_jobs(explanation, notes)
             events = await clusters.events_of(namespace, name, notes)
     except BridgeError as error:
         if explanation is None:
@@ -245,6 +248,20 @@ class _Clusters:
             chain, unread = world.owners_of(pod)
         if pod.claims:
             world.apply(ev.ClaimsRead(uid, await kube.read_claims(pod.namespace, pod.claims), time.time()))
+
+    async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
+        """The bridge reads of a job that runs only what it was granted; more of it is read here."""
+        unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
+        if not unread:
+            return known
+        try:
+            slurm = await self.slurm()
+            read = [await slurm.job(job_id) for job_id in sorted(unread)]
+        except BridgeError as error:
+            notes.append(f"More of the job is not shown: {said(error)}")
+            return known
+        own = [job for job in read if job is not None and (names.whose(job.name) or ("", ""))[1] == known.key]
+        return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 
     async def _read_jobs(self, world: World, key: str) -> None:
         """The job that the pod shows; else the ones of its name that accounting knows."""
