@@ -1,0 +1,121 @@
+"""What kubectl asks besides the API itself: discovery, tables, and strict validation of what is applied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from bridge.dev import kube_objects as objects
+from bridge.dev.http import serve_kube
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.kube_cluster import KINDS, KubeCluster
+from bridge.dev.kube_discovery import described, kind_of
+from bridge.dev.kube_strict import unknown_fields
+from bridge.dev.kube_tables import short
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pod.yaml"
+TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[tuple[KubeCluster, aiohttp.ClientSession]]:
+    cluster = KubeCluster()
+    cluster.create(time.time(), "pods", objects.pod("default", "train"))
+    async with serve_kube(InProcessKube(cluster, time.time)) as url, aiohttp.ClientSession(url) as session:
+        yield cluster, session
+
+
+def test_every_kind_that_is_served_is_discovered() -> None:
+    found = set()
+    groups: Any = described("/apis")
+    for version in ["/api/v1", *(f"/apis/{group['name']}/v1" for group in groups["groups"])]:
+        listed: Any = described(version)
+        found |= {(listed["groupVersion"], each["name"], each["kind"]) for each in listed["resources"]}
+    assert found == {(kind.api_version, plural, kind.kind) for (_, plural), kind in KINDS.items()}
+    assert described("/apis/batch/v2") is None
+    assert described("/api/v1/pods") is None
+
+
+def test_openapi_says_that_writes_are_validated() -> None:
+    index: Any = described("/openapi/v3")
+    document: Any = described(index["paths"]["api/v1"]["serverRelativeURL"].partition("?")[0])
+    patch = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
+    assert patch["parameters"][0]["name"] == "fieldValidation"
+    assert patch["x-kubernetes-group-version-kind"] == {"group": "", "version": "v1", "kind": "Pod"}
+
+
+def test_the_kind_of_a_path() -> None:
+    shown = {path: kind.kind for path in (f"{PODS}/train", "/api/v1/namespaces/x", "/apis/apps/v1/namespaces/x/replicasets")
+             if (kind := kind_of(path))}  # fmt: skip
+    assert list(shown.values()) == ["Pod", "Namespace", "ReplicaSet"]
+    assert kind_of("/apis/x/v1/things") is None
+    assert kind_of("/version") is None
+
+
+async def test_a_list_is_a_table_where_that_is_asked_for(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    _, session = kube
+    async with session.get(PODS, headers=TABLE) as answer:
+        table = await answer.json()
+    assert table["kind"] == "Table"
+    shown = dict(zip([each["name"] for each in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))
+    assert shown["Name"] == "train"
+    assert (shown["Ready"], shown["Status"], shown["Restarts"], shown["Node"]) == ("0/1", "Pending", "0", "<none>")
+    async with session.get(PODS) as answer:
+        assert (await answer.json())["kind"] == "PodList", "whoever does not ask gets objects"
+    async with session.get(f"{PODS}/nobody", headers=TABLE) as answer:
+        assert (await answer.json())["kind"] == "Status"
+
+
+async def test_a_watch_tells_rows_too(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    import json
+
+    cluster, session = kube
+    async with session.get(PODS, headers=TABLE, params={"watch": "1", "resourceVersion": "1"}) as stream:
+        told = json.loads(await stream.content.readline())
+        while told["object"]["rows"][0]["cells"][0] != "train":
+            told = json.loads(await stream.content.readline())
+    assert (told["type"], told["object"]["kind"]) == ("ADDED", "Table")
+    assert cluster.store.get("pods", "default", "train")
+
+
+async def test_an_unknown_field_is_refused_by_its_path(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    _, session = kube
+    pod = objects.pod("default", "typo")
+    pod["spec"]["containers"][0]["imgae"] = "x"
+    strictly = {"fieldValidation": "Strict"}
+    async with session.post(PODS, json=pod, params=strictly) as answer:
+        assert answer.status == 400
+        assert 'unknown field "spec.containers[0].imgae"' in (await answer.json())["message"]
+    async with session.post(PODS, json=pod) as answer:
+        assert answer.status == 201, "only who asks for it is held to it"
+    patch = {"spec": {"contianers": []}}
+    headers = {"Content-Type": "application/strategic-merge-patch+json"}
+    async with session.patch(f"{PODS}/train", json=patch, params=strictly, headers=headers) as answer:
+        assert 'unknown field "spec.contianers"' in (await answer.json())["message"]
+
+
+def test_known_fields_of_every_depth_are_known() -> None:
+    pod = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    assert unknown_fields(pod, "Pod") == []
+    pod["spec"]["containers"][0]["env"] = [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    pod["spec"]["$setElementOrder/containers"] = [{"name": "main"}]
+    assert unknown_fields(pod, "Pod") == []
+    pod["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["path"] = "x"
+    assert unknown_fields(pod, "Pod") == ["spec.containers[0].env[0].valueFrom.fieldRef.path"]
+    assert unknown_fields({"spec": {"template": {"spec": {"x": 1}}}}, "ReplicaSet") == ["spec.template.spec.x"]
+    assert unknown_fields({"anything": 1}, "NoSuchKind") == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(5, "5s"), (119, "119s"), (125, "2m5s"), (180, "3m"), (3600, "60m"), (8000, "2h"), (200_000, "2d")],
+)
+def test_an_age_is_written_as_kubectl_writes_it(seconds: float, said: str) -> None:
+    assert short(seconds) == said

@@ -1,0 +1,180 @@
+"""What the page shows of a world: rows, nodes, sides, a waterfall; bounded, and the same while nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bridge.page.snapshot import ROWS_A_PHASE, counts, detail, nodes, pods, sides, snapshot, waterfall
+from bridge.telemetry import Span
+from scheduler.actions import AllocateNow, BindPod
+from scheduler.events import Side, SideLost
+from scheduler.model import PodPhase
+from scheduler.phase import Phase
+from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
+
+NOW = START + 20
+TRAIN = pod("train", created=START + 19, gpu=2)
+
+
+def row(story: Story, name: str = "train") -> Any:
+    return pods(story.world)[f"uid-{name}"]
+
+
+def test_a_new_pod_is_a_row_without_a_job() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    shown = row(story)
+    assert (shown["namespace"], shown["name"], shown["created"]) == ("hpc", "train", START + 19)
+    assert (shown["phase"], shown["job"], shown["node"]) == ("unclaimed", None, "")
+
+
+def test_a_waiting_pod_says_what_the_bridge_said() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    waiting = job_of(TRAIN, 17, "PENDING", reason="Resources")
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(waiting, at=NOW + 5)
+    story.plan(NOW + 5)
+    shown = row(story)
+    assert (shown["phase"], shown["job"], shown["state"], shown["user"]) == ("queued", 17, "PENDING", "alice")
+    assert shown["why"].startswith("Waiting in Slurm partition main (Resources: ")
+
+
+def test_a_bound_pod_shows_its_job_and_its_node() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    shown = row(story)
+    assert (shown["phase"], shown["pod"], shown["job"], shown["state"], shown["node"]) == (
+        "bound", "Running", 17, "RUNNING", "x2",
+    )  # fmt: skip
+    assert counts(story.world)["bound"] == 1
+
+
+def test_a_pod_that_terminates_or_ended_says_so() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, deleting_at=NOW + 30))
+    assert row(story)["pod"] == "Terminating"
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    assert (row(story)["phase"], row(story)["pod"]) == ("done", "Succeeded")
+
+
+def test_what_stays_the_same_is_the_same_later() -> None:
+    """Ages are the browser's: an item that did not change is not sent again."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    before, after = snapshot(story.world, NOW), snapshot(story.world, NOW + 3600)
+    assert before["pods"] == after["pods"]
+    assert before["nodes"] == after["nodes"]
+
+
+def test_of_thousands_of_pods_the_newest_of_each_phase_are_shown_and_all_are_counted() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    for number in range(3 * ROWS_A_PHASE):
+        story.sees(pod(f"p{number}", created=START + number))
+    shown = pods(story.world)
+    assert len(shown) == ROWS_A_PHASE + 1
+    assert "uid-train" in shown, "many of one phase do not hide another"
+    assert f"uid-p{3 * ROWS_A_PHASE - 1}" in shown
+    assert counts(story.world)[Phase.UNCLAIMED.value] == 3 * ROWS_A_PHASE
+
+
+def test_a_node_shows_what_pods_take_and_what_jobs_hold() -> None:
+    story = Story()
+    story.runs(pod("train", cpu=1500, memory=2048, gpu=2), 17, on="x1", at=NOW)
+    shown = nodes(story.world)["x1"]
+    assert shown["cpus"] == [1.5, 64.0]
+    assert shown["devices"] == [2, 8]
+    assert shown["pods"] == 1
+    assert shown["slurm"]["cpus"] == [2, 64], "Slurm gives whole CPUs"
+    assert shown["slurm"]["devices"] == [2, 8]
+    assert shown["slurm"]["jobs"] == 1
+
+
+def test_nodes_that_only_one_side_knows_are_shown_as_such() -> None:
+    story = Story(nodes=(node("x1"), node("k9")))
+    known = {"x1": slurm_node("x1"), "s7": slurm_node("s7")}
+    story.world.slurm_nodes = known
+    shown = nodes(story.world)
+    assert shown["k9"]["slurm"] is None
+    assert shown["s7"].keys() == {"slurm"}
+    assert shown["x1"]["slurm"]["states"] == ["EXTERNAL", "IDLE"]
+
+
+def test_a_side_that_does_not_answer_says_since_when_and_why() -> None:
+    story = Story()
+    assert sides(story.world, NOW)["Slurm"] == {"since": None, "why": ""}
+    story.sees(SideLost(Side.SLURM, NOW, "Slurm: states: connection refused."))
+    assert sides(story.world, NOW + 5)["Slurm"] == {"since": NOW, "why": "Slurm: states: connection refused."}
+    assert sides(story.world, NOW)["Kubernetes"]["since"] is None
+
+
+# --- one workload -------------------------------------------------------------------------------------------------
+
+
+def steps(story: Story, traced: tuple[Span, ...] = (), at: float = NOW + 100) -> list[tuple[str, float, float | None]]:
+    found = detail(story.world, key_of(TRAIN), traced, at)
+    return [(step["name"], step["start"], step["end"]) for step in found["waterfall"]]
+
+
+def test_a_pod_that_waits_has_a_waterfall_that_goes_on() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    assert steps(story) == [("created → asked Slurm", START + 19, None)]
+    story.queues(TRAIN, 17, at=NOW)
+    assert steps(story) == [("created → asked Slurm", START + 19, NOW), ("waiting for Slurm", NOW, None)]
+
+
+TRACED = (
+    Span("submitted", NOW - 1, NOW),
+    Span("granted", NOW, NOW + 5),
+    Span("bound", NOW + 5, NOW + 6),
+)
+
+
+def test_a_bound_pod_runs_until_it_is_released() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    told = [
+        ("created → asked Slurm", NOW - 1, NOW),
+        ("waiting for Slurm", NOW, NOW + 5),
+        ("granted → bound", NOW + 5, NOW + 6),
+    ]
+    assert steps(story, TRACED) == [*told, ("containers start", NOW + 6, None)]
+    started = Span("started", NOW + 6, NOW + 8)
+    assert steps(story, (*TRACED, started)) == [*told, ("containers start", NOW + 6, NOW + 8), ("runs", NOW + 8, None)]
+    released, root = Span("released", NOW + 60, NOW + 61), Span("workload hpc/train", NOW - 1, NOW + 61)
+    ended = steps(story, (*TRACED, started, released, root))
+    assert ended[-2:] == [("runs", NOW + 8, NOW + 60), ("job ended", NOW + 60, NOW + 61)]
+
+
+def test_what_the_world_has_forgotten_is_still_in_the_trace() -> None:
+    released = Span("released", NOW + 60, NOW + 61)
+    found = detail(Story().world, key_of(TRAIN), (*TRACED, released), NOW + 100)
+    assert found["story"] == []
+    assert [step["name"] for step in found["waterfall"]][-1] == "job ended"
+
+
+def test_of_what_was_never_known_there_is_no_detail() -> None:
+    assert detail(Story().world, "nobody", (), NOW) is None
+
+
+def test_the_story_is_told_in_order() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    told = detail(story.world, key_of(TRAIN), (), NOW)["story"]
+    assert told[0] == {"at": START + 19, "what": "pod hpc/train created"}
+    assert told[-1]["what"] == "stands on node x1"
+
+
+def test_a_grant_that_is_not_bound_yet_is_in_the_waterfall() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17, gpu=2))
+    [_bind] = story.acts(BindPod, NOW + 1)
+    workload = story.world.workloads[key_of(TRAIN)]
+    names = [step["name"] for step in waterfall(workload, story.world.placeholders[17], (), NOW + 2)]
+    assert names == ["created → asked Slurm", "waiting for Slurm", "granted → bound"]
