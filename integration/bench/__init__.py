@@ -17,5 +17,5 @@ counters stand in for it, and a run of their own holds the two together.
     __main__.py    rigs up and down, the report          inside.py    one scenario, within a rig's network
     scenarios/     a file for each family                subjects.py  the two that are measured: floor and bridge
     load.py        pods at fixed times, and a stopwatch  ends.py      the far sides as cheap as can be
-    figures.py     what is measured, asked and printed   counters.py, audit.py, relay.py  what is counted
+    figures.py     what is measured, asked and printed   processes.py, audit.py, relay.py  what is counted
 """

@@ -1,6 +1,6 @@
 """`make bench`: rigs up and down, one scenario after the other, and the report.
 
-python -m integration.bench [SCENARIO …] [--repeats N] [--pods N] [--name RIG] [--keep] [--json FILE]
+python -m integration.bench --help
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
     figures: list[Figure] = []
     failed = False
     try:
-        scenarios = chosen(asked.scenario, asked.pods)
+        scenarios = chosen(asked.scenario, asked.pods, asked.seconds)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
@@ -57,20 +57,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench", description="How fast the bridge is and what it costs.")
     parser.add_argument("scenario", nargs="*", help="which (default: all); the beginning of a name will do")
     parser.add_argument("--repeats", type=int, default=0, metavar="N", help="how often (default: as the scenario says)")
-    parser.add_argument("--pods", type=int, default=0, metavar="N", help="another number of pods for a burst")
+    parser.add_argument("--pods", type=int, default=0, metavar="N", help="another number of pods")
+    parser.add_argument("--seconds", type=float, default=0, metavar="S", help="another length of what is watched idle")
     parser.add_argument("--name", default="bench", metavar="RIG", help="the rig's name (default: bench)")
     parser.add_argument("--keep", action="store_true", help="use the rig that is up, as it is, and leave it up")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="look where the bridge spends its time")
     return parser
 
 
 def _measured(scenario: Scenario, asked: argparse.Namespace) -> list[Figure]:
     """Every repeat of one scenario, and what is counted apart.  Raises BenchError."""
     repeats = asked.repeats or scenario.repeats
-    print(f"bench: {scenario.name}, {repeats} × {scenario.why and f'({scenario.why})'}", flush=True)
+    print(f"bench: {scenario.name}, {repeats} repeat{'s' * (repeats > 1)}", flush=True)
     figures: list[Figure] = []
-    for _ in range(repeats if scenario.apart else 1):
-        figures += _run(scenario, asked, "--repeats", str(1 if scenario.apart else repeats))
+    for turn in range(repeats if scenario.apart else 1):
+        figures += _run(scenario, asked, "--turn", str(turn), "--repeats", str(1 if scenario.apart else repeats))
     if scenario.count is not None:
         figures += _run(scenario, asked, "--counted")
     return merged(figures)
@@ -81,7 +83,10 @@ def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> list
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, _rig(scenario, asked):
         out = Path(folder) / "figures.json"
         inside = [sys.executable, "-m", "integration.bench.inside", scenario.name, str(out)]
-        command = [RIG, "run", "--name", asked.name, "--", *inside, "--pods", str(asked.pods), *arguments]
+        command = [RIG, "run", "--name", asked.name, "--", *inside, *arguments]
+        command += ["--pods", str(asked.pods), "--seconds", str(asked.seconds)]
+        if asked.profile and "--counted" not in arguments:
+            command += ["--profile", str(asked.profile.resolve())]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             raise BenchError("not measured; why is said above")
         figures = msgspec.json.decode(out.read_bytes(), type=list[Figure])

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from integration.bench.ends import BenchError
 from integration.bench.scenarios import Scenario
+from integration.bench.scenarios.bound import bound
 from integration.bench.scenarios.burst import burst
+from integration.bench.scenarios.freed import freed
+from integration.bench.scenarios.help import help_
+from integration.bench.scenarios.one import one
+from integration.bench.scenarios.pending import pending
 
-BURSTS = (1000, 4000)
 
-
-def scenarios(pods: int = 0) -> list[Scenario]:
+def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
     """All of them, in the order in which they are measured.
 
-    pods   another number of pods where a scenario has a choice; 0: as they are
+    pods, seconds   another number of pods and length of time, where a scenario has such; 0: as they are
     """
-    return [*(burst(number) for number in ((pods,) if pods else BURSTS))]
+    return [
+        help_(),
+        one(pods or 150),
+        *(burst(number) for number in ([pods] if pods else [1000, 4000])),
+        freed(pods or 20),
+        pending(pods or 1000, seconds or 60),
+        bound(pods or 10_000, seconds or 60),
+    ]
 
 
-def chosen(names: list[str], pods: int = 0) -> list[Scenario]:
+def chosen(names: list[str], pods: int = 0, seconds: float = 0) -> list[Scenario]:
     """Those of that name, or whose name begins so ("burst" for "burst-1000"); without a name all.  Raises BenchError."""
-    known = scenarios(pods)
+    known = scenarios(pods, seconds)
     for name in names:
         if not any(_is(scenario, name) for scenario in known):
             raise BenchError(f'there is no scenario "{name}"; there are {", ".join(each.name for each in known)}')

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,10 @@ import aiohttp
 import msgspec
 import yaml
 
+JSON = "application/json"
+NAMESPACE = "alice-bench"
+TENANT = "alice"  # who that namespace is in Slurm
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 API = "v0.0.45"
 CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 LONGEST_CALL_S = 60.0
@@ -26,6 +30,50 @@ LONGEST_CALL_S = 60.0
 
 class BenchError(Exception):
     """What a person has to know: what was not reached, where."""
+
+
+class Metadata(msgspec.Struct):
+    """What we look at of it."""
+
+    name: str = ""
+    uid: str = ""
+    version: str = msgspec.field(default="", name="resourceVersion")
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """Everything but the time."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class Status(msgspec.Struct):
+    """What we look at of it."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(msgspec.Struct):
+    """What we look at of it."""
+
+    metadata: Metadata
+    status: Status | str = ""  # the server's own complaint has a word there
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return self.status.conditions if isinstance(self.status, Status) else ()
+
+
+class Change(msgspec.Struct):
+    """One line of a watch."""
+
+    type: str
+    object: Pod
+
+
+_CHANGE = msgspec.json.Decoder(Change)
 
 
 class Kube:
@@ -36,7 +84,7 @@ class Kube:
         cluster, user = written["clusters"][0]["cluster"], written["users"][0]["user"]
         self.server: str = cluster["server"]
         self.authority: str = cluster["certificate-authority"]
-        self._headers = {"Authorization": f"Bearer {user['token']}", "Content-Type": "application/json"}
+        self._headers = {"Authorization": f"Bearer {user['token']}"}
         self._connections = connections
         self._session: aiohttp.ClientSession
 
@@ -56,9 +104,14 @@ class Kube:
     ) -> None:
         await self._session.close()
 
-    async def call(self, method: str, path: str, body: bytes | None = None, *, may: tuple[int, ...] = ()) -> bytes:
-        """The body of a good answer, or of one whose status `may` be.  Raises BenchError."""
-        async with self._session.request(method, path, data=body) as answer:
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, *, kind: str = JSON, may: tuple[int, ...] = ()
+    ) -> bytes:
+        """The body of a good answer, or of one whose status `may` be.  Raises BenchError.
+
+        kind   of what is sent
+        """
+        async with self._session.request(method, path, data=body, headers={"Content-Type": kind}) as answer:
             said = await answer.read()
             if answer.status >= 300 and answer.status not in may:
                 raise BenchError(f"{method} {path} was answered {answer.status}: {said[:300].decode(errors='replace')}")
@@ -69,20 +122,27 @@ class Kube:
         said = await self.call(method, path, None if body is None else msgspec.json.encode(body), may=may)
         return msgspec.json.decode(said)
 
-    async def version(self, path: str) -> str:
-        """The resourceVersion of a list as it is now: where a watch begins."""
-        version: str = (await self.json("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
-        return version
+    async def watch(self, selector: str, *, ready: Callable[[], None] = lambda: None) -> AsyncIterator[Change]:
+        """Every change from now on of the pods that a field selector matches, for ever.  Raises BenchError.
 
-    async def watch(self, path: str, selector: str, version: str) -> AsyncIterator[bytes]:
-        """Every change after that version, one line of JSON each.  Ends when the server ends it."""
-        query = urlencode({"watch": "1", "fieldSelector": selector, "resourceVersion": version})
+        A pod that comes to match is ADDED, one that does so no longer DELETED.
+        ready   called once nothing can be missed any more
+        """
+        version = (await self.json("GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]
+        ready()
         endless = aiohttp.ClientTimeout(total=None)
-        async with self._session.get(f"{path}?{query}", timeout=endless) as answer:
-            if answer.status != 200:
-                raise BenchError(f"the watch of {path} was answered {answer.status}")
-            async for line in answer.content:
-                yield line
+        # The server ends a watch that is behind by a few changes (by ten, while it is new): go on from there.
+        while True:
+            query = urlencode({"watch": "1", "fieldSelector": selector, "resourceVersion": version})
+            async with self._session.get(f"{PODS}?{query}", timeout=endless) as answer:
+                if answer.status != 200:
+                    raise BenchError(f"the watch of {selector} was answered {answer.status}")
+                async for line in answer.content:
+                    change = _CHANGE.decode(line)
+                    if change.type == "ERROR":
+                        raise BenchError(f"the watch of {selector} broke off: {line[:300].decode(errors='replace')}")
+                    version = change.object.metadata.version
+                    yield change
 
 
 class Slurm:

@@ -15,30 +15,11 @@ import sys
 
 import msgspec
 
-from integration.bench.ends import BenchError, Kube, Slurm
-from integration.bench.load import MEMORY_MIB, PODS, TENANT
+from integration.bench.ends import PODS, TENANT, BenchError, Kube, Metadata, Slurm
+from integration.bench.load import MEMORY_MIB
 
 SCHEDULER = "floor"
 AT_ONCE = 32  # pods in hand; the connections to Slurm are eight, as the bridge's
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    uid: str
-
-
-class _Spec(msgspec.Struct):
-    node: str = msgspec.field(default="", name="nodeName")
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec
-
-
-class _Change(msgspec.Struct):
-    type: str
-    object: _Pod
 
 
 class _Allocated(msgspec.Struct):
@@ -53,24 +34,25 @@ class _Resources(msgspec.Struct):
     nodes: tuple[_Held, ...]
 
 
-_CHANGE = msgspec.json.Decoder(_Change)
 _ALLOCATED = msgspec.json.Decoder(_Allocated)
 _RESOURCES = msgspec.json.Decoder(_Resources)
 
 
-def _job(uid: str) -> bytes:
-    job = {
-        "name": uid,
-        "flags": ["EXTERNAL_JOB"],
-        "cpus_per_task": 1,
-        "memory_per_node": {"set": True, "number": MEMORY_MIB},
-        "time_limit": {"set": True, "number": 60},
-        "immediate": True,
+JOB = msgspec.json.encode(
+    {
+        "job": {
+            "name": SCHEDULER,
+            "flags": ["EXTERNAL_JOB"],
+            "cpus_per_task": 1,
+            "memory_per_node": {"set": True, "number": MEMORY_MIB},
+            "time_limit": {"set": True, "number": 60},
+            "immediate": True,
+        }
     }
-    return msgspec.json.encode({"job": job})
+)
 
 
-def _binding(pod: _Metadata, job_id: int, node: str) -> bytes:
+def _binding(pod: Metadata, job_id: int, node: str) -> bytes:
     metadata = {"name": pod.name, "uid": pod.uid, "annotations": {"slurm-bridge/job-id": str(job_id)}}
     return msgspec.json.encode({"metadata": metadata, "target": {"kind": "Node", "name": node}})
 
@@ -79,21 +61,18 @@ async def _serve(kube: Kube, slurm: Slurm) -> None:
     """Bind every pod that names the floor as its scheduler, for ever."""
     in_hand = asyncio.Semaphore(AT_ONCE)
 
-    async def bind(pod: _Metadata) -> None:
+    async def bind(pod: Metadata) -> None:
         async with in_hand:
-            job_id = _ALLOCATED.decode(await slurm.call("POST", "job/allocate", _job(pod.uid), user=TENANT)).job_id
+            job_id = _ALLOCATED.decode(await slurm.call("POST", "job/allocate", JOB, user=TENANT)).job_id
             [held] = _RESOURCES.decode(await slurm.call("GET", f"resources/{job_id}")).nodes
             await kube.call("POST", f"{PODS}/{pod.name}/binding", _binding(pod, job_id, held.node))
 
-    version = await kube.version(PODS)
-    print("ready", flush=True)
     async with asyncio.TaskGroup() as tasks:
-        # A pod that is bound leaves this selection, so its later life costs nothing here.
-        async for line in kube.watch(PODS, f"spec.schedulerName={SCHEDULER},spec.nodeName=", version):
-            change = _CHANGE.decode(line)
+        # Those without a node: a pod that is bound leaves this selection, and its later life costs nothing here.
+        selector = f"spec.schedulerName={SCHEDULER},spec.nodeName="
+        async for change in kube.watch(selector, ready=lambda: print("ready", flush=True)):
             if change.type == "ADDED":
                 tasks.create_task(bind(change.object.metadata))
-        raise BenchError("the API server ended the floor's watch")
 
 
 async def main() -> None:

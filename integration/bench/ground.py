@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from integration.bench import subjects
-from integration.bench.counters import Processes
-from integration.bench.ends import Kube, Slurm
-from integration.bench.load import NAMESPACE, PODS, TENANT, Stopwatch, eventually
+from integration.bench import floor, subjects
+from integration.bench.ends import NAMESPACE, PODS, TENANT, Kube, Slurm
+from integration.bench.following import eventually
+from integration.bench.load import Stopwatch
+from integration.bench.processes import Processes
+from integration.bench.profile import profiled
 from integration.bench.subjects import Bridge, Subject
+from integration.clusters import ENDED, BridgeProcess
 
-ENDED = frozenset(
-    ("CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY")
-)
+Best = TypeVar("Best")
+Reached = TypeVar("Reached")
 STRANGER = "carol"  # a Slurm user who has nothing to do with the bridge
+BREAK_IN = 1000
 WARM_UP = [f"warm-{number}" for number in range(20)]
+AT_ONCE = "gracePeriodSeconds=0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,8 @@ class Ground:
     folder      for files of this run
     kubeconfig  of the bridge's service account
     thorough    False: do not wait until a bridge is old enough to end jobs; for a look whether it works at all
+    profile     where the stacks of the bridge go; None: nobody looks at them
+    turn        the number of this repeat
     """
 
     kube: Kube
@@ -35,29 +48,52 @@ class Ground:
     folder: Path
     kubeconfig: Path
     thorough: bool = True
+    profile: Path | None = None
+    turn: int = 0
     processes: Processes = field(default_factory=Processes)
 
     @asynccontextmanager
-    async def floor(self) -> AsyncIterator[Subject]:
-        """The floor on empty clusters, warm."""
-        await self.clear()
+    async def floor(self, *, cleared: bool = True) -> AsyncIterator[Subject]:
+        """The floor, warm; on empty clusters, or on what is there."""
+        if cleared:
+            await self.clear()
         async with subjects.floor_process() as subject:
             await self._warm_up(subject)
-            yield subject
+            with self.processes.watched(subject.name, subject.pid):
+                yield subject
+        await self._delete_pods(f"fieldSelector=spec.schedulerName={subject.scheduler}")
+        await self._end_jobs(job_name=floor.SCHEDULER)
 
     @asynccontextmanager
     async def bridge(self, slurm_url: str = "", *, cleared: bool = True) -> AsyncIterator[Bridge]:
-        """A bridge on empty clusters, warm, and so old that it holds nothing back."""
+        """A bridge, warm, and so old that it holds nothing back; on empty clusters, or on what is there."""
         if cleared:
             await self.clear()
-        url = slurm_url or os.environ["SLURM_REST"]
-        token_file = os.environ["SLURM_TOKEN_FILE"]
-        async with subjects.bridge_process(self.folder, self.kubeconfig, url, token_file) as subject:
-            self.processes.named["bridge"] = subject.pid
+        with self.launched(slurm_url) as process:
+            subject = await subjects.until_ready(process)
             await self._warm_up(subject)
             await subject.at_rest()
-            yield subject
-        del self.processes.named["bridge"]
+            with self.processes.watched(subject.name, subject.pid), self._profiled(subject):
+                yield subject
+
+    @contextmanager
+    def launched(self, slurm_url: str = "") -> Iterator[BridgeProcess]:
+        """A bridge that has just been started; ended afterwards."""
+        with subjects.launched(self.folder, self.kubeconfig, slurm_url or os.environ["SLURM_REST"]) as process:
+            yield process
+
+    def _profiled(self, bridge: Bridge) -> AbstractContextManager[None]:
+        return profiled(bridge.pid, self.profile) if self.profile else nullcontext()
+
+    async def in_turn(
+        self, floor: Callable[[], Awaitable[Best]], bridge: Callable[[], Awaitable[Reached]]
+    ) -> tuple[Best, Reached]:
+        """Measure both, in every other repeat the bridge first: whoever is second finds warmer and fuller clusters."""
+        if self.turn % 2:
+            reached = await bridge()
+            return await floor(), reached
+        best = await floor()
+        return best, await bridge()
 
     async def _warm_up(self, subject: Subject) -> None:
         """A few pods there and gone again, so that connections are open and code is loaded.
@@ -69,9 +105,11 @@ class Ground:
         async with Stopwatch(self.kube, subject.scheduler) as watch:
             await watch.burst(WARM_UP)
             await watch.until_bound(WARM_UP, within_s=30)
-        await self.delete_pods()
+        for name in WARM_UP:
+            # With its grace: whoever plays the kubelet ends it, as pods are ended.
+            await self.kube.call("DELETE", f"{PODS}/{name}")
         if not isinstance(subject, Bridge):
-            await self.end_jobs(TENANT)
+            await self._end_jobs(job_name=floor.SCHEDULER)
         elif not self.thorough:
             return
 
@@ -80,32 +118,61 @@ class Ground:
 
         await eventually("the jobs of the first pods have ended", gone, within_s=60)
 
+    async def broken_in(self) -> None:
+        """New servers are slower: their caches are small, and grow with what passes."""
+        names = [f"new{number}" for number in range(min(BREAK_IN, await self.room(1) // 2))]
+        async with self.floor() as floor, Stopwatch(self.kube, floor.scheduler) as watch:
+            await watch.burst(names)
+            await watch.until_bound(names, within_s=60)
+
     async def clear(self) -> None:
         """No pod of ours, and no job of anybody."""
-        await self.delete_pods()
+        await self._delete_pods()
         for user in (TENANT, STRANGER):
-            await self.end_jobs(user)
+            await self._end_jobs(user_name=user)
 
-    async def delete_pods(self) -> None:
-        """At once; whoever plays the kubelet is not asked."""
-        await self.kube.call("DELETE", f"{PODS}?gracePeriodSeconds=0")
-
+    async def _delete_pods(self, which: str = "") -> None:
         async def none() -> bool:
-            return not (await self.kube.json("GET", f"{PODS}?limit=1"))["items"]
+            # Whoever plays the kubelet is not asked.  The server gives up after a minute; the rest is for the next time.
+            await self.kube.call("DELETE", f"{PODS}?{AT_ONCE}&{which}", may=(504,))
+            return not (await self.kube.json("GET", f"{PODS}?limit=1&{which}"))["items"]
 
-        await eventually("the pods are deleted", none, within_s=120)
+        await eventually("the pods are deleted", none, within_s=300)
 
-    async def end_jobs(self, user: str) -> None:
-        await self.slurm.json("DELETE", "jobs/", {"user_name": user})
+    async def _end_jobs(self, **which: str) -> None:
+        await self.slurm.json("DELETE", "jobs/", which)
 
     async def live_jobs(self) -> int:
         """How many jobs have not ended."""
         states = (await self.slurm.json("GET", "jobs/state/"))["jobs"]
         return sum(not ENDED & set(job["state"]) for job in states)
 
+    async def all_jobs(self) -> int:
+        """How many jobs Slurm knows, those too that ended not long ago."""
+        return len((await self.slurm.json("GET", "jobs/state/"))["jobs"])
+
+    async def room(self, cpus: int) -> int:
+        """How many jobs of so many CPUs there is room for on all nodes while they are empty."""
+        return sum(node["cpus"] // cpus for node in (await self.slurm.json("GET", "nodes/"))["nodes"])
+
+    async def fill(self) -> None:
+        """Every CPU of every node is taken, by jobs of a stranger."""
+        nodes = (await self.slurm.json("GET", "nodes/"))["nodes"]
+        for node in nodes:
+            job = {
+                "name": "native",
+                "flags": ["EXTERNAL_JOB"],
+                "required_nodes": [node["name"]],
+                "cpus_per_task": node["cpus"],
+                "memory_per_node": {"set": True, "number": 100},
+                "time_limit": {"set": True, "number": 600},
+                "immediate": True,
+            }
+            await self.slurm.json("POST", "job/allocate", {"job": job}, user=STRANGER)
+
 
 @asynccontextmanager
-async def furnished(folder: Path, *, thorough: bool = True) -> AsyncIterator[Ground]:
+async def furnished(folder: Path, *, thorough: bool = True, profile: Path | None = None) -> AsyncIterator[Ground]:
     """The clusters that KUBECONFIG, SLURM_REST and SLURM_TOKEN_FILE name, with a namespace and a service account."""
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(Kube(os.environ["KUBECONFIG"]))
@@ -113,14 +180,16 @@ async def furnished(folder: Path, *, thorough: bool = True) -> AsyncIterator[Gro
         metadata = {"name": NAMESPACE, "labels": {"slurm-bridge/managed": "true"}}
         await kube.json("POST", "/api/v1/namespaces", {"metadata": metadata}, may=(409,))
 
-        async def furnished() -> bool:
+        async def has_account() -> bool:
             accounts = await kube.json("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts")
             return bool(accounts["items"])
 
-        await eventually(f"{NAMESPACE} has its service account", furnished, within_s=30)
+        await eventually(f"{NAMESPACE} has its service account", has_account, within_s=30)
         kubeconfig = folder / "kubeconfig"
         subjects.write_kubeconfig(kube, kubeconfig)
-        ground = Ground(kube, slurm, folder, kubeconfig, thorough)
+        ground = Ground(kube, slurm, folder, kubeconfig, thorough, profile)
+        if thorough:
+            await ground.broken_in()
         try:
             yield ground
         finally:

@@ -1,6 +1,6 @@
 """One scenario on the clusters at hand: what `python -m integration.bench` runs within a rig's network.
 
-    python -m integration.bench.inside SCENARIO OUT.json [--repeats N] [--pods N] [--counted] [--brief]
+    python -m integration.bench.inside SCENARIO OUT.json …
 
 KUBECONFIG, SLURM_REST and SLURM_TOKEN_FILE name the clusters.  The figures go to the file.
 """
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -28,14 +29,17 @@ def main() -> int:
     parser.add_argument("scenario")
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--turn", type=int, default=0, help="the number of the first repeat")
     parser.add_argument("--pods", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--counted", action="store_true", help="count what cannot be counted while time is measured")
     parser.add_argument(
         "--brief", action="store_true", help="only to see whether it works: do not wait for a fair start"
     )
+    parser.add_argument("--profile", type=Path, help="where the bridge's stacks go")
     asked = parser.parse_args()
     try:
-        [scenario] = chosen([asked.scenario], asked.pods)
+        [scenario] = chosen([asked.scenario], asked.pods, asked.seconds)
         figures = asyncio.run(_measure(scenario, asked))
     except (BenchError, ExceptionGroup) as error:
         if not isinstance(_first(error), BenchError):
@@ -54,8 +58,9 @@ async def _measure(scenario: Scenario, asked: argparse.Namespace) -> list[Figure
     measure = scenario.count if asked.counted else scenario.repeat
     assert measure is not None
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        async with furnished(Path(folder), thorough=not asked.brief) as ground:
-            return merged([figure for _ in range(asked.repeats) for figure in await measure(ground)])
+        async with furnished(Path(folder), thorough=not asked.brief, profile=asked.profile) as ground:
+            turns = range(asked.turn, asked.turn + asked.repeats)
+            return merged([figure for turn in turns for figure in await measure(replace(ground, turn=turn))])
 
 
 if __name__ == "__main__":

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from integration.bench import counters, floor
-from integration.bench.ends import BenchError, Kube
-from integration.bench.load import NAMESPACE, TENANT, eventually
+from integration.bench import floor
+from integration.bench.ends import NAMESPACE, TENANT, BenchError, Kube
+from integration.bench.following import eventually
 from integration.clusters import BridgeProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +26,7 @@ START_S = 30.0
 SCHEDULER = "slurm-bridge"
 ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
 POLICY = {"rules": [{"namespaces": [NAMESPACE], "user": TENANT}]}
+SLURM, KUBERNETES = "slurm", "kubernetes"
 POLLS = frozenset(("states", "nodes", "partitions"))  # asked for whether or not there is anything to do
 
 
@@ -62,33 +66,50 @@ class Bridge(Subject):
 
     process: BridgeProcess
 
-    async def calls(self, side: str) -> dict[str, int]:
-        """How often it called each operation of "slurm" or "kubernetes" since it started."""
+    async def calls(self) -> dict[str, Counter[str]]:
+        """How often it called each operation since it started, of SLURM and of KUBERNETES."""
         url = f"http://127.0.0.1:{self.process.port}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return counters.calls(await answer.text(), side)
+            metrics = await answer.text()
+        return {side: _calls(metrics, side) for side in (SLURM, KUBERNETES)}
+
+    async def slurm_calls(self) -> Counter[str]:
+        return (await self.calls())[SLURM]
 
     async def at_rest(self, *, within_s: float = 120.0) -> None:
         """Wait until it has called nothing for a second but what it polls.  Raises BenchError."""
-        before: dict[str, int] | None = None
+        before = -1
 
         async def unchanged() -> bool:
             nonlocal before
-            now = {side + name: n for side in ("slurm", "kubernetes") for name, n in (await self.calls(side)).items()}
-            known, before = before, {name: n for name, n in now.items() if name.removeprefix("slurm") not in POLLS}
+            called = await self.calls()
+            known = before
+            before = called[KUBERNETES].total() + sum(n for name, n in called[SLURM].items() if name not in POLLS)
             return known == before
 
         await eventually("the bridge has nothing left to do", unchanged, within_s=within_s, every_s=1.0)
 
 
-@asynccontextmanager
-async def bridge_process(folder: Path, kubeconfig: Path, slurm_url: str, token_file: str) -> AsyncIterator[Bridge]:
-    """`slurm-bridge run` with settings as on the rig, ready."""
-    settings = {"slurm_url": slurm_url, "slurm_token_file": token_file, "policy": POLICY}
+def _calls(metrics: str, side: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(metrics):  # type: ignore[no-untyped-call]
+        if family.name == "slurm_bridge_call_seconds":
+            for sample in family.samples:
+                if sample.name.endswith("_count") and sample.labels["side"] == side:
+                    found[sample.labels["operation"]] += int(sample.value)
+    return found
+
+
+@contextmanager
+def launched(folder: Path, kubeconfig: Path, slurm_url: str) -> Iterator[BridgeProcess]:
+    """`slurm-bridge run` with settings as on the rig, started just now; ended afterwards, if it has not been killed."""
+    settings = {"slurm_url": slurm_url, "slurm_token_file": os.environ["SLURM_TOKEN_FILE"], "policy": POLICY}
     process = BridgeProcess(settings, folder, str(kubeconfig))
     process.launch()
     try:
-        yield await until_ready(process)
+        yield process
+    except BenchError as error:
+        raise BenchError(f"{error}; the bridge's last words:\n{process.log.read_text()[-1500:]}") from error
     finally:
         process.stop()
 

@@ -2,64 +2,99 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 
-from integration.bench import counters
-from integration.bench.figures import Figure, at_least_floors, at_most
+from integration.bench import costs, relay
+from integration.bench.audit import Audit, Requests
+from integration.bench.figures import Figure, at_least_floors, at_most, never_more_than
 from integration.bench.ground import Ground
 from integration.bench.load import Stopwatch
+from integration.bench.processes import Spent
+from integration.bench.relay import Relay
 from integration.bench.scenarios import Scenario
-from integration.bench.subjects import Subject
+from integration.bench.subjects import ACCOUNT, POLLS, Subject
 
-MS = 1000
+PODS_A_NODE = 40  # of 64 CPUs: there is room
 
 
 def burst(pods: int) -> Scenario:
     """That many pods."""
     name = f"burst-{pods}"
-    return Scenario(name, partial(_repeat, name, pods), nodes=max(4, pods // 40), apart=True)
+    nodes = max(4, pods // PODS_A_NODE)
+    return Scenario(name, partial(_repeat, name, pods), partial(_count, name, pods), nodes=nodes, apart=True)
 
 
 async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
-    names = [f"p{number}" for number in range(pods)]
-
-    async with ground.floor() as subject:
-        ground.processes.named["floor"] = subject.pid
-        before = ground.processes.usage()
-        floor = await _bound_per_second(ground, subject, names)
-        floor_cpu = counters.spent(before, ground.processes.usage())
-        del ground.processes.named["floor"]
-    async with ground.bridge() as bridge:
-        calls, before = await bridge.calls("slurm"), ground.processes.usage()
-        ground.processes.forget_peaks()
-        reached = await _bound_per_second(ground, bridge, names)
-        await bridge.at_rest()
-        usage = ground.processes.usage()
-        cpu = counters.spent(before, usage)
-        called = counters.difference(await bridge.calls("slurm"), calls)
-    per_pod = {operation: number / pods for operation, number in called.items()}
+    best, reached = await ground.in_turn(partial(_floor, pods, ground), partial(_bridge, pods, ground))
+    called, asked = reached.called.total(), reached.asked
     return [
-        Figure(scenario, "pods bound a second", "pods/s", (reached,), at_least_floors(0.8), (floor,)),
-        Figure(scenario, "Slurm calls a pod", "", (sum(per_pod.values()),), at_most(2.2)),
-        Figure(
-            scenario,
-            "bridge CPU a pod",
-            "ms",
-            (cpu["bridge"] / pods * MS,),
-            at_most(1.0),
-            (floor_cpu["floor"] / pods * MS,),
-        ),
-        *(
-            Figure(scenario, f"{name} CPU a pod", "ms", (cpu[name] / pods * MS,), None, (floor_cpu[name] / pods * MS,))
-            for name in ("slurmctld", "slurmrestd", "kube-apiserver", "etcd", "kwok")
-        ),
-        Figure(scenario, "bridge memory, peak", "MiB", (usage["bridge"].peak_mib,)),
+        Figure(scenario, "pods bound a second", "pods/s", (reached.rate,), at_least_floors(0.8), (best.rate,)),
+        Figure(scenario, "Slurm calls a pod", "", (called / pods,), at_most(2.2)),
+        Figure(scenario, "pod writes a pod", "", (asked.writes(ACCOUNT, "pods") / pods,), at_most(1)),
+        Figure(scenario, "events a pod", "", (asked.writes(ACCOUNT, "events") / pods,), at_most(1)),
+        *costs.per_pod(scenario, reached.spent, best.spent, pods, at_most(1)),
+        *costs.memory(scenario, reached.spent),
     ]
 
 
-async def _bound_per_second(ground: Ground, subject: Subject, names: list[str]) -> float:
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Of the floor: pods a second, and what that took."""
+
+    rate: float
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Reached(Best):
+    """Of the bridge: also what it called, and what the API server was asked."""
+
+    called: Counter[str]
+    asked: Requests
+
+
+async def _floor(pods: int, ground: Ground) -> Best:
+    async with ground.floor() as floor:
+        meter = ground.processes.meter()
+        rate = await _bound_per_second(ground, floor, pods)
+        return Best(rate, meter.read())
+
+
+async def _bridge(pods: int, ground: Ground) -> Reached:
+    async with ground.bridge() as bridge:
+        ground.processes.forget_peaks()
+        called, audit, meter = await bridge.slurm_calls(), Audit(), ground.processes.meter()
+        rate = await _bound_per_second(ground, bridge, pods)
+        await bridge.at_rest()
+        spent = meter.read()
+        called = await bridge.slurm_calls() - called
+    return Reached(rate, spent, called, audit.requests())
+
+
+async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
+    """Bytes, and whether the bridge's own counters tell all of its calls."""
+    async with Relay(os.environ["SLURM_REST"]) as between, ground.bridge(between.url) as bridge:
+        called, known = await bridge.slurm_calls(), len(between.calls)
+        await _bound_per_second(ground, bridge, pods)
+        await bridge.at_rest()
+        called = await bridge.slurm_calls() - called
+        passed = between.calls[known:]
+    told = sum(number for operation, number in called.items() if operation not in POLLS)
+    untold = sum(call.operation not in relay.POLLS for call in passed) - told
+    return [
+        Figure(scenario, "sent to Slurm a pod", "bytes", (sum(call.sent for call in passed) / pods,)),
+        Figure(scenario, "got from Slurm a pod", "bytes", (sum(call.got for call in passed) / pods,)),
+        Figure(scenario, "calls that /metrics does not tell", "", (untold,), never_more_than(0)),
+    ]
+
+
+async def _bound_per_second(ground: Ground, subject: Subject, pods: int) -> float:
     """From the first creation to the last bind."""
+    names = [f"p{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:
         await watch.burst(names)
-        await watch.until_bound(names, within_s=60 + len(names) / 20)
-        return len(names) / (max(watch.bound.values()) - min(watch.sent.values()))
+        await watch.until_bound(names, within_s=60 + pods / 20)
+        return pods / (max(watch.bound.values()) - min(watch.sent.values()))

@@ -1,0 +1,51 @@
+"""What a scenario costs, as figures: processor time and memory of the bridge and of the servers that it leans on."""
+
+from __future__ import annotations
+
+from integration.bench.figures import Figure, Target
+from integration.bench.processes import Spent
+
+SERVERS = ("slurmctld", "slurmrestd", "kube-apiserver", "etcd")
+MS_PER_S = 1000
+PER_CENT = 100
+
+
+def per_pod(scenario: str, bridge: Spent, floor: Spent, pods: int, target: Target | None = None) -> list[Figure]:
+    """Processor time for each pod, of the bridge (the floor) and of the servers while it (the floor) was at work.
+
+    target   of the bridge
+    """
+
+    def figure(name: str, beside: str, target: Target | None) -> Figure:
+        value, floors = (spent / pods * MS_PER_S for spent in (bridge.cpu_s[name], floor.cpu_s[beside]))
+        return Figure(scenario, f"{name}: CPU a pod", "ms", (value,), target, (floors,))
+
+    return [
+        figure("bridge", "floor", target),
+        *(figure(name, name, None) for name in SERVERS),
+        Figure(scenario, "others on this machine meanwhile", "cores", (bridge.others,), None, (floor.others,)),
+    ]
+
+
+def of_a_core(scenario: str, spent: Spent, target: Target | None = None) -> list[Figure]:
+    """Processor time as a share of one core.
+
+    target   of the bridge
+    """
+
+    def figure(name: str, target: Target | None) -> Figure:
+        return Figure(scenario, f"{name}: CPU", "% of a core", (spent.cpu_s[name] / spent.seconds * PER_CENT,), target)
+
+    return [figure("bridge", target), *(figure(name, None) for name in SERVERS)]
+
+
+def memory(scenario: str, spent: Spent, target: Target | None = None) -> list[Figure]:
+    """The most that each had since peaks were forgotten.
+
+    target   of the bridge
+    """
+
+    def figure(name: str, target: Target | None) -> Figure:
+        return Figure(scenario, f"{name}: peak memory", "MiB", (spent.peak_mib[name],), target)
+
+    return [figure("bridge", target), *(figure(name, None) for name in SERVERS)]

@@ -1,0 +1,80 @@
+"""Many pods that wait: what the bridge asks of Slurm meanwhile, and what it writes on them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+
+from integration.bench import costs, relay
+from integration.bench.audit import Audit
+from integration.bench.ends import Condition, Kube, Pod
+from integration.bench.figures import Figure, at_most, never_more_than
+from integration.bench.following import Following
+from integration.bench.ground import Ground
+from integration.bench.load import Stopwatch
+from integration.bench.relay import Relay
+from integration.bench.scenarios import Scenario
+from integration.bench.subjects import ACCOUNT, SCHEDULER
+
+POLL, DETAIL = "GET jobs/state/", "GET job/N"
+
+
+def pending(pods: int, seconds: float) -> Scenario:
+    """So many pods for so long."""
+    repeat = partial(_repeat, "pending", pods, seconds)
+    return Scenario("pending", repeat, nodes=4, repeats=3, why="each takes some two minutes", apart=True)
+
+
+async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> list[Figure]:
+    names = [f"p{number}" for number in range(pods)]
+    async with Relay(os.environ["SLURM_REST"]) as between, ground.bridge(between.url):
+        await ground.fill()
+        ground.processes.forget_peaks()
+        async with Conditions(ground.kube) as said, Stopwatch(ground.kube, SCHEDULER) as watch:
+            await watch.burst(names)
+            await said.until_on_all(names, within_s=60 + pods / 5)
+            known, audit, meter = len(between.calls), Audit(), ground.processes.meter()
+            await asyncio.sleep(seconds)  # this is what is measured
+            calls, spent = between.calls[known:], meter.read()
+            writes = audit.requests().writes(ACCOUNT, "pods")
+    polls = [call for call in calls if call.operation == POLL]
+    details = [call for call in calls if call.operation == DETAIL]
+    others = len(calls) - len(polls) - len(details)
+    return [
+        Figure(scenario, "polls a second", "", (len(polls) / seconds,), at_most(2)),
+        Figure(scenario, "detail calls a second", "", (len(details) / seconds,), at_most(8)),
+        Figure(scenario, "detail calls in the busiest second", "", (relay.busiest_second(details),)),
+        Figure(scenario, "other calls a second", "", (others / seconds,)),
+        Figure(scenario, "conditions written again as they were", "", (said.repeated,), never_more_than(0)),
+        Figure(scenario, "pod writes a pod in that time", "", (writes / pods,)),
+        *costs.of_a_core(scenario, spent),
+        *costs.memory(scenario, spent),
+    ]
+
+
+class Conditions(Following):
+    """What is said on waiting pods, while it is entered.
+
+    repeated   how many writes left every condition as it was, but for its time
+    """
+
+    def __init__(self, kube: Kube) -> None:
+        super().__init__(kube, f"spec.schedulerName={SCHEDULER},spec.nodeName=")
+        self._said: dict[str, tuple[Condition, ...]] = {}
+        self.repeated = 0
+
+    def seen(self, kind: str, pod: Pod) -> None:
+        """A write that changes nothing else shows as a change, too: it has another time."""
+        name, said = pod.metadata.name, pod.conditions
+        if kind == "MODIFIED" and said == self._said.get(name, ()):
+            self.repeated += 1
+        self._said[name] = said
+
+    async def until_on_all(self, names: list[str], *, within_s: float) -> None:
+        """Wait until something is said on each of these.  Raises BenchError."""
+        await self.until(
+            lambda: all(map(self._said.get, names)),
+            lambda: f"{sum(not self._said.get(name) for name in names)} of {len(names)} pods were told nothing",
+            within_s=within_s,
+        )
