@@ -71,6 +71,7 @@ class SlurmCluster:
         self.accounting_up = accounting
         self.slurm_conf: dict[str, Any] = {}  # what of slurm.conf is told otherwise than it follows from the cluster
         self.reservations: set[str] = set()
+        self.operators: set[str] = set()  # users whose AdminLevel is Operator
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
         self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)

@@ -7,7 +7,7 @@ in jobs/state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -284,16 +284,10 @@ def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
         "real_memory": node.memory_mib,
         "specialized_memory": 0,
         "gres": ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in node.devices.items()),
-        "gres_used": ",".join(_used(node)),
         "alloc_cpus": node.cpus - node.free_cores.bit_count(),
         "address": node.address or node.name,
         "reason": node.reason,
     }
-
-
-def _used(node: SlurmSimNode) -> Iterator[str]:
-    for (name, kind), total in node.devices.items():
-        yield f"{name}:{kind}:{total - len(node.free_devices[name, kind])}" if kind else f"{name}:{total}"
 
 
 def _partitions(asked: _Asked, _: str) -> Answer:
@@ -325,6 +319,12 @@ def _conf(asked: _Asked, _: str) -> Answer:
 
 def _diag(asked: _Asked, _: str) -> Answer:
     return _yes(asked, slurm_survey.diag(asked.now))
+
+
+def _user(asked: _Asked, argument: str) -> Answer:
+    level = "Operator" if argument in asked.cluster.operators else "None"
+    known = argument in asked.cluster.users
+    return _yes(asked, {"users": [{"name": argument, "administrator_level": [level]}] if known else []})
 
 
 def _reservations(asked: _Asked, _: str) -> Answer:
@@ -686,4 +686,5 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
     ("GET", "slurm", "reservations", 3): _reservations,
     ("GET", "slurmdb", "jobs", 3): _accounted,
     ("POST", "slurmdb", "job", 4): _record,
+    ("GET", "slurmdb", "user", 4): _user,
 }

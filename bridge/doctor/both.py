@@ -112,10 +112,11 @@ def _external(seen: Sights) -> Iterator[Said]:
                 "scontrol reconfigure clears it; signals, suspend and preemption with GraceTime cause it.",
             )
         )
-    if lost := [f"{each.node.name} ({each.lost_gres})" for each in external if each.lost_gres]:
+    if lost := [each.node.name for each in external if each.lost]:
         said.append(
             error(
-                f"Devices count as used on nodes without a job: {some(lost)}.", "scontrol reconfigure gives them back."
+                f"Devices count as used though no CPU is, so no job: {some(lost)}. They are lost to every job.",
+                "scontrol reconfigure gives them back.",
             )
         )
     yield from said or [ok(f"{len(external)}, made by new/node: devices are counted rightly, with indices")]

@@ -189,6 +189,7 @@ async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient
         return
     seen.slurm_clock = await _sight(lambda: survey.clock(client))
     seen.configuration = await _sight(lambda: _configuration(client))
+    seen.all_jobs = await _sight(lambda: _sees_all(seen, client))
     seen.slurm_nodes = await _sight(lambda: survey.nodes(client))
     seen.partitions = await _sight(client.partitions)
     seen.partition_details = await _sight(lambda: _partition_details(client))
@@ -200,6 +201,7 @@ async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient
 def _no_slurm(seen: Sights, because: str, jobs: Sight[int] | None = None) -> None:
     seen.jobs = jobs or nothing(because)
     seen.slurm_clock, seen.configuration, seen.slurm_nodes = nothing(because), nothing(because), nothing(because)
+    seen.all_jobs = nothing(because)
     seen.partitions, seen.partition_details = nothing(because), nothing(because)
     seen.reservations, seen.unresolved = nothing(because), nothing(because)
 
@@ -256,6 +258,10 @@ async def _configuration(client: SlurmClient) -> survey.Configuration:
             failed=False,
         )
     return found
+
+
+async def _sees_all(seen: Sights, client: SlurmClient) -> bool:
+    return await survey.sees_all_jobs(client, seen.configuration.get(), seen.token.get().user)
 
 
 async def _partition_details(client: SlurmClient) -> Mapping[str, survey.PartitionDetails]:

@@ -90,6 +90,7 @@ class Sights:
 
     source         where the settings are from, in words
     rights         each of app.RIGHTS and OWNER_RIGHTS to whether we have it
+    all_jobs       Slurm hides nobody's jobs from our token
     bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready
     unresolved     external nodes whose address is only a name that nothing on this host can resolve
     """
@@ -110,6 +111,7 @@ class Sights:
     discovery: Sight[Discovery] = field(default_factory=Sight)
     jobs: Sight[int] = field(default_factory=Sight)
     configuration: Sight[Configuration] = field(default_factory=Sight)
+    all_jobs: Sight[bool] = field(default_factory=Sight)
     slurm_clock: Sight[float] = field(default_factory=Sight)
     slurm_nodes: Sight[tuple[NodeDetails, ...]] = field(default_factory=Sight)
     partitions: Sight[tuple[Partition, ...]] = field(default_factory=Sight)

@@ -91,17 +91,17 @@ def _life(token: Token, now: float) -> Iterator[Said]:
 def _all_jobs(seen: Sights) -> Iterator[Said]:
     jobs = seen.jobs.get()
     said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
-    conf, user = seen.configuration.value, seen.token.get().user
-    if conf is None:
+    if seen.configuration.missing is not None:
         yield ok(f"{said}; whether PrivateData hides more cannot be seen: scontrol show config | grep PrivateData")
-    elif "JOBS" in conf.private_data and user not in (conf.slurm_user, "root"):
-        yield warning(
-            f"PrivateData=jobs may hide other users' jobs from {user}: the bridge would take them for lost.",
-            f"Use a token of {conf.slurm_user}, or make {user} an operator: "
-            f"sacctmgr modify user {user} set adminlevel=operator",
-        )
-    else:
+    elif seen.all_jobs.get():
         yield ok(said)
+    else:
+        user, slurm_user = seen.token.get().user, seen.configuration.get().slurm_user
+        yield error(
+            f"PrivateData=jobs hides the jobs of other users from {user}: the bridge would take its own jobs for lost, and "
+            "end their pods.",
+            f"Use a token of {slurm_user}, or make {user} an operator: sacctmgr modify user {user} set adminlevel=operator",
+        )
 
 
 def _users(seen: Sights) -> Iterator[Said]:

@@ -12,7 +12,7 @@ from ending somebody else's job whose id was given out a second time (V6).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ import msgspec
 
 from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, Unauthorized
 from bridge.slurm import codec
-from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, UNKNOWN_USER, by_number, read
+from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, UNKNOWN_USER, Decoder, Unchanged, by_number, read
 from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from bridge.slurm.token import TokenSource
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
@@ -29,8 +29,6 @@ from scheduler.model import Grant, Job, JobSpec, Partition, SlurmNode, States
 
 OnCall = Callable[[str, float, str], None]
 
-# Ids in one query of jobs/state; slurmrestd refuses very long addresses.
-STATES_A_CALL = 200
 
 _E = TypeVar("_E", bound=Envelope)
 
@@ -102,6 +100,8 @@ class SlurmClient:
         self._clock = clock
         self._stopwatch = stopwatch
         self._discovery: Discovery | None = None
+        self._states_reader = Unchanged(_STATES)
+        self._shown: tuple[codec.StatesAnswer, Mapping[int, States]] | None = None
         self._threads: Mapping[
             str, int
         ] = {}  # threads a core by node, of the last nodes(): resources/ tells cores only
@@ -214,20 +214,15 @@ class SlurmClient:
 
     # --- what Slurm knows
 
-    async def states(self) -> dict[int, States]:
-        """The states of every job that Slurm knows, by id, on the poller's own lane (`GET jobs/state/`)."""
-        answer = await self._get("states", self._path("jobs/state/"), _STATES, transport=self._polls)
-        return _sensible("states", codec.job_states, answer)
+    async def states(self) -> Mapping[int, States]:
+        """The states of every job that Slurm knows, by id, on the poller's own lane (`GET jobs/state/`).
 
-    async def states_of(self, ids: Iterable[int]) -> dict[int, States]:
-        """The states of these jobs; one that Slurm does not know is absent (`GET jobs/state/?job_id=…`)."""
-        wanted = list(ids)
-        found: dict[int, States] = {}
-        for start in range(0, len(wanted), STATES_A_CALL):
-            query = urlencode([("job_id", job_id) for job_id in wanted[start : start + STATES_A_CALL]])
-            answer = await self._get("states_of", self._path(f"jobs/state/?{query}"), _STATES)
-            found |= _sensible("states_of", codec.job_states, answer)
-        return found
+        The very same mapping as long as nothing changes; not to be changed.
+        """
+        answer = await self._get("states", self._path("jobs/state/"), self._states_reader, transport=self._polls)
+        if self._shown is None or self._shown[0] is not answer:
+            self._shown = answer, _sensible("states", codec.job_states, answer)
+        return self._shown[1]
 
     async def job(self, job_id: int) -> Job | None:
         """One job (`GET job/{id}`, 2 ms).  None only where Slurm itself says that it knows no such job (2017)."""
@@ -296,11 +291,14 @@ class SlurmClient:
         body: bytes = b"",
         *,
         user: str = "",
+        side: str = "slurm",
     ) -> _E:
-        """What the bridge itself never asks, for those who do (survey.py); `rest` is what follows the API version."""
-        return await self._call(
-            operation, method, self._path(rest), body, decoder, user=user, transport=self._transport
-        )
+        """What the bridge itself never asks, for those who do (survey.py).
+
+        rest   what follows the API version; side: "slurm", or "slurmdb" for accounting
+        """
+        target = f"/{side}/{self._api}/{rest}"
+        return await self._call(operation, method, target, body, decoder, user=user, transport=self._transport)
 
     @property
     def _api(self) -> str:
@@ -316,7 +314,7 @@ class SlurmClient:
         return f"/slurm/{self._api}/{rest}"
 
     async def _get(
-        self, operation: str, target: str, decoder: msgspec.json.Decoder[_E], *, transport: Transport | None = None
+        self, operation: str, target: str, decoder: Decoder[_E], *, transport: Transport | None = None
     ) -> _E:
         return await self._call(operation, "GET", target, b"", decoder, transport=transport or self._transport)
 
@@ -326,7 +324,7 @@ class SlurmClient:
         method: str,
         target: str,
         body: bytes,
-        decoder: msgspec.json.Decoder[_E],
+        decoder: Decoder[_E],
         *,
         user: str = "",
     ) -> _E:
@@ -338,7 +336,7 @@ class SlurmClient:
         method: str,
         target: str,
         body: bytes,
-        decoder: msgspec.json.Decoder[_E],
+        decoder: Decoder[_E],
         *,
         transport: Transport,
         user: str = "",

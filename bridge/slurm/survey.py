@@ -11,6 +11,7 @@ Not told by slurmrestd: slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import msgspec
 
@@ -54,13 +55,13 @@ class NodeDetails:
 
     address      NodeAddr; the node's own name where none was given
     reason       an admin's words, for drained and down nodes
-    lost_gres    devices that count as used though no job is there (FACTS 7), as Slurm writes them; "" none
+    lost         it counts as used though no CPU of it is: its devices were lost (FACTS 7); how many, Slurm does not tell
     """
 
     node: SlurmNode
     address: str
     reason: str = ""
-    lost_gres: str = ""
+    lost: bool = False
 
     @property
     def static(self) -> bool:
@@ -135,11 +136,21 @@ class ReservationsAnswer(Envelope, kw_only=True):
     reservations: tuple[_Reservation, ...]
 
 
+class _User(msgspec.Struct):
+    name: str
+    administrator_level: tuple[str, ...] = ()
+
+
+class UsersAnswer(Envelope, kw_only=True):
+    """`GET /slurmdb/…/user/NAME`."""
+
+    users: tuple[_User, ...]
+
+
 class _DetailedNode(codec._Node):
     address: str = ""
     reason: str = ""
     alloc_cpus: int = 0
-    gres_used: str = ""
 
 
 class DetailedNodesAnswer(codec.NodesAnswer, kw_only=True):
@@ -168,6 +179,7 @@ class DetailedPartitionsAnswer(Envelope, kw_only=True):
 _CONF = msgspec.json.Decoder(ConfigurationAnswer)
 _DIAG = msgspec.json.Decoder(DiagAnswer)
 _RESERVATIONS = msgspec.json.Decoder(ReservationsAnswer)
+_USERS = msgspec.json.Decoder(UsersAnswer)
 _NODES = msgspec.json.Decoder(DetailedNodesAnswer)
 _PARTITIONS = msgspec.json.Decoder(DetailedPartitionsAnswer)
 _ID = msgspec.json.Decoder(IdAnswer)
@@ -221,9 +233,22 @@ async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
         raise ContractError("nodes", "Slurm", f"an answer that makes no sense: {error}") from None
 
 
-def _lost(told: _DetailedNode) -> str:
-    used = told.gres_used if any(codec.gres_counts(told.gres_used).values()) else ""
-    return used if told.alloc_cpus == 0 else ""
+def _lost(told: _DetailedNode) -> bool:
+    return bool({"MIXED", "ALLOCATED"} & set(told.state)) and told.alloc_cpus == 0 and bool(told.gres)
+
+
+async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> bool:
+    """Whether the token of that user is told of everybody's jobs, whatever PrivateData says.
+
+    With PrivateData=jobs `jobs/state` shows every job to everybody, and GET job/{id} denies that those of others exist, with
+    the very number of a job that is gone (2017; 26.05.5, measured).
+    """
+    if "JOBS" not in conf.private_data or user in (conf.slurm_user, "root"):
+        return True
+    if slurm.discovery is None or not slurm.discovery.accounting:
+        return False
+    found = (await slurm.ask("user", "GET", f"user/{quote(user, safe='')}", _USERS, side="slurmdb")).users
+    return any({"Operator", "Administrator"} & set(each.administrator_level) for each in found)
 
 
 async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:

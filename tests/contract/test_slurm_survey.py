@@ -82,7 +82,7 @@ async def test_nodes_are_told_with_how_they_are_made(slurm: Slurm) -> None:
     assert place.node == slurm.place
     assert not place.static
     assert place.address not in ("", place.node.name)
-    assert place.lost_gres == ""
+    assert not place.lost
     assert any(each.static and not each.node.external for each in by_name.values())
 
 
@@ -95,3 +95,10 @@ async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
 
 async def test_reservations_are_told(slurm: Slurm) -> None:
     assert await survey.reservations(slurm.client) == frozenset()
+
+
+async def test_an_ordinary_user_is_no_operator(slurm: Slurm) -> None:
+    hiding = survey.Configuration(private_data=("JOBS",), slurm_user="slurm")
+    assert not await survey.sees_all_jobs(slurm.client, hiding, "alice")
+    assert await survey.sees_all_jobs(slurm.client, hiding, "slurm")
+    assert await survey.sees_all_jobs(slurm.client, survey.Configuration(), "alice")

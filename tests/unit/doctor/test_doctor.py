@@ -228,10 +228,10 @@ async def test_an_external_node_that_slurm_takes_for_not_responding_is_an_error(
     assert sentence.startswith("External nodes that Slurm takes for not responding: x2:")
 
 
-async def test_devices_that_are_used_by_nobody_are_an_error(both: Both) -> None:
-    both.slurm.nodes["x1"].free_devices["gpu", "h100"] = [0]
+async def test_a_node_that_is_used_though_no_cpu_of_it_is_has_lost_its_devices(both: Both) -> None:
+    both.slurm.nodes["x1"].jobs.add(99)  # MIXED, and no core is taken: as slurmctld shows it
     [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
-    assert sentence == "Devices count as used on nodes without a job: x1 (gpu:h100:3)."
+    assert sentence.startswith("Devices count as used though no CPU is, so no job: x1.")
 
 
 async def test_an_external_node_without_an_address_whose_name_does_not_resolve(both: Both) -> None:
@@ -287,12 +287,15 @@ async def test_a_slurmctld_that_forgets_no_job_is_an_error(both: Both) -> None:
     assert troubles(await both.findings()) == [("job limit", Level.ERROR)]
 
 
-async def test_jobs_of_others_that_may_be_hidden_from_the_token_are_a_warning(both: Both) -> None:
+async def test_a_token_from_which_jobs_of_others_are_hidden_is_an_error(both: Both) -> None:
+    """GET job/{id} then says of a job that it does not exist: the bridge would believe it."""
     both.slurm.slurm_conf = {"PrivateData": ["jobs"]}
     assert troubles(await both.findings()) == []
     both.token = both.slurm.token("alice")
-    [sentence] = said(await both.findings(), "jobs", Level.WARNING)
-    assert sentence.startswith("PrivateData=jobs may hide other users' jobs from alice")
+    [sentence] = said(await both.findings(), "jobs", Level.ERROR)
+    assert sentence.startswith("PrivateData=jobs hides the jobs of other users from alice")
+    both.slurm.operators.add("alice")
+    assert troubles(await both.findings()) == []
 
 
 async def test_an_older_slurm_tells_no_slurm_conf_and_that_is_said_with_a_command(
