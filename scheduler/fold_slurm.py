@@ -31,7 +31,8 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
         world.scan_until = event.ended + world.config.tuning.scan_s
     world.polled = event
     arrived = []
-    for job_id, states in event.states.items():
+    same = event.states is before  # as most polls: the client tells the very same mapping then
+    for job_id, states in () if same else event.states.items():
         was = before.get(job_id)
         if was is None:
             arrived.append(job_id)
@@ -42,7 +43,7 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
         _poll_shows(world, job_id, states, event)
     for job_id in (world.expected | world.absent) & event.states.keys():
         _poll_shows(world, job_id, event.states[job_id], event)
-    for job_id in before.keys() - event.states.keys():
+    for job_id in () if same else before.keys() - event.states.keys():
         _poll_lacks(world, job_id, before[job_id], event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)

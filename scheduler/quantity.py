@@ -17,7 +17,6 @@ from functools import lru_cache
 
 MAX_LENGTH = 64
 MAX_EXPONENT = 24
-MEBIBYTE = 2**20
 
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
@@ -70,11 +69,6 @@ def amount(resource: str, text: str, round_up: bool) -> int:
     if resource == "cpu":
         value *= 1000
     return math.ceil(value) if round_up else math.floor(value)
-
-
-def mebibytes_up(amount_bytes: int) -> int:
-    """Bytes in MiB, rounded up: 524288 -> 1."""
-    return -(-amount_bytes // MEBIBYTE)
 
 
 def _shown(text: str) -> str:

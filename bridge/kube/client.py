@@ -56,7 +56,7 @@ class KubeClient:
 
     component  who the bridge is in events and as field manager
     clock      epoch seconds
-    on_call    told each call: operation, seconds, outcome ("done" or the name of the error's class)
+    on_call    told each call: operation, seconds, outcome ("ok" or the error's class in lower case)
     """
 
     transport: Transport
@@ -341,7 +341,7 @@ class KubeClient:
     ) -> Reply:
         """One exchange, judged and told to `on_call`."""
         loop = asyncio.get_running_loop()
-        began, outcome = loop.time(), "cancelled"
+        began, outcome = loop.time(), "abandoned"
         try:
             reply = await self.transport.exchange(
                 method, path, params=params, body=body, content_type=content_type, deadline_s=DEADLINE_S
@@ -350,15 +350,15 @@ class KubeClient:
                 raise ContractError(operation, SIDE, "the answer is no JSON object", reply.status)
             judged(operation, reply)
         except FarSideError as error:
-            outcome = type(error).__name__
+            outcome = type(error).__name__.lower()
             if error.operation == operation:
                 raise
             raise _as(operation, error) from None
         except BridgeError as error:
-            outcome = type(error).__name__
+            outcome = type(error).__name__.lower()
             raise
         else:
-            outcome = "done"
+            outcome = "ok"
             return reply
         finally:
             self.on_call(operation, loop.time() - began, outcome)

@@ -9,7 +9,7 @@ the machine (below 1000) or of the connection (below 2000), proves nothing: it m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -63,10 +63,35 @@ HARMLESS: Mapping[str, str] = {
 MAX_TEXT = 300
 
 _E = TypeVar("_E", bound=Envelope)
+_E_co = TypeVar("_E_co", bound=Envelope, covariant=True)
+
+
+class Decoder(Protocol[_E_co]):
+    """Text to an answer; raises msgspec.MsgspecError or ValueError where it is none."""
+
+    def decode(self, body: bytes, /) -> _E_co:
+        """The answer."""
+        ...
+
+
+class Unchanged(Generic[_E]):
+    """Reads a text only where it is another than the one before: most polls say what the last one said."""
+
+    def __init__(self, decoder: Decoder[_E]) -> None:
+        self._decoder = decoder
+        self._last: tuple[bytes, _E] | None = None
+
+    def decode(self, body: bytes, /) -> _E:
+        """The answer; the very same object for the same text."""
+        if self._last is None or self._last[0] != body:
+            self._last = body, self._decoder.decode(body)
+        return self._last[1]
+
+
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
-def read(operation: str, reply: Reply, decoder: msgspec.json.Decoder[_E], *, write: bool) -> _E:
+def read(operation: str, reply: Reply, decoder: Decoder[_E], *, write: bool) -> _E:
     """The decoded answer, where it means yes.
 
     write  warnings count: Slurm says in one that it ignored a field, so what happened is not what was asked

@@ -8,7 +8,7 @@ them is moved to just behind that tick: a grant is then seen some 30 ms after it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bridge.errors import BridgeError, FarSideError, said
 from bridge.slurm.client import SlurmClient
@@ -87,7 +87,7 @@ class Poller:
         self._interval_s = interval_s
         self._nodes_interval_s = nodes_interval_s
         self._tick = Tick()
-        self._before: tuple[float, dict[int, States]] | None = None
+        self._before: tuple[float, Mapping[int, States]] | None = None
         self._lost = False
         self._nodes_due = float("-inf")
 
@@ -116,7 +116,9 @@ class Poller:
         ended = self._clock()
         if self._before is not None:
             low, before = self._before
-            if any(holds_nodes(now) and not holds_nodes(before.get(job, now)) for job, now in states.items()):
+            if states is not before and any(
+                holds_nodes(now) and not holds_nodes(before.get(job, now)) for job, now in states.items()
+            ):
                 self._tick.started_between(low, ended)
         self._before = (began, states)
         self._emit(JobsPolled(began, ended, states))

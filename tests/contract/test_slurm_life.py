@@ -42,13 +42,6 @@ async def test_every_job_is_in_the_states_with_its_own(slurm: Slurm) -> None:
     assert "PENDING" in states[queued]
 
 
-async def test_states_of_some_jobs_leave_out_what_slurm_does_not_know(slurm: Slurm) -> None:
-    first, second = await running(slurm, "a"), await running(slurm, "b")
-    states = await slurm.client.states_of([first, UNKNOWN, second])
-    assert set(states) == {first, second}
-    assert all("RUNNING" in state for state in states.values())
-
-
 async def test_a_job_that_slurm_does_not_know_is_none(slurm: Slurm) -> None:
     assert await slurm.client.job(UNKNOWN) is None
 

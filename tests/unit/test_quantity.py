@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from scheduler.quantity import QuantityError, amount, mebibytes_up, parse
+from scheduler.quantity import QuantityError, amount, parse
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,3 @@ def test_what_is_asked_is_rounded_up_and_what_is_offered_down(resource: str, tex
 def test_a_negative_amount_is_refused() -> None:
     with pytest.raises(QuantityError, match="negative"):
         amount("memory", "-1", True)
-
-
-@pytest.mark.parametrize(("amount_bytes", "mebibytes"), [(0, 0), (1, 1), (524288, 1), (2**20, 1), (2**20 + 1, 2)])
-def test_bytes_become_mebibytes_rounded_up(amount_bytes: int, mebibytes: int) -> None:
-    assert mebibytes_up(amount_bytes) == mebibytes

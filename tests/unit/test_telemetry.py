@@ -164,7 +164,7 @@ def find(values: dict[str, float], start: str, *labels: str) -> float:
 def test_the_first_metrics() -> None:
     telemetry = Telemetry()
     lives(telemetry, TRAIN)
-    telemetry.on_call("slurm")("allocate", 0.003, "done")
+    telemetry.on_call("slurm")("allocate", 0.003, "ok")
     values = scraped(telemetry)
     assert find(values, "slurm_bridge_create_to_bind_seconds_count") == 1
     assert find(values, "slurm_bridge_create_to_bind_seconds_sum") == 3

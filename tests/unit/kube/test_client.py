@@ -129,7 +129,7 @@ async def test_every_call_is_told_with_its_outcome() -> None:
     for _ in range(2):
         with pytest.raises(FarSideError):
             await made.read_pod("hpc", "a")
-    assert told == [("bind", "done"), ("read pod", "Unauthorized"), ("read pod", "Unreachable")]
+    assert told == [("bind", "ok"), ("read pod", "unauthorized"), ("read pod", "unreachable")]
 
 
 async def test_the_memory_for_events_is_bounded() -> None:

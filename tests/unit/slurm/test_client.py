@@ -80,17 +80,18 @@ async def test_the_poll_has_a_lane_of_its_own(cluster: SlurmCluster, wire: Witne
     polls = Witness(cluster)
     client = await discovered(cluster, wire, polls=polls)
     await client.states()
-    await client.states_of([1])
+    await client.job(1)
     assert [call for call, _, _ in polls.asked] == ["GET /slurm/v0.0.45/jobs/state/"]
-    assert [call for call, _, _ in wire.asked] == ["GET /slurm/v0.0.45/jobs/state/?job_id=1"]
+    assert [call for call, _, _ in wire.asked] == ["GET /slurm/v0.0.45/job/1"]
 
 
-async def test_many_ids_are_asked_in_several_calls(cluster: SlurmCluster, wire: Witness) -> None:
+async def test_a_poll_that_says_the_same_is_read_once(cluster: SlurmCluster, wire: Witness) -> None:
     client = await discovered(cluster, wire)
     job_id = await client.allocate_now(spec())
-    wire.asked.clear()
-    assert set(await client.states_of(range(1, 501))) == {job_id}
-    assert len(wire.asked) == 3
+    first = await client.states()
+    assert await client.states() is first
+    await client.cancel(job_id, "alice")
+    assert (await client.states())[job_id] != first[job_id]
 
 
 async def test_without_accounting_nothing_is_found_and_nothing_is_recorded(wire: Witness) -> None:
