@@ -91,7 +91,7 @@ def key_of(world: World, namespace: str, name: str) -> str | None:
 
 
 def explain(world: World, key: str, now: float) -> Explanation:
-    """Everything about the workload of that key, which the world must know.  Pure, a few milliseconds for 5,000 nodes."""
+    """Everything about the workload of that key, which the world must know.  Pure; some 20 ms for 5,000 nodes."""
     workload = world.workloads[key]
     view = View(world, now)
     phase = world.phase_of[key]
