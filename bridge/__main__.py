@@ -41,8 +41,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(command=_doctor)
     explain = commands.add_parser("explain", parents=[ends], help="a pod's story, its job, and why it waits")
     about = explain.add_mutually_exclusive_group(required=True)
-    about.add_argument("pod", nargs="?", metavar="POD", help="name of a pod")
-    about.add_argument("-f", dest="file", metavar="FILE", help="a manifest instead, - for standard input: what would be")
+    about.add_argument("pod", nargs="?", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
+    about.add_argument(
+        "-f", dest="file", metavar="FILE", help="a manifest instead, - for standard input: what would be"
+    )
     explain.add_argument("-n", "--namespace", help="of the pod; default: default")
     explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
     explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")

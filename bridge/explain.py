@@ -49,7 +49,10 @@ def main(options: Mapping[str, str | None]) -> int:
     options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
     """
     chosen = settings.load(options, os.environ)
-    told = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
+    try:
+        told = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
+    except FarSideError as error:
+        raise ConfigError(f"{said(error)} slurm-bridge doctor looks further.") from None
     width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
     print(as_json(told) if options.get("output") == "json" else as_text(told, width, time.time()))  # noqa: T201
     sys.stdout.flush()
@@ -60,10 +63,8 @@ def main(options: Mapping[str, str | None]) -> int:
 
 
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
-    """What there is to say about a pod that exists.  Raises ConfigError."""
-    namespace, name = options.get("namespace") or "default", options.get("pod") or ""
-    if name.startswith(("pod/", "pods/", "po/")):  # as kubectl takes it
-        name = name.partition("/")[2]
+    """What there is to say about a pod that exists.  Raises BridgeError."""
+    namespace, name = _named(options)
     notes: list[str] = []
     explanation = await _ask_bridge(chosen, options, namespace, name, notes)
     try:
@@ -75,10 +76,17 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[To
             events = await clusters.events_of(namespace, name, notes)
     except BridgeError as error:
         if explanation is None:
-            raise ConfigError(said(error)) from None
+            raise
         notes.append(f"Events of the pod are not shown: {said(error)}")
         events = ()
     return [Told(f"Pod {namespace}/{name}", explanation, events, tuple(notes))]
+
+
+def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
+    """Namespace and name, of "train", "pod/train" as kubectl takes it, or "hpc/train" as sentences name it."""
+    before, _, name = (options.get("pod") or "").rpartition("/")
+    in_it = before if before not in ("", "pod", "pods", "po") else ""
+    return in_it or options.get("namespace") or "default", name
 
 
 async def _ask_bridge(

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from bridge import settings
-from bridge.__main__ import main
+from bridge.__main__ import EXIT_CONFIG, main
 from bridge.dev import kube_objects as objects
 from bridge.errors import ConfigError
 from bridge.explain import of_manifest, of_pod
@@ -23,7 +23,7 @@ from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import names
 from tests.builders import Story, pod
-from tests.unit.doctor.clusters import Both
+from tests.unit.doctor.clusters import Both, kubeconfig
 
 Options = Mapping[str, str | None]
 WIDE = 400  # columns: no sentence is wrapped
@@ -111,6 +111,28 @@ async def test_a_pod_that_is_not_there_or_for_another_scheduler_is_one_sentence(
         await told_of_pod(both, "nope")
     with pytest.raises(ConfigError, match="pod hpc/web is for the scheduler default-scheduler, not for slurm-bridge"):
         await told_of_pod(both, "web")
+
+
+@pytest.mark.parametrize("name", ["train", "pod/train", "hpc/train"])
+async def test_a_pod_is_named_as_kubectl_or_as_our_own_sentences_name_it(both: Both, name: str) -> None:
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    namespace = None if name.startswith("hpc/") else "hpc"
+    assert (await told_of_pod(both, name, namespace=namespace)).startswith("Pod hpc/train: unclaimed")
+
+
+def test_a_slurm_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JWT", "a.b.c")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig("http://127.0.0.1:1")))
+    (tmp_path / "m.json").write_text(json.dumps(manifest()))
+    assert main(["explain", "-f", str(tmp_path / "m.json"), "--slurm-url", "http://127.0.0.1:1"]) == EXIT_CONFIG
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "nothing listens at 127.0.0.1:1; is slurmrestd running there? slurm-bridge doctor looks further."
+    )
+    assert "a.b.c" not in line
 
 
 # --- with a running bridge ------------------------------------------------------------------------------------------

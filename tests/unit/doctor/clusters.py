@@ -63,12 +63,12 @@ class Both:
         """The options that lead there."""
         kube = InProcessKube(self.kube, time.time)
         async with serve_kube(kube) as kube_url, serve_slurm(self.slurm, time.time) as slurm_url:
-            config, kubeconfig, token = (self.folder / name for name in ("settings.yaml", "kubeconfig", "token"))
+            config, access, token = (self.folder / name for name in ("settings.yaml", "kubeconfig", "token"))
             config.write_text(yaml.safe_dump({"slurm_url": slurm_url, **self.settings}))
-            kubeconfig.write_text(yaml.safe_dump(_kubeconfig(kube_url)))
+            access.write_text(yaml.safe_dump(kubeconfig(kube_url)))
             token.write_text(self.token)
             token.chmod(0o600)
-            yield {"config": str(config), "kubeconfig": str(kubeconfig), "slurm_token_file": str(token)}
+            yield {"config": str(config), "kubeconfig": str(access), "slurm_token_file": str(token)}
 
     async def findings(self, **options: str | None) -> list[Finding]:
         """What the doctor finds."""
@@ -76,7 +76,8 @@ class Both:
             return list(findings(GROUPS, await look({**found, **options}, self.environment)))
 
 
-def _kubeconfig(server: str) -> dict[str, Any]:
+def kubeconfig(server: str) -> dict[str, Any]:
+    """Of a cluster that asks nobody who he is."""
     return {
         "current-context": "it",
         "clusters": [{"name": "it", "cluster": {"server": server}}],
