@@ -29,6 +29,7 @@ from bridge.settings import Settings
 from bridge.slurm import survey as slurm_survey
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.survey import Verdict
+from bridge.slurm.token import FileToken
 from bridge.slurm.transport import HttpPool
 from scheduler import events as ev
 from scheduler import names
@@ -195,7 +196,9 @@ class _Clusters:
                 raise ConfigError("no Slurm to ask: name slurmrestd with --slurm-url http://HOST:PORT.")
             pool = HttpPool(self.chosen.slurm_url, connections=2)
             self._stack.callback(pool.close)
-            self._slurm = SlurmClient(pool, app.token_source(self.chosen, time.time()))
+            acting = self.chosen.slurm_acting_token_file
+            tokens = app.token_source(self.chosen, time.time())
+            self._slurm = SlurmClient(pool, tokens, acting_tokens=FileToken(acting) if acting else None)
             await self._slurm.discover()
         return self._slurm
 
