@@ -62,6 +62,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2084: (422, "Job has already finished"),
     2085: (422, "Job is not running"),
     2123: (422, "Invalid --nice value"),
+    2125: (422, "Immediate execution impossible. Individual job submission scheduling attempts deferred"),
     6010: (500, "Rejecting authentication of user nobody or group nobody"),
     7000: (502, "Unable to connect to database"),
     9000: (422, "Query empty or not RFC7320 compliant"),
@@ -359,6 +360,8 @@ def _submit(asked: _Asked, _: str) -> Answer:
 
 
 def _allocate(asked: _Asked, _: str) -> Answer:
+    if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
+        raise SlurmSaysNo(2125)  # and keeps no record of it
     job, warnings = _taken(asked)
     cluster = asked.cluster
     number = _not_now(cluster, job, asked.now)

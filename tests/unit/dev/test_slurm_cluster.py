@@ -234,3 +234,13 @@ def test_whatever_happens_nothing_is_given_twice_and_all_books_agree(
                 "POST", f"job/{chosen}", json.dumps({"cpus_per_task": amount, "comment": "c"}).encode(), user="alice"
             )
         cluster.check()
+
+
+def test_where_scheduling_is_deferred_nothing_is_allocated_at_once_and_no_record_is_kept() -> None:
+    face = Face()
+    face.cluster.slurm_conf["SchedulerParameters"] = ["defer"]
+    assert face.allocate() == -2125
+    assert face.cluster.jobs == {}
+    job_id = face.submit()
+    face.pass_time(5)
+    assert face.state(job_id) == "RUNNING"
