@@ -20,7 +20,7 @@ $(VENV)/.done: requirements-dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup      ## the main job on two simulated clusters, in this terminal
+demo: setup      ## see it work: a page with two simulated clusters (prints its URL), and a kubeconfig for kubectl
 	$(BIN)/slurm-bridge dev
 
 check: format lint types contracts unit  ## what a change must pass before it is a commit (under a minute)
@@ -47,7 +47,7 @@ simulation: setup  ## 1,000 seeds of the real core and executor on the simulated
 contract: setup    ## recordings and simulated clusters; the real servers take part in `make integration`
 	$(BIN)/pytest -q tests/contract
 
-integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and SLURM_REST of an existing pair, else a rig of its own)
+integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and SLURM_REST of an existing pair, else a rig of its own); the page in Chromium
 	$(BIN)/python integration/run.py
 
 test: check simulation contract integration  ## everything that this machine can run; it names what it cannot

@@ -1,8 +1,8 @@
-"""`make integration`: the journeys and the contract suite on real clusters.
+"""`make integration`: the journeys and the contract suite on real clusters, and the page in a real browser.
 
 Where KUBECONFIG and SLURM_REST (with SLURM_TOKEN_FILE) name an existing pair, that pair is used.  Otherwise each suite gets a
 rig of its own, side by side, ended after the run.  A machine that cannot have one (not root, not Debian or Ubuntu) is told
-what was left out and why; with CI=true that is a failure.
+what was left out and why; with CI=true that is a failure.  The page needs no cluster, but Chromium and a kubectl.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from rigging import packages, places
+from rigging.shell import RigError
+
 ROOT = Path(__file__).resolve().parent.parent
 RIG = ROOT / "integration" / "rig"
 GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
@@ -22,16 +25,17 @@ GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Tests, and the rig they want."""
+    """Tests, and the rig they want; None: none."""
 
     name: str
     tests: str
-    rig: tuple[str, ...] = ()
+    rig: tuple[str, ...] | None = ()
 
 
 SUITES = (
     Suite("journeys", "integration/journeys"),
     Suite("contract", "tests/contract", ("--no-kubelets",)),
+    Suite("page", "integration/page", None),
 )
 
 
@@ -40,14 +44,49 @@ def main(chosen: list[str]) -> int:
     suites = [suite for suite in SUITES if not chosen or suite.name in chosen]
     if all(os.environ.get(name) for name in GIVEN):
         print(f"integration: on the clusters of {', '.join(GIVEN)}", flush=True)
-        return max(subprocess.run(_pytest(suite), cwd=ROOT, check=False).returncode for suite in suites)
-    if why := _no_rig():
-        print(f"integration: LEFT OUT, the journeys on real clusters and the contract suite's real subjects: {why}")
-        return 1 if os.environ.get("CI") == "true" else 0
-    subprocess.run([RIG, "build"], check=True)
-    with ThreadPoolExecutor(len(suites)) as pool:
-        codes = list(pool.map(_on_a_rig, suites))
-    return max(codes)
+        return max(_here(suite) for suite in suites)
+    wants_rig = [suite for suite in suites if suite.rig is not None]
+    code = 0
+    if wants_rig and (why := _no_rig()):
+        what = "the journeys on real clusters and the contract suite's real subjects"
+        code = _left_out(what, why)
+        suites = [suite for suite in suites if suite.rig is None]
+    elif wants_rig:
+        subprocess.run([RIG, "build"], check=True)
+    with ThreadPoolExecutor(len(SUITES)) as pool:
+        codes = list(pool.map(lambda suite: _here(suite) if suite.rig is None else _on_a_rig(suite), suites))
+    return max([code, *codes])
+
+
+def _left_out(what: str, why: str) -> int:
+    print(f"integration: LEFT OUT, {what}: {why}", flush=True)
+    return 1 if os.environ.get("CI") == "true" else 0
+
+
+def _here(suite: Suite) -> int:
+    """Run one suite without a rig of its own; what it printed comes in one piece."""
+    if suite.rig is None and (why := _no_browser()):
+        return _left_out("the page in a browser", why)
+    done = subprocess.run(_pytest(suite), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    print(f"\n=== {suite.name}\n{done.stdout.decode()}", flush=True)
+    return done.returncode
+
+
+def _no_browser() -> str:
+    """Why there is no Chromium, or no kubectl, and none can be had; "" where both are there now."""
+    try:
+        packages.ensure(packages.BROWSER, _log())
+    except RigError as error:
+        return str(error)
+    if not places.kubectl():
+        return "there is no kubectl: put one on the PATH (a rig builds its own)"
+    return ""
+
+
+def _log() -> Path:
+    folder = places.cache() / "log"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "apt.log"
 
 
 def _pytest(suite: Suite) -> list[str]:

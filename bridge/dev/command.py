@@ -287,7 +287,8 @@ async def _served(app: web.Application, port: int) -> AsyncIterator[str]:
         try:
             await web.TCPSite(runner, LOOPBACK, port).start()
         except OSError as error:
-            raise ConfigError(f"port {port}: {error.strerror}. Choose another one with --port.") from None
+            why = os.strerror(error.errno) if error.errno else "it cannot be had"
+            raise ConfigError(f"port {port}: {why}. Choose another one with --port.") from None
         yield f"http://{LOOPBACK}:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()

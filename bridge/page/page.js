@@ -123,7 +123,7 @@ function updatePod(row, pod) {
   write(nameCell, pod.name);
   nameCell.title = `${pod.namespace}/${pod.name}`;
   kind.replaceChildren(make("span", `phase ${colour}`, name));
-  job.replaceChildren(...(pod.job === null ? [] : [String(pod.job), make("span", "state", pod.state)]));
+  job.replaceChildren(...(pod.job === null ? [] : [`${pod.job} `, make("span", "state", pod.state)]));
   job.title = pod.user ? `as Slurm user ${pod.user}` : "";
   write(node, pod.node);
   write(why, pod.why);
@@ -325,6 +325,7 @@ function connect() {
     const { now, changed } = JSON.parse(data);
     if (fresh) for (const section of Object.keys(known)) known[section] = {}; // a new stream begins with everything
     const sections = new Set([...Object.keys(changed), ...(fresh ? Object.keys(known) : [])]);
+    if (disconnected) trouble("");
     fresh = disconnected = false;
     clockOffset = now - Date.now() / 1000;
     for (const [section, told] of Object.entries(changed)) {

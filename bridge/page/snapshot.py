@@ -79,9 +79,11 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
 
 
 def _why(workload: Workload, pod: Pod) -> str:
-    """What the pod was told, while it waits; else what was done last."""
+    """What the pod was told, while it waits; how it ended; else what was done last."""
     told = workload.told.get(pod.uid)
-    if not workload.node_of(pod) and not pod.finished:
+    if pod.finished:
+        return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
+    if not workload.node_of(pod):
         if told is not None and told.message:
             return told.message
         if shown := workload.shown_condition(pod):

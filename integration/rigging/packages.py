@@ -1,4 +1,4 @@
-"""Debian packages that the rig needs on the machine itself.
+"""Debian packages that the rig, and the tests of the page, need on the machine itself.
 
 What is looked for is the program, not the package: a machine that has it from elsewhere keeps its own.
 """
@@ -19,6 +19,7 @@ KUBELET = {
     "runc": "runc",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
+BROWSER = {"chromium": "chromium"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -61,6 +62,12 @@ def slurm_root() -> Path:
 def programs(project: str, version: str) -> Path:
     """The folder of one project's built programs."""
     return cache() / f"{project}-{version}"
+
+
+def kubectl() -> str | None:
+    """The built one, else the machine's own."""
+    built = programs("kubernetes", KUBERNETES) / "kubectl"
+    return str(built) if built.exists() else shutil.which("kubectl")
 
 
 def program(name: str) -> Path:

@@ -57,7 +57,9 @@ def test_a_pod_that_terminates_or_ended_says_so() -> None:
     story.sees(replace(shown, deleting_at=NOW + 30))
     assert row(story)["pod"] == "Terminating"
     story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
-    assert (row(story)["phase"], row(story)["pod"]) == ("done", "Succeeded")
+    assert (row(story)["phase"], row(story)["pod"], row(story)["why"]) == ("done", "Succeeded", "Succeeded")
+    story.sees(replace(shown, phase=PodPhase.FAILED, exit_code=137, end_reason="OOMKilled"))
+    assert row(story)["why"] == "OOMKilled, exit code 137"
 
 
 def test_what_stays_the_same_is_the_same_later() -> None:

@@ -1,0 +1,127 @@
+"""The page by itself, with states that a healthy bridge does not show: a broken promise, thousands of pods, hostile names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bridge.page.server import Page
+from integration.browser import Tab
+
+NOW = time.time()
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def row(name: str, **fields: Any) -> dict[str, Any]:
+    plain = {"namespace": "hpc", "name": name, "key": name, "created": NOW - 5, "phase": "queued", "pod": "Pending"}
+    return plain | {"job": 17, "state": "PENDING", "user": "alice", "node": "", "why": "it waits"} | fields
+
+
+class Shown:
+    """A page of a state that tests give."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, dict[str, Any]] = {"pods": {}, "counts": {}}
+        self.port = 0
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    async def start(self) -> None:
+        page = Page(lambda: self.state, lambda _key: {"story": [], "waterfall": []}, time.time)
+        options = {"handler_cancellation": True, "shutdown_timeout": 0.1, "access_log": None}
+        self._runner = web.AppRunner(page.application(), **options)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        assert self._runner
+        await self._runner.cleanup()
+
+
+@pytest.fixture
+async def shown() -> AsyncIterator[Shown]:
+    it = Shown()
+    await it.start()
+    yield it
+    await it.stop()
+
+
+async def test_a_broken_promise_is_red_and_told_in_words(shown: Shown, tab: Tab) -> None:
+    shown.state["promises"] = {
+        "V1": {"says": "one running job a workload", "checked": 12345, "broken": 0},
+        "V2": {"says": "a pod stands where its job is", "checked": 7, "broken": 1},
+    }
+    shown.state["violations"] = {"000000": {"at": NOW, "what": "V2: hpc/train is bound to x1, job 17 holds x2"}}
+    await tab.open(shown.url)
+    await tab.eventually("document.querySelectorAll('#promises li').length === 2")
+    marks = await tab.ask("[...document.querySelectorAll('#promises .mark')].map(e => [e.innerText, e.className])")
+    assert marks == [["✓", "mark run"], ["✗", "mark bad"]]
+    assert await tab.ask("document.getElementById('kept').innerText") == "1 broken"
+    assert "job 17 holds x2" in await tab.ask("document.getElementById('violations').innerText")
+
+
+async def test_what_is_left_out_is_counted(shown: Shown, tab: Tab) -> None:
+    shown.state["pods"] = {f"uid-{number}": row(f"p{number}") for number in range(100)}
+    shown.state["counts"] = {"queued": 4321, "bound": 0}
+    await tab.open(shown.url)
+    await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 100")
+    await tab.eventually("document.getElementById('none').innerText === 'and 4\\u202f221 more'")
+    assert await tab.ask("document.getElementById('counts').innerText") == "4\u202f321 waiting"
+
+
+async def test_rows_come_change_and_go(shown: Shown, tab: Tab) -> None:
+    names = "[...document.querySelectorAll('#pods tbody tr')].map(row => row.cells[0].innerText).join()"
+    shown.state = {"pods": {"a": row("one", created=NOW - 9), "b": row("two")}, "counts": {"queued": 2}}
+    await tab.open(shown.url)
+    await tab.eventually(f"{names} === 'one,two'")
+    shown.state = {
+        "pods": {"a": row("one", phase="bound", pod="Running", node="x1"), "b": row("two")},
+        "counts": {"queued": 1},
+    }
+    await tab.eventually(f"{names} === 'two,one'")
+    shown.state = {"pods": {"a": row("one", phase="done", pod="Failed")}, "counts": {"done": 1}}
+    await tab.eventually(f"{names} === 'one'")
+    assert await tab.ask("document.querySelector('#pods .phase').innerText") == "Failed"
+    assert await tab.ask("document.querySelector('#pods .phase').className") == "phase bad"
+
+
+async def test_what_users_write_is_text(shown: Shown, tab: Tab) -> None:
+    shown.state = {"pods": {"a": row(HOSTILE, why=HOSTILE, node=HOSTILE)}, "counts": {"queued": 1}}
+    shown.state["nodes"] = {HOSTILE: {"ready": True, "cordoned": False, "pods": 0, "cpus": [0, 1], "gib": [0, 1],
+                                      "devices": [0, 0], "slurm": None}}  # fmt: skip
+    await tab.open(shown.url)
+    await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")
+    assert await tab.ask("document.querySelector('#pods tbody td').innerText") == HOSTILE
+    assert await tab.ask("document.querySelectorAll('img').length") == 0
+
+
+async def test_a_page_without_faults_and_promises_shows_none(shown: Shown, tab: Tab) -> None:
+    """As the bridge's own page will be."""
+    shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}}
+    await tab.open(shown.url)
+    await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")
+    hidden = "['faults-panel', 'promises-panel', 'try'].every(id => document.getElementById(id).hidden)"
+    assert await tab.ask(hidden)
+
+
+async def test_a_bridge_that_went_away_is_said_and_taken_up_anew(shown: Shown, tab: Tab) -> None:
+    shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}}
+    await tab.open(shown.url)
+    await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")
+    await shown.stop()
+    await tab.eventually("document.getElementById('trouble').innerText.includes('does not answer')")
+    shown.state = {"pods": {"b": row("two")}, "counts": {"queued": 1}}
+    await shown.start()
+    await tab.eventually("document.querySelector('#pods tbody').innerText.includes('two')")
+    assert "one" not in await tab.ask("document.querySelector('#pods tbody').innerText"), "it begins with everything"
+    assert await tab.ask("document.getElementById('trouble').hidden")
+    assert all("net::ERR_" in error for error in tab.errors)
+    tab.errors.clear()
