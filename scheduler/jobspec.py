@@ -122,18 +122,21 @@ def jobspec(pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, around: Surroun
         cpus_per_task=shape.cpus,
         memory_mib=shape.memory_mib,
         gres=shape.gres,
+        account=allowed[names.ACCOUNT],
+        partition=allowed[names.PARTITION],
+        qos=allowed[names.QOS],
+        reservation=allowed[names.RESERVATION],
         constraints=asked.constraints or "",
         wckey=asked.wckey or "",
         comment=asked.comment or "",
         time_limit_min=_time_limit(pod, owners, asked.time_limit, around.longest_min(allowed[names.PARTITION])),
         nice=asked.nice,
         exclusive=asked.exclusive or "",
-        **allowed,
     )
 
 
 def _allowed(asked: Wishes, tenant: Tenant, where: str) -> dict[str, str] | Refusal:
-    """What the policy makes of the four wishes that it governs (I1), by field of JobSpec."""
+    """What the policy makes of the four wishes that it governs (I1), by key."""
     picked: dict[str, str] = {}
     for what, choice, wanted in (
         (names.ACCOUNT, tenant.accounts, asked.account),

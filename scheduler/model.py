@@ -293,6 +293,9 @@ class Job:
     planned_nodes             where Slurm plans to start it, a hostlist
     sluid                     unique for ever, unlike the id (FACTS 2); "" where this Slurm has none
     exit_code                 of the job, as sacct shows it before the colon
+    tasks                     how many it asked for
+    het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
+                              is 0); None: an ordinary job
     """
 
     id: int
@@ -313,6 +316,9 @@ class Job:
     time_limit_min: int | None = None
     excluded_nodes: str = ""
     exit_code: int = 0
+    tasks: int = 1
+    het_id: int | None = None
+    het_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +344,19 @@ class Grant:
 class JobSpec:
     """A placeholder as it is asked for; the codec turns it into the words of one API version.
 
+    What is asked for is one task's: the placeholder of a single pod has one, that of a gang one a member (W7).
+
     user            who submits (`X-SLURM-USER-NAME`); never a field of the job (I2)
-    memory_mib      per node, at least 1
-    gres            GRES name (with type) to count, per node
+    cpus_per_task   at least 1
+    memory_mib      per task, at least 1
+    gres            GRES name (with type) to count, per task
     time_limit_min  None: Slurm's default; UNLIMITED: no limit
     exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
     excluded_nodes  a folded hostlist (F2)
+    tasks           at least 1; one task stands on one node, several on as few or many nodes as Slurm likes
+    tasks_per_node  at most so many on a node; None: as many as fit.  Of several tasks only
+    min_nodes, max_nodes  how many nodes; None: Slurm's choice.  Of several tasks only
+    parts           the further components of a heterogeneous job (W7); they have no parts of their own
     """
 
     name: str
@@ -363,6 +376,11 @@ class JobSpec:
     exclusive: str = ""
     excluded_nodes: str = ""
     dependency: str = "singleton"
+    tasks: int = 1
+    tasks_per_node: int | None = None
+    min_nodes: int | None = None
+    max_nodes: int | None = None
+    parts: tuple[JobSpec, ...] = ()
 
 
 UNLIMITED = -1
