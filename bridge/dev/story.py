@@ -106,7 +106,7 @@ class Run:
                     await self._end_overdue()
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError:
-            raise StalledError(f"waited {self.give_up_s:.0f} s for {what}. {self._lacking()}") from None
+            raise StalledError(f"waited {self.give_up_s:.0f} s for {what}{self._lacking()}.") from None
         return answer
 
     async def _end_overdue(self) -> None:
@@ -125,7 +125,7 @@ class Run:
         said += [each.why for each in world.lost.values()] if world else ["the bridge has not started"]
         said += [f"the bridge waits for {what}" for what in world.missing] if world else []
         more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
-        return f"{'; '.join(said[:5])}{more}." if said else ""
+        return f": {'; '.join(each.rstrip('.') for each in said[:5])}{more}" if said else ""
 
     # --- what is told ---------------------------------------------------------------------------------------------
 

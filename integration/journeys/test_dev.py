@@ -1,0 +1,66 @@
+"""`slurm-bridge dev` with real ends: the same pods, the same promises, nothing left behind, and nobody else disturbed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from integration.clusters import IMAGE, PREFIX, BridgeProcess, Kube, Slurm, eventually
+
+Space = Callable[[str], str]
+SPACE = "slurm-bridge-dev"
+PODS = 3
+PATIENCE_S = 120
+
+
+def begins(*ends: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "bridge",
+        "dev",
+        "--headless",
+        "--json",
+        "--pods",
+        str(PODS),
+        "--image",
+        IMAGE,
+        *ends,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ends_well(process: subprocess.Popen[str]) -> dict[str, Any]:
+    said, complaints = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, complaints) == (0, ""), said + complaints
+    told: dict[str, Any] = json.loads(said)
+    assert (told["bound"], told["ended"], told["failed"], told["violations"]) == (PODS, PODS, 0, 0), told
+    assert all(told["checked"][promise] >= PODS for promise in ("V1", "V2", "V3", "V5", "V8")), told["checked"]
+    assert told["create_to_bind_ms"]["all"]["n"] == PODS
+    return told
+
+
+def test_dev_on_real_clusters_beside_a_bridge_that_works_there(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess
+) -> None:
+    ns = space("alice")
+    kube.run(ns, "resident")
+    eventually("the other bridge has bound its pod", lambda: kube.bound(ns))
+    job = int(kube.pod(ns, "resident").metadata.annotations[PREFIX + "job-id"])
+    real_slurm = ("--slurm-url", slurm.url, "--slurm-token-file", slurm.token_file, "--slurm-user", "alice")
+    real_kube = ("--kubeconfig", kube.kubeconfig)
+
+    both_real, slurm_real = begins(*real_kube, *real_slurm), begins(*real_slurm)
+    ends_well(both_real)
+    ends_well(slurm_real)
+    assert not slurm.live(f"{SPACE}/"), "its jobs are gone"
+    assert not slurm.live("hpc/"), "those of its simulated Kubernetes too"
+    ends_well(begins(*real_kube))
+
+    assert "RUNNING" in slurm.job(job)["job_state"], "the other bridge's job, of the same user, lives on"
+    assert [pod.metadata.name for pod in kube.bound(ns)] == ["resident"]
+    gone = "the namespace that it made is gone"
+    eventually(gone, lambda: SPACE not in [each.metadata.name for each in kube.core.list_namespace().items])

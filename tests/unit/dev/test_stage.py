@@ -1,0 +1,96 @@
+"""The stage of `slurm-bridge dev` without a terminal: what stalls is told, which faults can be made where, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from bridge.dev import sides
+from bridge.dev.faults import FAULTS
+from bridge.dev.hands import Hands
+from bridge.dev.load import KINDS, SERVICES, Load, fitted
+from bridge.dev.sides import KubeSide, SlurmSide
+from bridge.dev.sight import KubeTruth, SlurmLooks
+from bridge.dev.stage import Stage
+from bridge.dev.story import Run, StalledError
+from bridge.kube import auth
+from bridge.kube.transport import HttpTransport
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import LiteralToken
+
+GIVE_UP_S = 3.0
+
+
+@asynccontextmanager
+async def performing() -> AsyncIterator[tuple[Stage, Run]]:
+    """Two simulated ends and a bridge, and two pods that are about to come."""
+    async with AsyncExitStack() as stack:
+        kube, slurm = await sides.both(stack, kubeconfig="", slurm_url="", token_file="", user="", seed=1)
+        transport = HttpTransport(kube.access)
+        stack.push_async_callback(transport.close)
+        hands, load = Hands(transport, kube.space, time.time), Load(fitted(KINDS, kube.nodes), kube.scheduler_name, 1)
+        stage = Stage(kube, slurm, 1)
+        playing = [asyncio.create_task(stage.run()), asyncio.create_task(hands.watch())]
+        yield stage, Run(stage, hands, load, 2, lambda _who, _what: None, GIVE_UP_S)
+        for task in playing:
+            task.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+
+
+async def test_a_slurm_that_is_away_from_the_start_is_told_as_what_is_missing() -> None:
+    async with performing() as (stage, run):
+        stage.cable.cut = True
+        with pytest.raises(StalledError) as stalled:
+            await run.go(SERVICES)
+    assert str(stalled.value).startswith("waited 3 s for the bridge to be ready: the bridge has not started")
+
+
+async def test_pods_that_are_not_bound_are_told_by_name_with_what_they_say() -> None:
+    async with performing() as (stage, run):
+        await run._until("the bridge", lambda: stage.world is not None and stage.world.ready)
+        for name in sorted(stage.slurm.simulated.nodes):  # type: ignore[union-attr]
+            stage.slurm.simulated.drain(name)  # type: ignore[union-attr]
+        with pytest.raises(
+            StalledError, match=r"waited 3 s for every pod to have been bound and ended: \w+-1 is not bound"
+        ):
+            await run.go(SERVICES)
+        assert run.result()["bound"] == 0
+        assert run.result()["failed"] == 2
+
+
+async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None:
+    async with performing() as (stage, run):
+        await run._until("the bridge", lambda: stage.world is not None and stage.world.ready)
+        shown = stage.look()
+        assert shown["faults"].keys() == FAULTS.keys()
+        assert not any(fault["unavailable"] for fault in shown["faults"].values())
+        assert list(shown["promises"]) == ["V1", "V2", "V3", "V5", "V6", "V7", "V8", "L1", "L2", "L3"]
+        assert shown["violations"] == {}
+        assert stage.detail("nobody") is None
+
+
+def test_faults_that_would_break_a_real_end_are_not_made_there() -> None:
+    nowhere: Any = None
+    client = SlurmClient(nowhere, LiteralToken("a.b.c"))
+    real = SlurmSide(
+        "http://127.0.0.1:1", LiteralToken("a.b.c"), "alice", "26.05", (), frozenset(), 12.0, SlurmLooks(client)
+    )
+    kube = KubeSide(auth.anonymous("http://127.0.0.1:1"), "v1.36", (), "k0", "dev", "dev", KubeTruth(nowhere))
+    stage = Stage(kube, real, 1)
+    can = {name for name, fault in FAULTS.items() if not fault.unavailable(stage)}
+    assert can == {"slurmrestd-down", "lose-answer", "cancel-job", "restart-bridge"}
+    assert stage.promises.exact is False
+    stage.telemetry.close()
+
+
+async def test_a_fault_that_cannot_be_made_says_why_and_does_nothing() -> None:
+    async with performing() as (stage, _run):
+        stage.slurm.simulated = None
+        said = await stage.make("drain-node")
+        assert said == "Only in a simulated Slurm: a real one is not ours to break."
+        assert stage.note == ""
