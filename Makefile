@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation contract integration rig-up rig-down lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation contract integration bench rig-up rig-down lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -51,6 +51,10 @@ integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and
 	$(BIN)/python integration/run.py
 
 test: check simulation contract integration  ## everything that this machine can run; it names what it cannot
+
+bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
+	$(BIN)/python -m integration.bench $(SCENARIO) --json bench.json $(if $(REPEATS),--repeats $(REPEATS)) \
+	    $(if $(PROFILE),--profile $(PROFILE)) $(if $(WRITE),--write docs/performance.md)
 
 rig-up:          ## real Slurm and real Kubernetes on this machine; prints how to use them
 	$(RIG) up --name $(RIG_NAME)

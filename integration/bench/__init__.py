@@ -14,8 +14,8 @@ measures, and hides the worst of it.
 and bytes in a relay between bridge and slurmrestd.  The relay costs time, so where time is measured the bridge's own
 counters stand in for it, and a run of their own holds the two together.
 
-    __main__.py    rigs up and down, the report          inside.py    one scenario, within a rig's network
+    __main__.py    rigs up and down                      inside.py    one scenario, within a rig's network
     scenarios/     a file for each family                subjects.py  the two that are measured: floor and bridge
     load.py        pods at fixed times, and a stopwatch  ends.py      the far sides as cheap as can be
-    figures.py     what is measured, asked and printed   processes.py, audit.py, relay.py  what is counted
+    figures.py, report.py  measured, asked and printed   processes.py, audit.py, relay.py  what is counted
 """

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from integration.bench import report
 from integration.bench.catalogue import chosen
 from integration.bench.ends import BenchError
-from integration.bench.figures import Figure, merged, table
+from integration.bench.figures import Figure, Measured, merged, table
 from integration.bench.scenarios import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,31 +27,45 @@ RIG = ROOT / "integration" / "rig"
 
 
 def main() -> int:
-    """Exit code 0 where everything asked was met, 1 where it was not or could not be measured."""
+    """Exit code 0; 1 where something asked was missed or could not be measured; 2 for a wrong call."""
     asked = _parser().parse_args()
-    figures: list[Figure] = []
-    failed = False
     try:
         scenarios = chosen(asked.scenario, asked.pods, asked.seconds)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+    try:
+        return _report(scenarios, asked)
+    except KeyboardInterrupt:
+        print("bench: interrupted", file=sys.stderr)
+        return 130
+
+
+def _report(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
+    figures: list[Figure] = []
+    versions: dict[str, str] = {}
+    failed = False
     for scenario in scenarios:
         try:
-            found = _measured(scenario, asked)
+            measured = _measured(scenario, asked)
         except BenchError as error:
             print(f"bench: {scenario.name}: {error}", file=sys.stderr, flush=True)
             failed = True
             continue
-        figures += found
-        print(f"\n{table(found)}\n", flush=True)
-    if len(scenarios) > 1:
-        print(f"\n{table(figures)}", flush=True)
-    if asked.json:
-        asked.json.write_bytes(
-            msgspec.json.format(msgspec.json.encode([figure.plain() for figure in figures]), indent=1)
-        )
-    return 1 if failed or any(figure.met is False for figure in figures) else 0
+        figures += measured.figures
+        versions = measured.versions
+        print(f"\n{table(measured.figures)}\n", flush=True)
+    about = report.describe(versions)
+    if asked.json and figures:
+        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report.plain(figures, about)), indent=1))
+        print(f"bench: figures in {asked.json}")
+    if asked.write and figures and not failed:
+        asked.write.write_text(report.page(figures, about))
+        print(f"bench: report in {asked.write}")
+    missed = [figure for figure in figures if figure.met is False]
+    if missed:
+        print(f"bench: missed\n{table(missed)}")
+    return 1 if failed or missed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,23 +77,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default="bench", metavar="RIG", help="the rig's name (default: bench)")
     parser.add_argument("--keep", action="store_true", help="use the rig that is up, as it is, and leave it up")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the report there, a page of Markdown")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="look where the bridge spends its time")
     return parser
 
 
-def _measured(scenario: Scenario, asked: argparse.Namespace) -> list[Figure]:
+def _measured(scenario: Scenario, asked: argparse.Namespace) -> Measured:
     """Every repeat of one scenario, and what is counted apart.  Raises BenchError."""
     repeats = asked.repeats or scenario.repeats
-    print(f"bench: {scenario.name}, {repeats} repeat{'s' * (repeats > 1)}", flush=True)
-    figures: list[Figure] = []
-    for turn in range(repeats if scenario.apart else 1):
-        figures += _run(scenario, asked, "--turn", str(turn), "--repeats", str(1 if scenario.apart else repeats))
+    why = f" ({scenario.why})" if scenario.why and repeats == scenario.repeats else ""
+    print(f"bench: {scenario.name}: repeats: {repeats}{why}", flush=True)
+    many, each = (repeats, 1) if scenario.apart else (1, repeats)
+    runs = [_run(scenario, asked, "--turn", str(turn), "--repeats", str(each)) for turn in range(many)]
     if scenario.count is not None:
-        figures += _run(scenario, asked, "--counted")
-    return merged(figures)
+        runs.append(_run(scenario, asked, "--counted"))
+    return Measured(merged(figure for run in runs for figure in run.figures), runs[-1].versions)
 
 
-def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> list[Figure]:
+def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> Measured:
+    """On a rig of its own.  Raises BenchError."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, _rig(scenario, asked):
         out = Path(folder) / "figures.json"
@@ -89,9 +106,9 @@ def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> list
             command += ["--profile", str(asked.profile.resolve())]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             raise BenchError("not measured; why is said above")
-        figures = msgspec.json.decode(out.read_bytes(), type=list[Figure])
+        measured = msgspec.json.decode(out.read_bytes(), type=Measured)
     print(f"bench: {scenario.name} {' '.join(arguments)}: {time.monotonic() - began:.0f} s", flush=True)
-    return figures
+    return measured
 
 
 @contextmanager

@@ -36,7 +36,11 @@ def of_a_core(scenario: str, spent: Spent, target: Target | None = None) -> list
     def figure(name: str, target: Target | None) -> Figure:
         return Figure(scenario, f"{name}: CPU", "% of a core", (spent.cpu_s[name] / spent.seconds * PER_CENT,), target)
 
-    return [figure("bridge", target), *(figure(name, None) for name in SERVERS)]
+    return [
+        figure("bridge", target),
+        *(figure(name, None) for name in SERVERS),
+        Figure(scenario, "others on this machine meanwhile", "cores", (spent.others,)),
+    ]
 
 
 def memory(scenario: str, spent: Spent, target: Target | None = None) -> list[Figure]:

@@ -110,6 +110,17 @@ class Figure:
 HEADINGS = ("scenario", "figure", "asked", "median", "spread (repeats)", "floor", "ratio", "met")
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run within a rig gave.
+
+    versions  of the clusters: "slurm", "kubernetes"
+    """
+
+    figures: list[Figure]
+    versions: dict[str, str]
+
+
 def merged(figures: Iterable[Figure]) -> list[Figure]:
     """Repeats that were measured apart as one figure each, in the order in which they came first."""
     found: dict[tuple[str, str], Figure] = {}

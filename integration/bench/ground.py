@@ -38,7 +38,7 @@ class Ground:
 
     folder      for files of this run
     kubeconfig  of the bridge's service account
-    thorough    False: do not wait until a bridge is old enough to end jobs; for a look whether it works at all
+    thorough    False: measure at once, with everything cold; for a look whether it works at all
     profile     where the stacks of the bridge go; None: nobody looks at them
     turn        the number of this repeat
     """
@@ -58,7 +58,8 @@ class Ground:
         if cleared:
             await self.clear()
         async with subjects.floor_process() as subject:
-            await self._warm_up(subject)
+            if self.thorough:
+                await self._warm_up(subject)
             with self.processes.watched(subject.name, subject.pid):
                 yield subject
         await self._delete_pods(f"fieldSelector=spec.schedulerName={subject.scheduler}")
@@ -71,8 +72,9 @@ class Ground:
             await self.clear()
         with self.launched(slurm_url) as process:
             subject = await subjects.until_ready(process)
-            await self._warm_up(subject)
-            await subject.at_rest()
+            if self.thorough:
+                await self._warm_up(subject)
+                await subject.at_rest()
             with self.processes.watched(subject.name, subject.pid), self._profiled(subject):
                 yield subject
 
@@ -110,8 +112,6 @@ class Ground:
             await self.kube.call("DELETE", f"{PODS}/{name}")
         if not isinstance(subject, Bridge):
             await self._end_jobs(job_name=floor.SCHEDULER)
-        elif not self.thorough:
-            return
 
         async def gone() -> bool:
             return await self.live_jobs() <= live
@@ -146,6 +146,11 @@ class Ground:
         """How many jobs have not ended."""
         states = (await self.slurm.json("GET", "jobs/state/"))["jobs"]
         return sum(not ENDED & set(job["state"]) for job in states)
+
+    async def versions(self) -> dict[str, str]:
+        meta = (await self.slurm.json("GET", "ping/"))["meta"]
+        kubernetes = await self.kube.json("GET", "/version")
+        return {"slurm": meta["slurm"]["release"], "kubernetes": kubernetes["gitVersion"].removeprefix("v")}
 
     async def all_jobs(self) -> int:
         """How many jobs Slurm knows, those too that ended not long ago."""

@@ -18,7 +18,7 @@ import msgspec
 
 from integration.bench.catalogue import chosen
 from integration.bench.ends import BenchError
-from integration.bench.figures import Figure, merged
+from integration.bench.figures import Measured, merged
 from integration.bench.ground import furnished
 from integration.bench.scenarios import Scenario
 
@@ -40,13 +40,13 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         [scenario] = chosen([asked.scenario], asked.pods, asked.seconds)
-        figures = asyncio.run(_measure(scenario, asked))
+        measured = asyncio.run(_measure(scenario, asked))
     except (BenchError, ExceptionGroup) as error:
         if not isinstance(_first(error), BenchError):
             raise
         print(f"bench: {asked.scenario}: {_first(error)}", file=sys.stderr)
         return 1
-    asked.out.write_bytes(msgspec.json.encode(figures))
+    asked.out.write_bytes(msgspec.json.encode(measured))
     return 0
 
 
@@ -54,13 +54,14 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _measure(scenario: Scenario, asked: argparse.Namespace) -> list[Figure]:
+async def _measure(scenario: Scenario, asked: argparse.Namespace) -> Measured:
     measure = scenario.count if asked.counted else scenario.repeat
     assert measure is not None
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with furnished(Path(folder), thorough=not asked.brief, profile=asked.profile) as ground:
             turns = range(asked.turn, asked.turn + asked.repeats)
-            return merged([figure for turn in turns for figure in await measure(replace(ground, turn=turn))])
+            figures = [figure for turn in turns for figure in await measure(replace(ground, turn=turn))]
+            return Measured(merged(figures), await ground.versions())
 
 
 if __name__ == "__main__":

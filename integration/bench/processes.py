@@ -105,8 +105,8 @@ def _in_our_network() -> dict[int, str]:
                 command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode()
                 if os.readlink(folder / "ns/net") == network:
                     found[int(folder.name)] = os.path.basename(command)
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # ended meanwhile
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue  # ended meanwhile, or not ours to look at, so not of our rig
     return found
 
 

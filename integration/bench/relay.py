@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import re
 import time
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -110,8 +108,10 @@ def _operation(head: bytes) -> str:
     return f"{method} {NUMBER.sub('N', path)}"
 
 
-def by_operation(calls: list[Call]) -> Mapping[str, int]:
-    return Counter(call.operation for call in calls)
+def rate(calls: list[Call]) -> float:
+    """Calls a second, from the first to the last of them; 0 where there are fewer than two."""
+    times = [call.at for call in calls]
+    return (len(times) - 1) / (max(times) - min(times)) if len(times) > 1 else 0.0
 
 
 def busiest_second(calls: list[Call]) -> int:

@@ -8,7 +8,7 @@ import os
 import time
 from functools import partial
 
-from integration.bench import costs, subjects
+from integration.bench import costs, relay, subjects
 from integration.bench.figures import Figure, at_most, at_most_floors, never_more_than
 from integration.bench.ground import Ground
 from integration.bench.load import Stopwatch, percentile, pod
@@ -83,7 +83,7 @@ async def _idle(scenario: str, pods: int, seconds: float, ground: Ground) -> lis
                 spent, calls, jobs = meter.read(), between.calls[known:], await ground.all_jobs()
     polls = [call.got / jobs for call in calls if call.operation == POLL]
     return [
-        Figure(scenario, "idle: Slurm calls a second", "", (len(calls) / seconds,), at_most(1)),
+        Figure(scenario, "idle: Slurm calls a second", "", (relay.rate(calls),), at_most(1)),
         Figure(scenario, "idle: a poll, for each job", "bytes", (percentile(polls, 0.5),), at_most(90)),
         *costs.of_a_core(scenario, spent, at_most(2)),
         *costs.memory(scenario, spent, at_most(150)),

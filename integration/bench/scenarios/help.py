@@ -13,7 +13,7 @@ from integration.bench.ground import Ground
 from integration.bench.load import percentile
 from integration.bench.scenarios import Scenario
 
-RUNS = 10
+RUNS = 5
 
 
 def help_() -> Scenario:

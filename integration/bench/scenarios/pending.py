@@ -42,10 +42,10 @@ async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> l
     details = [call for call in calls if call.operation == DETAIL]
     others = len(calls) - len(polls) - len(details)
     return [
-        Figure(scenario, "polls a second", "", (len(polls) / seconds,), at_most(2)),
-        Figure(scenario, "detail calls a second", "", (len(details) / seconds,), at_most(8)),
+        Figure(scenario, "polls a second", "", (relay.rate(polls),), at_most(2)),
+        Figure(scenario, "detail calls a second", "", (relay.rate(details),), at_most(8)),
         Figure(scenario, "detail calls in the busiest second", "", (relay.busiest_second(details),)),
-        Figure(scenario, "other calls a second", "", (others / seconds,)),
+        Figure(scenario, "other calls a second", "", (others / spent.seconds,)),
         Figure(scenario, "conditions written again as they were", "", (said.repeated,), never_more_than(0)),
         Figure(scenario, "pod writes a pod in that time", "", (writes / pods,)),
         *costs.of_a_core(scenario, spent),

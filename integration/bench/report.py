@@ -1,0 +1,101 @@
+"""The report: a page with the figures, the machine that they were measured on, and how to measure again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from integration.bench.figures import Figure, table
+
+ROOT = Path(__file__).resolve().parents[2]
+KIB_PER_GIB = 1024**2
+
+PAGE = """\
+# Performance
+
+Measured by `make bench` on {date}, at commit {commit}: real Slurm {slurm} and real Kubernetes {kubernetes} with all
+their servers, the bridge, the load and the stopwatch **on one machine**: {machine}. Nodes are external nodes of 64
+CPUs, played by kwok; etcd writes without fsync; Slurm's scheduler parameters are as it ships them. So these are
+figures to compare, not to plan with.
+
+The **floor** is the fewest possible steps between the same two clusters (`integration/bench/floor.py`): watch,
+allocate, ask what was allocated, bind; nothing checked, nothing remembered. It takes turns with the bridge in the
+same run, on the same clusters, with the same pods and the same creators, so its *ratio* to the bridge says what a
+faster or a busier machine does not change. A figure has one value a repeat; shown are their median and the smallest
+and largest. "Others" is how much of the machine was busy with what has nothing to do with the run.
+
+## What is asked
+
+{asked}
+
+## What else was measured
+
+{others}
+
+## The scenarios
+
+* **help** `slurm-bridge --help`, beside `python -c pass`.
+* **one** a pod every 83 ms on free nodes, whatever became of the one before. A time begins when the request that
+  creates the pod is sent and ends when the benchmark's own watch shows it on a node.
+* **burst** all pods as fast as 16 creators can; from the first creation to the last bind. The bridge's CPU counts
+  until it has also posted its events. Bytes are counted in a run of their own, through a relay between bridge and
+  slurmrestd; the other runs count calls by the bridge's `/metrics`, and that both agree is a figure of its own. Pod
+  writes and events are counted in the API server's audit log.
+* **freed** full nodes and a queue; every 2.7 s a pod ends, or its job is cancelled in Slurm; until the next waiting
+  pod is bound.
+* **pending** pods that find no room, watched for a minute once each has been told why it waits.
+* **bound** with that many bound pods: one more pod every 83 ms; killed and started again in the moment in which a pod
+  is created; and a minute in which nothing happens.
+
+## Again
+
+    make bench                                # all of it, some three quarters of an hour; needs what `make integration` needs
+    make bench SCENARIO=burst REPEATS=1       # one of them
+    make bench SCENARIO=one PROFILE=one.txt   # and where the bridge spends its time
+    make bench WRITE=1                        # and this page anew
+"""
+
+
+def describe(versions: Mapping[str, str]) -> dict[str, str]:
+    """What the figures depend on besides the code."""
+    cpu = _field(Path("/proc/cpuinfo"), "model name")
+    memory = int(_field(Path("/proc/meminfo"), "MemTotal").split()[0]) / KIB_PER_GIB
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "machine": f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}",
+        **versions,
+    }
+
+
+def page(figures: Sequence[Figure], about: Mapping[str, str]) -> str:
+    """Markdown."""
+    asked = [figure for figure in figures if figure.target is not None]
+    others = [figure for figure in figures if figure.target is None]
+    return PAGE.format(asked=table(asked), others=table(others), **about)
+
+
+def plain(figures: Sequence[Figure], about: Mapping[str, str]) -> dict[str, Any]:
+    """The same for JSON."""
+    return {**about, "figures": [figure.plain() for figure in figures]}
+
+
+def _field(path: Path, name: str) -> str:
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return "unknown"
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
