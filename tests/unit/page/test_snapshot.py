@@ -48,6 +48,7 @@ def test_a_bound_pod_shows_its_job_and_its_node() -> None:
     assert (shown["phase"], shown["pod"], shown["job"], shown["state"], shown["node"]) == (
         "bound", "Running", 17, "RUNNING", "x2",
     )  # fmt: skip
+    assert shown["why"] == "holds 1 CPU, 100 MiB, 2 gpu"
     assert counts(story.world)["bound"] == 1
 
 
