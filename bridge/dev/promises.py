@@ -29,6 +29,7 @@ SOON_S = 60.0
 # Slurm tells times in whole seconds, by a clock that need not be ours.
 CLOCKS_S = 2.0
 MAX_REMEMBERED = 200
+JOBS_REMEMBERED = 20_000
 STORY_MOST = 1000
 
 PROMISES: Mapping[str, str] = {
@@ -262,6 +263,8 @@ class Promises:
         if job is None:
             return ""  # V2 says so
         first = self._served.setdefault(job.serial, uid)
+        while len(self._served) > JOBS_REMEMBERED:
+            del self._served[next(iter(self._served))]
         return f"job {job.id} served pod {first} before {who}" if first != uid else ""
 
     def _harm(self, pod: Object, method: str) -> None:
@@ -307,7 +310,7 @@ class Promises:
         whose = names.whose(job.name)
         assert whose is not None
         if whose[1] not in self._homes:
-            if len(self._homes) > 100 * MAX_REMEMBERED:
+            if len(self._homes) > JOBS_REMEMBERED:
                 self._homes.clear()
             for pod in self.kube.pods():
                 self._homes[names.workload_key(pod["metadata"]["uid"])] = pod["metadata"]["namespace"]

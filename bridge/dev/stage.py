@@ -36,6 +36,7 @@ LOOK_EVERY_S = 1.0
 RESTART_S = 1.0  # from the death of one bridge to the life of the next
 TRACES = 1000
 SHOWN_VIOLATIONS = 20
+AT_ONCE_MOST = 20_000
 # With simulated ends a call lasts two seconds at most, so what must outlast one may be as short.
 QUICK = {"quiet_s": 2, "settle_s": 3}
 
@@ -46,7 +47,7 @@ class Stage:
     cable        the way to slurmrestd, and the faults on it
     note         what the last fault did
     calm_since   when the last one was made, or ended
-    at_once      keys of workloads that Slurm gave nodes at once
+    at_once      keys of the last workloads that Slurm gave nodes at once
     """
 
     kube: KubeSide
@@ -61,7 +62,7 @@ class Stage:
         self.cable = Cable(on_lost=self._lost)
         self.note = ""
         self.calm_since = self.clock()
-        self.at_once: set[str] = set()
+        self.at_once: dict[str, None] = {}
         self.telemetry = Telemetry(recent=TRACES)
         self.promises = Promises(
             kube.sight,
@@ -151,7 +152,9 @@ class Stage:
     def ended(self, event: ActionEnded, world: World) -> None:
         """See bridge.loop.Observer."""
         if isinstance(event.action, act.AllocateNow) and event.outcome is Outcome.DONE:
-            self.at_once.add(event.action.key)
+            self.at_once[event.action.key] = None
+            while len(self.at_once) > AT_ONCE_MOST:
+                del self.at_once[next(iter(self.at_once))]
         self.telemetry.ended(event, world)
 
     def seen(self, event: Event) -> None:
