@@ -35,6 +35,14 @@ class Requests(Counter[Request]):
             if request.user == user and request.verb in WRITES and request.resource.partition("/")[0] == resource
         )
 
+    def of(self, user: str) -> Counter[str]:
+        """Those of one user, by verb and resource."""
+        found: Counter[str] = Counter()
+        for request, number in self.items():
+            if request.user == user:
+                found[f"{request.verb} {request.resource}"] += number
+        return found
+
 
 class _User(msgspec.Struct):
     username: str = ""

@@ -22,7 +22,7 @@ def per_pod(scenario: str, bridge: Spent, floor: Spent, pods: int, target: Targe
 
     return [
         figure("bridge", "floor", target),
-        *(figure(name, name, None) for name in SERVERS),
+        *(figure(name, name, None) for name in (*SERVERS, "bench")),
         Figure(scenario, "others on this machine meanwhile", "cores", (bridge.others,), None, (floor.others,)),
     ]
 

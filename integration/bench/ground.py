@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from integration.bench import floor, subjects
+from integration.bench import subjects
 from integration.bench.ends import NAMESPACE, PODS, TENANT, Kube, Slurm
+from integration.bench.floor import SCHEDULER as FLOOR
 from integration.bench.following import eventually
 from integration.bench.load import Stopwatch
 from integration.bench.processes import Processes
@@ -63,7 +64,7 @@ class Ground:
             with self.processes.watched(subject.name, subject.pid):
                 yield subject
         await self._delete_pods(f"fieldSelector=spec.schedulerName={subject.scheduler}")
-        await self._end_jobs(job_name=floor.SCHEDULER)
+        await self._end_jobs(job_name=FLOOR)
 
     @asynccontextmanager
     async def bridge(self, slurm_url: str = "", *, cleared: bool = True) -> AsyncIterator[Bridge]:
@@ -111,7 +112,7 @@ class Ground:
             # With its grace: whoever plays the kubelet ends it, as pods are ended.
             await self.kube.call("DELETE", f"{PODS}/{name}")
         if not isinstance(subject, Bridge):
-            await self._end_jobs(job_name=floor.SCHEDULER)
+            await self._end_jobs(job_name=FLOOR)
 
         async def gone() -> bool:
             return await self.live_jobs() <= live

@@ -41,12 +41,12 @@ class _Moment:
 
 @dataclass(slots=True)
 class Processes:
-    """The daemons of the rig that we are in, and the subjects that are named.
+    """The daemons of the rig that we are in, the subjects that are named, and this program as "bench".
 
     What is in our network is of our rig: others may stand beside it.
     """
 
-    _named: dict[str, int] = field(default_factory=dict)
+    _named: dict[str, int] = field(default_factory=lambda: {"bench": os.getpid()})
 
     @contextmanager
     def watched(self, name: str, pid: int) -> Iterator[None]:

@@ -37,6 +37,8 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         Figure(scenario, "events a pod", "", (asked.writes(ACCOUNT, "events") / pods,), at_most(1)),
         *costs.per_pod(scenario, reached.spent, best.spent, pods, at_most(1)),
         *costs.memory(scenario, reached.spent),
+        *(Figure(scenario, f"Slurm: {name} a pod", "", (n / pods,)) for name, n in reached.called.most_common()),
+        *(Figure(scenario, f"API: {name} a pod", "", (n / pods,)) for name, n in asked.of(ACCOUNT).most_common()),
     ]
 
 
