@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import os
-import shlex
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
-from aiohttp import web
-
 from bridge.dev import sides
-from bridge.dev.faults import FAULTS
-from bridge.dev.hands import AGAIN_S, Hands, Life
-from bridge.dev.http import LOOPBACK
+from bridge.dev.hands import AGAIN_S, Hands
 from bridge.dev.load import IMAGE, KINDS, SERVICES, Load, fitted
+from bridge.dev.show import show
 from bridge.dev.stage import Stage
-from bridge.dev.story import OUTLIVED_S, Run, StalledError
+from bridge.dev.story import Run, StalledError
 from bridge.errors import ConfigError, FarSideError, said
 from bridge.kube.transport import HttpTransport
-from bridge.page.server import Page
-from bridge.page.snapshot import Sections
 
 LIVE_PODS = 24  # on the page, at a time
 HEADLESS_PODS = 12
 GIVE_UP_S = 60.0
 A_POD_S = 2.0
-LINGER_S = 20.0  # a pod that has ended can be looked at for so long
 TIDY_S = 45.0
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pod.yaml"
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +70,7 @@ class _Dev:
         try:
             return await task
         except asyncio.CancelledError:
-            return 0
+            return INTERRUPTED if self._options.headless else 0
         except ExceptionGroup as errors:
             raise _first(errors) from None
 
@@ -118,7 +105,10 @@ class _Dev:
     async def _performance(self, stage: Stage, hands: Hands, load: Load) -> int:
         if self._options.headless:
             return await self._headless(stage, hands, load)
-        await self._page(stage, hands, load)
+        try:
+            await show(stage, hands, load, most=self._options.pods or LIVE_PODS, port=self._options.port)
+        except FarSideError as error:
+            raise ConfigError(said(error)) from None
         return 0
 
     # --- in the terminal ------------------------------------------------------------------------------------------
@@ -159,54 +149,6 @@ class _Dev:
                 at = ", ".join(f"{key} {took[key]:.0f} ms" for key in ("p50", "p90", "p99", "max"))
                 _say(f"{'':12}create → bind, {name} ({took['n']} pods): {at}")
 
-    # --- on the page ----------------------------------------------------------------------------------------------
-
-    async def _page(self, stage: Stage, hands: Hands, load: Load) -> None:
-        """Until it is cancelled."""
-        with _kubeconfig(stage) as kubeconfig:
-            about: dict[str, Any] = {"title": "dev", "kubernetes": stage.kube.version, "slurm": stage.slurm.release}
-            about["commands"] = [f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", *_commands(stage, "kubectl")]
-
-            def look() -> Sections:
-                return {**stage.look(), "about": {**about, "life": stage.promises.life}}
-
-            page = Page(look, stage.detail, time.time)
-            app = page.application()
-            app.router.add_post("/faults/{name}", _fault_maker(stage))
-            async with _served(app, self._options.port) as url:
-                _say(url)
-                _say(f"\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}")
-                for command in _commands(stage, f"kubectl --kubeconfig {shlex.quote(str(kubeconfig))}"):
-                    _say(f"  {command}")
-                _say("\nCtrl-C ends it." if stage.kube.simulated else "\nCtrl-C ends it, and deletes what it made.")
-                await self._busy(stage, hands, load)
-
-    async def _busy(self, stage: Stage, hands: Hands, load: Load) -> None:
-        """Pods come and go, for ever."""
-        most = self._options.pods or LIVE_PODS
-        runs_s: dict[str, int] = {}
-        for kind in fitted(SERVICES, stage.kube.nodes):
-            await hands.create("replicasets", load.service(kind))
-        while True:
-            await asyncio.sleep(load.pause_s())
-            now = time.time()
-            with contextlib.suppress(FarSideError):  # the page says which side does not answer
-                if sum(not life.ended for life in hands.lives.values()) < most:
-                    pod, seconds = load.next_pod()
-                    runs_s[await hands.create("pods", pod)] = seconds
-                for uid in [uid for uid in runs_s if uid in hands.lives]:
-                    if _is_over(hands.lives[uid], runs_s[uid], now):
-                        await hands.delete("pods", hands.lives[uid].name)
-                        del runs_s[uid]
-            hands.forget(now - LINGER_S)
-
-
-def _is_over(life: Life, runs_s: int, now: float) -> bool:
-    """It has ended a while ago; or it should have, where nothing really runs."""
-    if life.ended is not None:
-        return now > life.ended + LINGER_S
-    return life.bound is not None and now > life.bound + runs_s + OUTLIVED_S
-
 
 async def _tidy(stage: Stage, hands: Hands) -> None:
     """Leave nothing behind on a real end; the bridge still runs, and ends the jobs."""
@@ -226,72 +168,6 @@ async def _tidy(stage: Stage, hands: Hands) -> None:
         print(f"slurm-bridge: not all could be tidied up: {where}{left}", file=sys.stderr)  # noqa: T201 - the one line
     except FarSideError as error:
         print(f"slurm-bridge: not all could be tidied up: {said(error)}", file=sys.stderr)  # noqa: T201
-
-
-@contextlib.contextmanager
-def _kubeconfig(stage: Stage) -> Iterator[Path]:
-    """A kubeconfig of the simulated Kubernetes, for as long as it lives; of a real one, the one that was given."""
-    if stage.kube.simulated is None:
-        yield Path(stage.kube.kubeconfig)
-        return
-    name = "slurm-bridge-dev"
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": stage.kube.access.server}}],
-        "users": [{"name": name, "user": {}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": stage.kube.space}}],
-        "current-context": name,
-    }
-    with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as folder:  # 0700
-        path = Path(folder) / "kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(content), encoding="utf-8")
-        yield path
-
-
-def _commands(stage: Stage, kubectl: str) -> list[str]:
-    """What somebody may want to try.  On a real Kubernetes the pods are of another scheduler, in another namespace."""
-    real = stage.kube.simulated is None
-    kubectl += f" -n {stage.kube.space}" if real else ""
-    commands = [f"{kubectl} get pods -o wide -w"]
-    if EXAMPLE.exists():
-        example = shlex.quote(os.path.relpath(EXAMPLE))
-        rename = f"s/schedulerName: .*/schedulerName: {stage.kube.scheduler_name}/"
-        piped = f"sed {shlex.quote(rename)} {example} | {kubectl} apply -f -"
-        commands.append(piped if real else f"{kubectl} apply -f {example}")
-    return commands
-
-
-def _fault_maker(stage: Stage) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def make(request: web.Request) -> web.StreamResponse:
-        # Another site's page can send a form here, but no header of its own.
-        if "X-Slurm-Bridge" not in request.headers:
-            return web.json_response(
-                {"note": "faults are made by the page, with the header X-Slurm-Bridge"}, status=403
-            )
-        name = request.match_info["name"]
-        if name not in FAULTS:
-            return web.json_response({"note": f"there is no fault {name}"}, status=404)
-        return web.json_response({"note": await stage.make(name)})
-
-    return make
-
-
-@asynccontextmanager
-async def _served(app: web.Application, port: int) -> AsyncIterator[str]:
-    """Raises ConfigError where the port cannot be had."""
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, LOOPBACK, port).start()
-        except OSError as error:
-            why = os.strerror(error.errno) if error.errno else "it cannot be had"
-            raise ConfigError(f"port {port}: {why}. Choose another one with --port.") from None
-        yield f"http://{LOOPBACK}:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:

@@ -1,0 +1,149 @@
+"""The page of `slurm-bridge dev`: served, with its buttons, a kubeconfig for kubectl, and pods that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from bridge.dev.faults import FAULTS
+from bridge.dev.hands import Hands, Life
+from bridge.dev.http import LOOPBACK
+from bridge.dev.load import SERVICES, Load, fitted
+from bridge.dev.stage import Stage
+from bridge.dev.story import OUTLIVED_S
+from bridge.errors import ConfigError, FarSideError
+from bridge.page.server import Page
+from bridge.page.snapshot import Sections
+
+LINGER_S = 20.0  # a pod that has ended can be looked at for so long
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pod.yaml"
+
+
+async def show(stage: Stage, hands: Hands, load: Load, *, most: int, port: int) -> None:
+    """Until it is cancelled.  most: pods at a time.  Raises ConfigError, FarSideError where it cannot begin."""
+    with _kubeconfig(stage) as kubeconfig:
+        about: dict[str, Any] = {"title": "dev", "kubernetes": stage.kube.version, "slurm": stage.slurm.release}
+        about["commands"] = [f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", *_commands(stage, "kubectl")]
+
+        def look() -> Sections:
+            return {**stage.look(), "about": {**about, "life": stage.promises.life}}
+
+        app = Page(look, stage.detail, time.time).application()
+        app.router.add_post("/faults/{name}", _fault_maker(stage))
+        async with _served(app, port) as url:
+            _tell(stage, url, kubeconfig)
+            await _busy(stage, hands, load, most)
+
+
+def _tell(stage: Stage, url: str, kubeconfig: Path) -> None:
+    quoted = shlex.quote(str(kubeconfig))
+    tidies = stage.kube.simulated is None or stage.slurm.simulated is None
+    lines = [url, "", f"export KUBECONFIG={quoted}"]
+    lines += [f"  {command}" for command in _commands(stage, f"kubectl --kubeconfig {quoted}")]
+    lines += ["", "Ctrl-C ends it, and deletes what it made." if tidies else "Ctrl-C ends it."]
+    print("\n".join(lines), flush=True)  # noqa: T201 - the command's own output
+
+
+async def _busy(stage: Stage, hands: Hands, load: Load, most: int) -> None:
+    """Pods come and go, for ever."""
+    runs_s: dict[str, int] = {}
+    for kind in fitted(SERVICES, stage.kube.nodes):
+        await hands.create("replicasets", load.service(kind))
+    while True:
+        await asyncio.sleep(load.pause_s())
+        now = time.time()
+        with contextlib.suppress(FarSideError):  # the page says which side does not answer
+            if sum(not life.ended for life in hands.lives.values()) < most:
+                pod, seconds = load.next_pod()
+                runs_s[await hands.create("pods", pod)] = seconds
+            for uid, seconds in runs_s.items():
+                if _is_over(hands.lives[uid], seconds, now):
+                    await hands.delete("pods", hands.lives[uid].name)
+        hands.forget(now - LINGER_S)
+        runs_s = {uid: seconds for uid, seconds in runs_s.items() if uid in hands.lives}
+
+
+def _is_over(life: Life, runs_s: int, now: float) -> bool:
+    """It has ended a while ago; or it should have, where nothing really runs."""
+    if life.gone:
+        return False
+    if life.ended is not None:
+        return now > life.ended + LINGER_S
+    return life.bound is not None and now > life.bound + runs_s + OUTLIVED_S
+
+
+@contextlib.contextmanager
+def _kubeconfig(stage: Stage) -> Iterator[Path]:
+    """A kubeconfig of the simulated Kubernetes, for as long as it lives; of a real one, the one that was given."""
+    if stage.kube.simulated is None:
+        yield Path(stage.kube.kubeconfig)
+        return
+    name = "slurm-bridge-dev"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": stage.kube.access.server}}],
+        "users": [{"name": name, "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": stage.kube.space}}],
+        "current-context": name,
+    }
+    with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as folder:  # 0700
+        path = Path(folder) / "kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(content), encoding="utf-8")
+        yield path
+
+
+def _commands(stage: Stage, kubectl: str) -> list[str]:
+    """What somebody may want to try.  On a real Kubernetes the pods are of another scheduler, in another namespace."""
+    real = stage.kube.simulated is None
+    kubectl += f" -n {stage.kube.space}" if real else ""
+    commands = [f"{kubectl} get pods -o wide -w"]
+    if EXAMPLE.exists():
+        example = shlex.quote(os.path.relpath(EXAMPLE))
+        rename = f"s/schedulerName: .*/schedulerName: {stage.kube.scheduler_name}/"
+        piped = f"sed {shlex.quote(rename)} {example} | {kubectl} apply -f -"
+        commands.append(piped if real else f"{kubectl} apply -f {example}")
+    return commands
+
+
+def _fault_maker(stage: Stage) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def make(request: web.Request) -> web.StreamResponse:
+        # Another site's page can send a form here, but no header of its own.
+        if "X-Slurm-Bridge" not in request.headers:
+            return web.json_response(
+                {"note": "faults are made by the page, with the header X-Slurm-Bridge"}, status=403
+            )
+        name = request.match_info["name"]
+        if name not in FAULTS:
+            return web.json_response({"note": f"there is no fault {name}"}, status=404)
+        return web.json_response({"note": await stage.make(name)})
+
+    return make
+
+
+@asynccontextmanager
+async def _served(app: web.Application, port: int) -> AsyncIterator[str]:
+    """Raises ConfigError where the port cannot be had."""
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, LOOPBACK, port).start()
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else "it cannot be had"
+            raise ConfigError(f"port {port}: {why}. Choose another one with --port.") from None
+        yield f"http://{LOOPBACK}:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
