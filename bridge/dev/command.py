@@ -17,7 +17,7 @@ from bridge.dev.hands import AGAIN_S, Hands
 from bridge.dev.load import IMAGE, KINDS, SERVICES, Load, fitted
 from bridge.dev.show import show
 from bridge.dev.stage import Stage
-from bridge.dev.story import Run, StalledError
+from bridge.dev.story import Run, StalledError, exit_code
 from bridge.errors import ConfigError, FarSideError, said
 from bridge.kube.transport import HttpTransport
 
@@ -132,7 +132,7 @@ class _Dev:
             self._sum_up(result)
         if stalled:
             print(f"slurm-bridge: {stalled}", file=sys.stderr)  # noqa: T201 - the one line
-        return 1 if stalled or result["failed"] or result["violations"] else 0
+        return exit_code(result)
 
     def _tell(self, who: str, what: str) -> None:
         if not self._options.json:

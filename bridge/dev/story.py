@@ -7,7 +7,7 @@ not there, and what they say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Any
@@ -165,6 +165,11 @@ class Run:
             "checked": dict(sorted(self.stage.promises.checked.items())),
             "create_to_bind_ms": {"at_once": percentiles(at_once), "all": percentiles(list(took.values()))},
         }
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """0 where every pod was bound and ended, and every promise kept; else 1."""
+    return 1 if result.get("stalled") or result["failed"] or result["violations"] else 0
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

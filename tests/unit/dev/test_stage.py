@@ -14,10 +14,11 @@ from bridge.dev import sides
 from bridge.dev.faults import FAULTS
 from bridge.dev.hands import Hands
 from bridge.dev.load import KINDS, SERVICES, Load, fitted
+from bridge.dev.promises import Violation
 from bridge.dev.sides import KubeSide, SlurmSide
 from bridge.dev.sight import KubeTruth, SlurmLooks
 from bridge.dev.stage import Stage
-from bridge.dev.story import Run, StalledError
+from bridge.dev.story import Run, StalledError, exit_code
 from bridge.kube import auth
 from bridge.kube.transport import HttpTransport
 from bridge.slurm.client import SlurmClient
@@ -61,6 +62,19 @@ async def test_pods_that_are_not_bound_are_told_by_name_with_what_they_say() -> 
             await run.go(SERVICES)
         assert run.result()["bound"] == 0
         assert run.result()["failed"] == 2
+        assert exit_code(run.result()) == 1
+
+
+async def test_a_broken_promise_is_told_with_its_words_and_fails_the_run() -> None:
+    async with performing() as (stage, run):
+        run.pods = 0
+        assert exit_code(run.result()) == 0
+        stage.promises.violations.append(Violation("V2", "hpc/train is bound to x1, job 17 holds x2", stage.clock()))
+        told = run.result()
+        assert (told["violations"], told["broken"]) == (1, ["V2: hpc/train is bound to x1, job 17 holds x2"])
+        assert exit_code(told) == 1
+        assert [each["what"] for each in stage.look()["violations"].values()] == told["broken"]
+        assert stage.look()["promises"]["V2"]["broken"] == 1
 
 
 async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None:
