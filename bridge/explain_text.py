@@ -15,7 +15,7 @@ from bridge.kube.survey import PodEvent
 from bridge.slurm import codec
 from bridge.slurm.survey import Verdict
 from scheduler.explaining import Explanation, as_sbatch
-from scheduler.model import UNLIMITED, Job, JobSpec
+from scheduler.model import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.telling import clock
 
 MOST_NODES = 8  # that are named
@@ -150,6 +150,13 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield "only", spec.constraints
     yield "reservation", spec.reservation
     yield "exclusive", spec.exclusive
+    yield "licenses", ", ".join(f"{count} {name}" for name, count in spec.licenses)
+    yield (
+        "not before",
+        f"{datetime.fromtimestamp(spec.begin, UTC):%Y-%m-%d %H:%M:%S UTC}" if spec.begin is not None else "",
+    )
+    yield "depends on", spec.dependency.removeprefix(SINGLETON).lstrip(",")
+    yield "switches", f"at most {spec.switches[0]}" if spec.switches is not None else ""
 
 
 def _limit(minutes: int) -> str:

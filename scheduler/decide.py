@@ -8,17 +8,17 @@ writes a Plan; nothing else.  RULES is the state machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain, islice
 
 from scheduler import actions as act
-from scheduler import names
+from scheduler import edits, names
 from scheduler.actions import Plan
 from scheduler.events import Side
 from scheduler.feasible import Feasible, demand, feasible, miss
 from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.jobspec import jobspec
-from scheduler.model import Job, JobSpec, Node, NodeTerm, Pod, Refusal, is_ended
+from scheduler.model import SINGLETON, Job, JobSpec, Node, NodeTerm, Pod, Refusal, is_ended
 from scheduler.phase import Phase, chosen
 from scheduler.placement import Blocked, blocked, shortfall
 from scheduler.telling import outage, say, waiting
@@ -28,18 +28,7 @@ from scheduler.world import World
 
 FRONT = 3  # waiting workloads that count as the front of the queue
 MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
-# What Slurm lets a user change in a pending job (scontrol(1) update); the rest needs a new job, and that is said (K).
-NAMED_BY = {  # field of JobSpec to the annotation that chooses it
-    "cpus_per_task": names.PREFIX + names.CPUS_PER_TASK,
-    "memory_mib": names.PREFIX + names.MEMORY,
-    "gres": names.PREFIX + names.GRES,
-    "exclusive": names.PREFIX + names.EXCLUSIVE,
-    "time_limit_min": names.PREFIX + names.TIME_LIMIT,
-}
-CHANGEABLE = frozenset(
-    {"account", "partition", "qos", "reservation", "constraints", "comment", "time_limit_min", "nice", "excluded_nodes"}
-    | {"name", "memory_mib", "wckey"}
-)
+BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
 
 
 def decide(world: World, now: float, *, everything: bool = False) -> Plan:
@@ -235,15 +224,17 @@ def _ask(workload: Workload, pod: Pod, spec: JobSpec, view: View) -> None:
     world = view.world
     partition = spec.partition or world.default_partition
     where = f"partition {partition} as {spec.user}"
-    if _immediate(workload, partition, view):
+    if _immediate(workload, spec, partition, view):
         view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
     else:
         view.add(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload.key)
 
 
-def _immediate(workload: Workload, partition: str, view: View) -> bool:
-    """Breaker closed, nobody of ours waits there, and no more than one try until one has succeeded."""
+def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) -> bool:
+    """It may start now, breaker closed, nobody of ours waits there, and no more than one try until one has succeeded."""
     world = view.world
+    if spec.dependency != SINGLETON or (spec.begin is not None and spec.begin > view.now):
+        return False
     if workload.immediate_refused or world.queued_in[partition] > 0:
         return False
     breaker = world.breakers.get(partition)
@@ -268,6 +259,7 @@ def _queued(workload: Workload, view: View) -> None:
         outage(view, workload, pod, lost, f"The pod waits in its queue as job {job.id}.")
         return
     note = _keep_current(workload, pod, job, view)
+    _watch_begin(workload, job, view)
     if workload.refused is not None:
         note = workload.refused.message
     if job.job is not None:
@@ -299,10 +291,11 @@ def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) ->
     if isinstance(spec, Refusal):
         return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec or _as_adopted(spec, job)
-    changes = frozenset(each.name for each in fields(spec) if getattr(spec, each.name) != getattr(asked, each.name))
-    fixed = sorted(NAMED_BY[each] for each in changes - CHANGEABLE if each in NAMED_BY)
-    note = f"Slurm cannot change {', '.join(fixed)} of a waiting job; recreate the pod to ask anew." if fixed else ""
-    changes &= CHANGEABLE
+    changes = edits.changes(asked, spec)
+    fixed = edits.unchangeable(spec, changes)
+    said = ", ".join(edits.keys(fixed))
+    note = f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew." if said else ""
+    changes -= fixed
     next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
     if changes and view.now < next_at:
         view.wake_at(workload.key, next_at)
@@ -310,6 +303,22 @@ def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) ->
         why = f"job {job.id} gets new {', '.join(sorted(changes))}"
         view.add(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why), workload.key)
     return note
+
+
+def _watch_begin(workload: Workload, job: Placeholder, view: View) -> None:
+    """Nothing happens when a begin time comes: without a kick slurmctld sees it at its leisure, up to 30 s later."""
+    begins = _begins(job)
+    if begins is None or view.world.kicked_at >= begins + BEGIN_SLACK_S:
+        return
+    due = begins + BEGIN_SLACK_S
+    view.begin_is_due = view.begin_is_due or view.now >= due
+    view.wake_at(workload.key, max(due, view.world.kicked_at + view.tuning.kick_every_s))
+
+
+def _begins(job: Placeholder) -> float | None:
+    if job.spec is not None:
+        return job.spec.begin
+    return job.job.starts if job.job is not None and job.job.reason == "BeginTime" else None
 
 
 def _as_adopted(spec: JobSpec, job: Placeholder) -> JobSpec:
@@ -484,6 +493,7 @@ def _give_back(workload: Workload, pod: Pod, job: Placeholder, view: View, why: 
 def _bound(workload: Workload, view: View) -> None:
     """Pods run: leave them in peace; where the job's life is in doubt, look at the job itself (V7)."""
     world = view.world
+    _say_too_late(workload, view)
     own = [job for job in world.mine(workload) if job.key == workload.key]
     claimed = world.placeholders.get(workload.hint) if workload.hint is not None else None
     if own and (claimed is None or claimed.key != workload.key):
@@ -505,6 +515,18 @@ def _bound(workload: Workload, view: View) -> None:
         _cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
     else:
         _cancel_twins(workload, claimed, view)
+
+
+def _say_too_late(workload: Workload, view: View) -> None:
+    """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is said once (K, T11)."""
+    for uid, what in workload.too_late.items():
+        pod = workload.pods[uid]
+        message = (
+            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+        )
+        event = names.CHANGE_IGNORED
+        report = act.Report(workload.key, uid, pod.namespace, pod.name, "", message, event=event, warning=True)
+        view.add(report, workload.key)
 
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
@@ -703,9 +725,10 @@ def _due(ordered: Iterable[tuple[str, float]], view: View) -> Iterator[str]:
 
 
 def _kick(view: View) -> None:
-    """Capacity was freed and jobs of ours wait: have slurmctld look at its queue now, not at its leisure (section 5)."""
+    """Capacity was freed or a begin time has come, and jobs wait: have slurmctld look now, not at its leisure (section 5)."""
     world = view.world
-    if world.freed_at <= world.kicked_at or Side.SLURM in world.lost or not world.by_phase[Phase.QUEUED]:
+    news = world.freed_at > world.kicked_at or view.begin_is_due
+    if not news or Side.SLURM in world.lost or not world.by_phase[Phase.QUEUED]:
         return
     at = world.kicked_at + view.tuning.kick_every_s
     if view.now < at:
@@ -715,7 +738,9 @@ def _kick(view: View) -> None:
     job = chosen(world.workloads[front], world.mine(world.workloads[front]))
     if job is not None and _trusted(job, view):
         comment = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
-        view.add(act.Kick(front, job.id, job.user, comment, "capacity was freed: Slurm is asked to look at its queue"))
+        why = "a begin time has come" if view.begin_is_due else "capacity was freed"
+        why += ": Slurm is asked to look at its queue"
+        view.add(act.Kick(front, job.id, job.user, comment, why))
 
 
 Rule = Callable[[Workload, View], None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from scheduler.actions import Report
 from scheduler.decide import RULES, is_managed, spec_for
@@ -20,6 +21,7 @@ from scheduler.model import UNLIMITED, Grant, Job, JobSpec, Pod, Refusal, SlurmN
 from scheduler.names import MANAGED_LABEL, NOT_MANAGED
 from scheduler.phase import Phase, chosen, revoked
 from scheduler.telling import clock, waits
+from scheduler.values import LONGEST_WAIT_S
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
 from scheduler.world import World
@@ -300,11 +302,23 @@ def as_sbatch(spec: JobSpec) -> str:
         "nice": str(spec.nice) if spec.nice is not None else "",
         "exclude": spec.excluded_nodes,
         "dependency": spec.dependency,
+        "begin": datetime.fromtimestamp(spec.begin, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if spec.begin is not None
+        else "",
+        "licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses),
+        "switches": _switches(spec.switches),
     }
     words = [f"--{name}={value}" for name, value in wanted.items() if value]
     if spec.exclusive:
         words.append("--exclusive" if spec.exclusive == "exclusive" else f"--exclusive={spec.exclusive}")
     return shlex.join(["sbatch", *words])
+
+
+def _switches(wanted: tuple[int, int] | None) -> str:
+    if wanted is None:
+        return ""
+    count, wait_s = wanted
+    return str(count) if wait_s >= LONGEST_WAIT_S else f"{count}@{wait_s // 60}:{wait_s % 60:02}"
 
 
 def _time(minutes: int | None) -> str:

@@ -12,8 +12,9 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
-from scheduler.model import Pod
+from scheduler.model import Pod, Refusal
 from scheduler.phase import Phase
+from scheduler.wishes import user_input
 from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload
 
 if TYPE_CHECKING:
@@ -87,8 +88,10 @@ def _our_pod(world: World, pod: Pod) -> None:
     workload.pods[pod.uid] = pod
     workload.created = pod.created
     workload.gone.pop(pod.uid, None)
-    if before is None or before.annotations != pod.annotations:
+    if before is None or before.annotations != pod.annotations or _resources(before) != _resources(pod):
         world.input_changed(workload)
+        if before is not None and before.node and (what := _changed(before, pod)):
+            workload.too_late[pod.uid] = what
     if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
         _take_hint(world, workload, pod)
     if pod.node:
@@ -97,6 +100,20 @@ def _our_pod(world: World, pod: Pod) -> None:
             last_at = workload.story[-1][0] if workload.story else pod.created  # the watch tells no time of its own
             workload.tell(max(last_at, pod.created), f"stands on node {pod.node}")
     world.refresh(workload)
+
+
+def _resources(pod: Pod) -> tuple[object, ...]:
+    return pod.containers, pod.init_containers, pod.pod_requests, pod.pod_limits
+
+
+def _changed(before: Pod, pod: Pod) -> str:
+    """What of the user's input is another than before, in words; "": nothing (K, T11)."""
+    if _resources(before) != _resources(pod):
+        return "its resources"
+    was, now = (user_input(each) for each in (before, pod))
+    if isinstance(was, Refusal) or isinstance(now, Refusal):
+        return "its annotations" if was != now else ""
+    return ", ".join(sorted(names.PREFIX + key for key in was.keys() | now.keys() if was.get(key) != now.get(key)))
 
 
 def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
@@ -138,6 +155,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.bound.pop(pod.uid, None)
     workload.pod_holds.pop(pod.uid, None)
     workload.told.pop(pod.uid, None)
+    workload.too_late.pop(pod.uid, None)
     world.key_of_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
     workload.tell(at, f"pod {pod.full_name} is gone")

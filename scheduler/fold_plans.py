@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
 from scheduler import events as ev
+from scheduler import names
 from scheduler.actions import Outcome
 from scheduler.model import Refusal, States
 from scheduler.rations import Breaker
@@ -110,6 +111,9 @@ def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDe
 
 def _place_report(world: World, action: act.Report, at: float) -> None:
     workload = world.workloads[action.key]
+    if action.event == names.CHANGE_IGNORED:
+        workload.too_late.pop(action.uid, None)
+        return
     before = workload.told.get(action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
     told = Told(action.condition, action.message, action.essence, action.starts, at, event_at)
@@ -196,7 +200,7 @@ def _submission_refused(
         workload.immediate_refused = True
     elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
         workload.immediate_refused = True  # a limit that a place in the queue may get around
-    elif refusal.number == TWIN:
+    elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:
         workload.look = Look(event.began, event.at + tuning.absent_s, action.spec.name, twin=True)
         workload.immediate_refused = True
         for job in world.placeholders.values():  # it may be one that a pod shows and nobody has read

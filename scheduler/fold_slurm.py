@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Side
-from scheduler.model import Job, SlurmNode, States, holds_nodes, is_ended
+from scheduler.model import SINGLETON, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.phase import Phase
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
@@ -202,7 +202,7 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         workload.look = None
     workload.jobs.add(job.id)
     world.set_states(job, event.job.states, event.ended)
-    if event.job.reason == "Dependency" and not any(each.holds_nodes for each in world.mine(workload)):
+    if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
         _an_unknown_twin(world, event.ended)
     is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
     if event.job.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from scheduler import names
-from scheduler.model import Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
+from scheduler.model import SINGLETON, Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
 from scheduler.policy import Tenant
 from scheduler.wishes import Wishes, wishes
 
@@ -132,6 +132,10 @@ def jobspec(pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, around: Surroun
         time_limit_min=_time_limit(pod, owners, asked.time_limit, around.longest_min(allowed[names.PARTITION])),
         nice=asked.nice,
         exclusive=asked.exclusive or "",
+        licenses=asked.licenses or (),
+        begin=asked.begin,
+        dependency=",".join(filter(None, (SINGLETON, asked.dependency))),
+        switches=asked.switches,
     )
 
 

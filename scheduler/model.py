@@ -292,6 +292,7 @@ class Job:
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
     planned_nodes             where Slurm plans to start it, a hostlist
     sluid                     unique for ever, unlike the id (FACTS 2); "" where this Slurm has none
+    dependency                what it still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 of the job, as sacct shows it before the colon
     tasks                     how many it asked for
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
@@ -315,6 +316,7 @@ class Job:
     sluid: str = ""
     time_limit_min: int | None = None
     excluded_nodes: str = ""
+    dependency: str = ""
     exit_code: int = 0
     tasks: int = 1
     het_id: int | None = None
@@ -340,6 +342,11 @@ class Grant:
     nodes: tuple[GrantedNode, ...]
 
 
+UNLIMITED = -1
+# Lets at most one job of a name and user run: a submission whose answer was lost can be repeated (ARCHITECTURE 4).
+SINGLETON = "singleton"
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A placeholder as it is asked for; the codec turns it into the words of one API version.
@@ -353,6 +360,10 @@ class JobSpec:
     time_limit_min  None: Slurm's default; UNLIMITED: no limit
     exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
     excluded_nodes  a folded hostlist (F2)
+    licenses        name (with server) to count
+    begin           epoch seconds before which it does not start
+    dependency      conditions joined by commas, all of which must hold, SINGLETON always among them
+    switches        at most so many leaf switches, waiting for that so many seconds at most
     tasks           at least 1; one task stands on one node, several on as few or many nodes as Slurm likes
     tasks_per_node  at most so many on a node; None: as many as fit.  Of several tasks only
     min_nodes, max_nodes  how many nodes; None: Slurm's choice.  Of several tasks only
@@ -375,15 +386,15 @@ class JobSpec:
     nice: int | None = None
     exclusive: str = ""
     excluded_nodes: str = ""
-    dependency: str = "singleton"
+    licenses: tuple[tuple[str, int], ...] = ()
+    begin: int | None = None
+    dependency: str = SINGLETON
+    switches: tuple[int, int] | None = None
     tasks: int = 1
     tasks_per_node: int | None = None
     min_nodes: int | None = None
     max_nodes: int | None = None
     parts: tuple[JobSpec, ...] = ()
-
-
-UNLIMITED = -1
 
 
 # --- between them -------------------------------------------------------------------------------------------------

@@ -34,6 +34,10 @@ CPUS_PER_TASK = "cpus-per-task"
 MEMORY = "memory"
 MIN_NODES = "min-nodes"
 MAX_NODES = "max-nodes"
+LICENSES = "licenses"
+BEGIN = "begin"
+DEPENDENCY = "dependency"
+SWITCHES = "switches"
 WISHES = frozenset(
     {
         ACCOUNT,
@@ -52,11 +56,15 @@ WISHES = frozenset(
         MEMORY,
         MIN_NODES,
         MAX_NODES,
+        LICENSES,
+        BEGIN,
+        DEPENDENCY,
+        SWITCHES,
     }
 )
 
 # Keys of BEHAVIOUR K that are not built yet: a pod that carries one is refused in words, never run without it.
-NOT_YET = frozenset({"gang", "gang-size", "gang-timeout", "licenses", "begin", "dependency", "switches"})
+NOT_YET = frozenset({"gang", "gang-size", "gang-timeout"})
 
 # Written with the bind; for people, and by the downward API for programs in the pod.
 JOB_ID = PREFIX + "job-id"
@@ -77,7 +85,7 @@ ALIASES = {
     "exclusive": EXCLUSIVE,
     "gres": GRES,
     "job-name": JOB_NAME,
-    "licenses": "licenses",
+    "licenses": LICENSES,
     "max-nodes": MAX_NODES,
     "mem-per-node": MEMORY,
     "min-nodes": MIN_NODES,
@@ -101,6 +109,7 @@ UNAVAILABLE = "SlurmUnavailable"
 GRANT_WAITS = "SlurmGrantWaiting"
 GIVEN_BACK = "SlurmGrantGivenBack"
 SCHEDULED = "Scheduled"
+CHANGE_IGNORED = "SlurmChangeIgnored"
 
 MAX_READABLE = 200
 _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")

@@ -37,6 +37,7 @@ class View:
         self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
         self.shared_wake: float | None = None
+        self.begin_is_due = False  # a job's begin time has come, and nobody has told slurmctld to look
 
     # --- writing --------------------------------------------------------------------------------------------------
 

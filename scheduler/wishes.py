@@ -1,25 +1,20 @@
-"""What a pod's annotations choose, read and checked (BEHAVIOUR K, T8, T9).
+"""What a pod's annotations choose (BEHAVIOUR K): which key of which object counts, and what it says.
 
-Each key says what sbatch's option of that name says.  What cannot be read is refused with key and value: it is never
-guessed, and never blocks another pod.
+Each key says what sbatch's option of that name says (values.py reads it).  What cannot be read is refused with key and
+value: it is never guessed, and never blocks another pod.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler import names
-from scheduler.model import UNLIMITED, Owner, Pod, Refusal
+from scheduler import names, values
+from scheduler.model import Owner, Pod, Refusal
 
-MAX_TEXT = 1024  # characters of a value that reaches Slurm (T9)
 MAX_SHOWN = 60  # characters of a refused value that are shown back
-MAX_MINUTES = 10 * 366 * 24 * 60  # ten years: beyond that somebody meant UNLIMITED
-MAX_NICE = 2147483645  # Slurm's own, sbatch(1)
-MAX_COUNT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +25,10 @@ class Wishes:
     exclusive    "" (no), "exclusive", "user", "mcs"
     gres         name with type to count, sorted
     memory       MiB
+    licenses     name (with server) to count, sorted
+    begin        epoch seconds
+    dependency   as Slurm reads it, all conditions joined by commas; "": none but our own
+    switches     how many leaf switches at most, and for how many seconds to wait for that at most
     """
 
     account: str | None = None
@@ -48,10 +47,10 @@ class Wishes:
     memory: int | None = None
     min_nodes: int | None = None
     max_nodes: int | None = None
-
-
-class _Unreadable(Exception):
-    """What is wrong with a value, in words; becomes a Refusal that names the key."""
+    licenses: tuple[tuple[str, int], ...] | None = None
+    begin: int | None = None
+    dependency: str | None = None
+    switches: tuple[int, int] | None = None
 
 
 def wishes(pod: Pod, owners: Iterable[Owner] = ()) -> Wishes | Refusal:
@@ -62,8 +61,8 @@ def wishes(pod: Pod, owners: Iterable[Owner] = ()) -> Wishes | Refusal:
     read: dict[str, Any] = {}
     for name, value in said.items():
         try:
-            read[name.replace("-", "_")] = _READERS[name](value)
-        except _Unreadable as why:
+            read[name.replace("-", "_")] = _read(name, value, pod.created)
+        except values.Unreadable as why:
             return Refusal(names.REFUSED, f'Annotation {names.PREFIX}{name}: "{_shown(value)}" {why}.')
     return Wishes(**read)
 
@@ -117,7 +116,13 @@ def _unknown_key(key: str, name: str) -> Refusal:
     return Refusal(names.REFUSED, f"Annotation {_shown(key)} is not a key of slurm-bridge.{hint}")
 
 
-# --- readers of values --------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def _read(name: str, value: str, created: float) -> Any:
+    if name == names.BEGIN:
+        return values.begin(value, created)
+    return _READERS[name](value)
 
 
 def _shown(value: str) -> str:
@@ -125,115 +130,26 @@ def _shown(value: str) -> str:
     return "".join(char if char.isprintable() else "�" for char in short)
 
 
-def text(value: str) -> str:
-    """T9: printable, of bounded length."""
-    if len(value) > MAX_TEXT:
-        raise _Unreadable(f"is longer than {MAX_TEXT} characters")
-    if not value.isprintable():
-        raise _Unreadable("has control characters")
-    return value
-
-
-def _word(value: str) -> str:
-    if not re.fullmatch(r"[\w.@+=:-]+", text(value), re.ASCII):
-        raise _Unreadable("is not a name Slurm could know (letters, digits and . _ @ + = : - only)")
-    return value
-
-
-def _partition(value: str) -> str:
-    if "," in value:
-        raise _Unreadable("names several partitions; name one")
-    return _word(value)
-
-
-def _name(value: str) -> str:
-    if len(value) > names.MAX_READABLE:
-        raise _Unreadable(f"is longer than {names.MAX_READABLE} characters")
-    return text(value)
-
-
-def _whole(value: str, low: int = 1, high: int = MAX_COUNT) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", value.strip(), re.ASCII) or not low <= int(value) <= high:
-        raise _Unreadable(f"is not a whole number from {low} to {high}")
-    return int(value)
-
-
-def _nice(value: str) -> int:
-    return _whole(value, 0, MAX_NICE)
-
-
-def _memory_mib(value: str) -> int:
-    """sbatch(1) --mem: megabytes, or with K, M, G, T; rounded up to MiB, at least 1 (T4)."""
-    match = re.fullmatch(r"([0-9]{1,12})\s*(?:([KMGT])i?B?)?", value.strip(), re.ASCII | re.IGNORECASE)
-    if not match:
-        raise _Unreadable("is not an amount of memory as sbatch --mem takes it (4096, 4G)")
-    kib = int(match[1]) * {"K": 1, "": 1024, "M": 1024, "G": 1024**2, "T": 1024**3}[(match[2] or "").upper()]
-    mib = -(-kib // 1024)
-    if not 1 <= mib <= MAX_COUNT:
-        raise _Unreadable("is not an amount of memory a job could have (0 would mean a whole node: use exclusive)")
-    return mib
-
-
-def time_limit_min(value: str) -> int:
-    """Minutes, of any form sbatch --time takes: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, UNLIMITED; rounded up."""
-    if value.strip().upper() in ("UNLIMITED", "INFINITE"):
-        return UNLIMITED
-    match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,8})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?", value.strip(), re.ASCII)
-    if not match:
-        raise _Unreadable("is not a time as sbatch --time takes it (90, 1:30:00, 2-12:00:00)")
-    days, first, second, third = (int(part) if part is not None else None for part in match.groups())
-    if days is not None:
-        seconds = days * 86400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)
-    elif third is not None:
-        seconds = (first or 0) * 3600 + (second or 0) * 60 + third
-    else:
-        seconds = (first or 0) * 60 + (second or 0)
-    minutes = -(-seconds // 60)
-    if not 1 <= minutes <= MAX_MINUTES:
-        raise _Unreadable(f"is not between one minute and {MAX_MINUTES} (say UNLIMITED for no limit)")
-    return minutes
-
-
-def _exclusive(value: str) -> str:
-    """sbatch(1) --exclusive[={user|mcs}]; true means the whole node."""
-    known = {"true": "exclusive", "exclusive": "exclusive", "user": "user", "mcs": "mcs", "false": ""}
-    if value.strip().lower() not in known:
-        raise _Unreadable("is none of true, false, user, mcs")
-    return known[value.strip().lower()]
-
-
-_GRES = re.compile(r"(?:gres/)?([A-Za-z][\w-]*(?::[A-Za-z0-9_.-]*[A-Za-z_][\w.-]*)?)(?::([0-9]{1,9}))?", re.ASCII)
-
-
-def gres(value: str) -> tuple[tuple[str, int], ...]:
-    """sbatch(1) --gres: name[:type][:count], separated by commas."""
-    counts: dict[str, int] = {}
-    for item in text(value).split(","):
-        match = _GRES.fullmatch(item.strip())
-        if not match:
-            raise _Unreadable("is not a list of name[:type][:count] as sbatch --gres takes it")
-        count = int(match[2]) if match[2] is not None else 1
-        counts[match[1]] = counts.get(match[1], 0) + count
-    return tuple(sorted((name, count) for name, count in counts.items() if count))
-
-
 _READERS: Mapping[str, Callable[[str], Any]] = {
-    names.ACCOUNT: _word,
-    names.PARTITION: _partition,
-    names.QOS: _word,
-    names.RESERVATION: text,
-    names.CONSTRAINTS: text,
-    names.WCKEY: _word,
-    names.JOB_NAME: _name,
-    names.COMMENT: text,
-    names.TIME_LIMIT: time_limit_min,
-    names.NICE: _nice,
-    names.EXCLUSIVE: _exclusive,
-    names.GRES: gres,
-    names.CPUS_PER_TASK: _whole,
-    names.MEMORY: _memory_mib,
-    names.MIN_NODES: _whole,
-    names.MAX_NODES: _whole,
+    names.ACCOUNT: values.word,
+    names.PARTITION: values.partition,
+    names.QOS: values.word,
+    names.RESERVATION: values.text,
+    names.CONSTRAINTS: values.text,
+    names.WCKEY: values.word,
+    names.JOB_NAME: values.readable_name,
+    names.COMMENT: values.text,
+    names.TIME_LIMIT: values.time_limit_min,
+    names.NICE: values.nice,
+    names.EXCLUSIVE: values.exclusive,
+    names.GRES: values.gres,
+    names.CPUS_PER_TASK: values.count,
+    names.MEMORY: values.memory_mib,
+    names.MIN_NODES: values.count,
+    names.MAX_NODES: values.count,
+    names.LICENSES: values.licenses,
+    names.DEPENDENCY: values.dependency,
+    names.SWITCHES: values.switches,
 }
 
-assert frozenset(_READERS) == names.WISHES, "every wish has its reader"
+assert frozenset(_READERS) | {names.BEGIN} == names.WISHES, "every wish has its reader"

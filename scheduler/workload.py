@@ -135,6 +135,7 @@ class Workload:
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
     refused     Slurm's no, and in retry_at when it is asked again
     wait_until  after a failed attempt nothing is tried before that
+    too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
     record      the ended job and what accounting is still to learn of it (S2)
     """
 
@@ -158,6 +159,7 @@ class Workload:
     updated_at: float = float("-inf")
     bind_failures: int = 0
     record: tuple[int, str] | None = None
+    too_late: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
 
     def tell(self, at: float, what: str) -> None:

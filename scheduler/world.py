@@ -41,6 +41,8 @@ from scheduler.rations import Breaker, Ration
 from scheduler.tuning import Config
 from scheduler.workload import Placeholder, Workload
 
+# Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
+NO_CONTENDER = frozenset({"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin"})
 MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
 
 _FOLDS: Mapping[type, Callable[[World, Any], None]] = {
@@ -405,7 +407,7 @@ class World:
         partition = ""
         if now is Phase.QUEUED:
             job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
-            if job is not None:
+            if job is not None and (job.job is None or job.job.reason not in NO_CONTENDER):
                 asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")
                 partition = asked or self.default_partition
         before = self.partition_of.pop(workload.key, "")

@@ -30,6 +30,7 @@ from bridge.slurm.transport import SIDE, Reply
 AUTHENTICATION: Final = 1007
 NO_SUCH_JOB: Final = 2017
 ALREADY_ENDED: Final = 2021
+DEPENDENCY: Final = 2038
 UNKNOWN_USER: Final = 6010
 
 # From here on Slurm's numbers are a verdict of slurmctld or slurmdbd about what was asked.
@@ -44,7 +45,7 @@ MEANING: Mapping[int, type[FarSideError]] = {
     2016: Exhausted,  # no room now
     NO_SUCH_JOB: NotFound,
     2018: Invalid,  # a node name that Slurm does not know (any more): poll the nodes
-    2038: Conflict,  # singleton: a twin of this name lives
+    2040: Exhausted,  # no license is left now
     2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
     2068: Exhausted,  # the nodes that would do are down, drained or reserved
     2125: Exhausted,  # SchedulerParameters=defer: nothing immediate here, a place in the queue all the same
@@ -53,6 +54,12 @@ MEANING: Mapping[int, type[FarSideError]] = {
 }
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
+
+# What Slurm's own text leaves open.
+HINTS: Mapping[int, str] = {
+    DEPENDENCY: "it does not know a job that this one depends on, or knows it no more",
+    2048: "there is no such license, or not that many",
+}
 
 # Warnings on a write that say nothing about what we sent, by their source, and why.  (One about a field that Slurm did
 # not understand has that field as its source: "#/job/cpus_per_task/".)
@@ -139,8 +146,13 @@ def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     """The error that one of Slurm's numbers stands for, with Slurm's own text."""
     number = entry.error_number
     text = _plain(entry.error) or _plain(entry.description)
+    text += f": {HINTS[number]}" if number in HINTS else ""
     if number in _NO_NUMBER:
         return Unanswered(operation, SIDE, f"an error without a number ({text})")
+    if (
+        number == DEPENDENCY and operation == "allocate"
+    ):  # it waits for nothing but singleton: a twin of this name lives
+        return Conflict(operation, SIDE, "a job of this name lives", number)
     default = Invalid if number >= FIRST_VERDICT else Unanswered
     return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)
 

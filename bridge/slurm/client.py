@@ -156,7 +156,8 @@ class SlurmClient:
         """Ask for nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
 
         Returns the job id: granted.  What, says `grant(id)`.
-        Raises Exhausted (no room now: 2013, 2016, 2068; a limit: 2050), Conflict (2038: a twin of this name lives; look
+        Only for a job that depends on nothing but singleton and may begin now.
+        Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: a twin of this name lives; look
         for it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED
         record, and where partitions preempt, 2016 may have ended lower jobs already: callers ration it (ARCHITECTURE 5).
         """
@@ -167,19 +168,18 @@ class SlurmClient:
         """Stand in Slurm's queue as `spec.user` (`POST job/submit`).
 
         Returns the job id.  A second one of a name waits (singleton), so this may be repeated after Unanswered.
-        Raises Exhausted (a limit on jobs), Invalid.
+        Raises Exhausted (a limit on jobs), Invalid (2038: it depends on a job that Slurm does not know).
         """
         body = codec.job_body(spec, immediate=False)
         return (await self._write("submit", "POST", self._path("job/submit"), body, _ID, user=spec.user)).job_id
 
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
-        """Give the named fields of `spec` (all but `user`) to a job of that user (`POST job/{id}`).
+        """Give the named fields of `spec` to a job of that user (`POST job/{id}`).
 
+        changes  none that is unchangeable (scheduler/edits.py)
         Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
         has ended (2084), NotFound where it is gone.
         """
-        if fixed := codec.unchangeable(spec, changes):
-            raise Invalid("update", SIDE, f"Slurm cannot change {fixed} of a job that is there")
         body = codec.update_body(spec, changes)
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 

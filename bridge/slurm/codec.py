@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler.edits import unchangeable
 from scheduler.model import UNLIMITED, Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode, States, is_ended
 
 
@@ -144,6 +145,7 @@ class _Job(msgspec.Struct):
     scheduled_nodes: str = ""
     nodes: str = ""
     excluded_nodes: str = ""
+    dependency: str = ""
     step_id: _StepId = msgspec.field(default_factory=_StepId)
     time_limit: Number = msgspec.field(default_factory=Number)
     exit_code: _ExitCode = msgspec.field(default_factory=_ExitCode)
@@ -319,6 +321,7 @@ def job(answer: JobAnswer, job_id: int) -> Job:
         sluid=seen.step_id.sluid,
         time_limit_min=UNLIMITED if seen.time_limit.infinite else seen.time_limit.value,
         excluded_nodes=seen.excluded_nodes,
+        dependency=seen.dependency,
         exit_code=seen.exit_code.return_code.value or 0,
     )
 
@@ -445,7 +448,11 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
     # and an empty one clears, where an empty list would change nothing
     "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
+    "licenses": lambda spec: {"licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses)},
+    # 0 would leave it as it is; the second after it is long past, which clears
+    "begin": lambda spec: {"begin_time": {"set": True, "number": spec.begin or 1}},
     "dependency": lambda spec: {"dependency": spec.dependency},
+    "switches": lambda spec: dict(zip(("required_switches", "wait_for_switch"), spec.switches or (0, 0), strict=True)),
 }
 
 _ALWAYS = frozenset({"name", "cpus_per_task", "memory_mib"})
@@ -462,20 +469,9 @@ def job_body(spec: JobSpec, *, immediate: bool) -> bytes:
     return msgspec.json.encode({"job": wanted})
 
 
-def unchangeable(spec: JobSpec, changes: frozenset[str]) -> str:
-    """What of these changes Slurm would ignore or refuse whatever the job's state, in words; "" for nothing.
-
-    How a job shares its nodes may only be changed by an operator (2002), and "Slurm's default" is no value of a limit.
-    """
-    if "exclusive" in changes:
-        return "how it shares its nodes"
-    if "time_limit_min" in changes and spec.time_limit_min is None:
-        return "its time limit back to the default"
-    return ""
-
-
 def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
-    """The named fields of `spec`, empty ones too; none that is `unchangeable`."""
+    """The named fields of `spec`, empty ones too; only what Slurm changes of a waiting job (edits.py)."""
+    assert not unchangeable(spec, changes), "decided against Slurm's rules"
     wanted: dict[str, Any] = {}
     for field in sorted(changes):
         wanted |= _FIELDS[field](spec)

@@ -9,7 +9,8 @@ from scheduler import names
 from scheduler.jobspec import Surroundings, Translation, jobspec, needs, peak
 from scheduler.model import UNLIMITED, Container, JobSpec, Owner, Pod, Refusal
 from scheduler.policy import ANY, Choice, Tenant
-from scheduler.wishes import MAX_TEXT, user_input, wishes
+from scheduler.values import MAX_TEXT
+from scheduler.wishes import user_input, wishes
 from tests.builders import CLUSTER, OWNER, key_of, pod
 
 FREE = Tenant("alice", *(Choice("", (ANY,)) for _ in range(4)))

@@ -20,9 +20,9 @@ def edited(says: dict[str, str], what: Pod = TRAIN) -> Pod:
     return replace(what, annotations={names.PREFIX + key: value for key, value in says.items()})
 
 
-def queued() -> Story:
+def queued(what: Pod = TRAIN) -> Story:
     story = Story()
-    story.queues(TRAIN, 17, at=NOW)
+    story.queues(what, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)
     return story
 
@@ -40,6 +40,12 @@ def queued() -> Story:
         ({"memory": "2G"}, "memory_mib", 2048),
         ({"wckey": "w"}, "wckey", "w"),
         ({"job-name": "bert"}, "name", f"bert~{CLUSTER}.{key_of(TRAIN)}"),
+        ({"cpus-per-task": "4"}, "cpus_per_task", 4),
+        ({"gres": "gpu:1"}, "gres", (("gpu", 1),)),
+        ({"licenses": "matlab:2"}, "licenses", (("matlab", 2),)),
+        ({"begin": "now+1hour"}, "begin", int(TRAIN.created) + 3600),
+        ({"dependency": "afterany:8"}, "dependency", "singleton,afterany:8"),
+        ({"switches": "1@5"}, "switches", (1, 300)),
     ],
 )
 def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str], field: str, value: object) -> None:
@@ -54,16 +60,17 @@ def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("says", "what"),
+    ("before", "after", "what"),
     [
-        ({"cpus-per-task": "4"}, "cpus-per-task"),
-        ({"gres": "gpu:1"}, "gres"),
-        ({"exclusive": "true"}, "exclusive"),
+        ({}, {"exclusive": "true"}, "exclusive"),
+        ({"time-limit": "5"}, {}, "time-limit"),
+        ({"account": "teama"}, {}, "account"),
     ],
+    ids=["how it shares its nodes", "a time limit back to Slurm's default", "an account back to the user's default"],
 )
-def test_what_slurm_cannot_change_is_said(says: dict[str, str], what: str) -> None:
-    story = queued()
-    story.sees(edited(says))
+def test_what_slurm_cannot_change_is_said(before: dict[str, str], after: dict[str, str], what: str) -> None:
+    story = queued(edited(before))
+    story.sees(edited(after))
     acts = story.decides(NOW + 2)
     assert not any(isinstance(each, UpdateJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, Report)]
@@ -73,17 +80,17 @@ def test_what_slurm_cannot_change_is_said(says: dict[str, str], what: str) -> No
 
 def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
     story = queued()
-    story.sees(edited({"nice": "5", "gres": "gpu:1"}))
+    story.sees(edited({"nice": "5", "exclusive": "true"}))
     acts = story.decides(NOW + 2)
     assert [each.changes for each in acts if isinstance(each, UpdateJob)] == [{"nice"}]
     assert [each.message for each in acts if isinstance(each, Report)] == [
-        "Waiting as job 17. Slurm cannot change slurm-bridge/gres of a waiting job; recreate the pod to ask anew."
+        "Waiting as job 17. Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to ask anew."
     ]
     [update] = [each for each in acts if isinstance(each, UpdateJob)]
     story.ended(update, at=NOW + 2)
     [job] = story.world.placeholders.values()
     assert job.spec is not None
-    assert job.spec.gres == (), "what was not changed is not what was asked: a grant is held against what was"
+    assert job.spec.exclusive == "", "what was not changed is not what was asked: a grant is held against what was"
 
 
 def test_an_edit_that_cannot_be_read_is_said_and_the_job_stays_as_it_is() -> None:
@@ -118,11 +125,47 @@ def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome) -> None:
     assert len(story.acts(UpdateJob, NOW + 4)) == 1
 
 
-def test_after_the_bind_edits_change_nothing() -> None:
+@pytest.mark.parametrize(
+    ("says", "cpu", "what"),
+    [
+        ({names.PREFIX + "qos": "high", names.PREFIX + "nice": "5"}, 1000, "slurm-bridge/nice, slurm-bridge/qos"),
+        ({names.ALIAS_PREFIX + "qos": "high"}, 1000, "slurm-bridge/qos"),
+        ({names.PREFIX + "quos": "high"}, 1000, "its annotations"),
+        ({}, 4000, "its resources"),
+    ],
+    ids=["annotations", "an alias", "a key that nobody knows", "resized in place"],
+)
+def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str, str], cpu: int, what: str) -> None:
+    """K, T11: the job stays as it was granted."""
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
-    story.sees(replace(shown, annotations={**shown.annotations, names.PREFIX + "qos": "high"}))
+    changed = replace(shown, annotations={**shown.annotations, **says}, containers=pod(cpu=cpu).containers)
+    story.sees(changed)
+    [said] = story.decides(NOW + 5)
+    assert isinstance(said, Report)
+    assert (said.condition, said.event, said.warning) == ("", "SlurmChangeIgnored", True)
+    assert said.message == (
+        f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+    )
+    story.ended(said, at=NOW + 5)
+    story.sees(replace(changed, labels={"unrelated": "news"}))
+    assert story.decides(NOW + 4000) == []
+
+
+def test_what_others_write_on_a_running_pod_is_their_own_business() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, annotations={**shown.annotations, "example.org/seen": "yes", names.JOB_ID: "4"}))
     assert story.decides(NOW + 5) == []
+
+
+def test_a_pod_that_is_resized_while_it_waits_changes_its_job_in_place() -> None:
+    """Kubernetes lets a pod be resized before it is bound."""
+    story = queued()
+    story.sees(replace(TRAIN, containers=pod(cpu=4000, memory=300).containers))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.changes == {"cpus_per_task", "memory_mib"}
+    assert (update.spec.cpus_per_task, update.spec.memory_mib) == (4, 300)
 
 
 def test_when_nodes_change_waiting_jobs_are_told_once_a_second_at_most() -> None:

@@ -12,6 +12,7 @@ from scheduler.decide import decide
 from scheduler.events import NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
 from scheduler.explaining import Explanation, as_sbatch, explain, key_of
 from scheduler.model import UNLIMITED, JobSpec, Partition, Pod, PodPhase, Taint
+from scheduler.values import LONGEST_WAIT_S
 from scheduler.world import World
 from tests.builders import CLUSTER, CONFIG, START, Story, job_of, node, pod, slurm_node
 from tests.builders import key_of as pod_key
@@ -222,6 +223,9 @@ def test_a_job_in_sbatchs_words() -> None:
         "--dependency=singleton --exclusive=user"
     )
     assert "--time=UNLIMITED" in as_sbatch(replace(spec, time_limit_min=UNLIMITED))
+    later = as_sbatch(replace(spec, begin=1_800_000_000, licenses=(("ansys", 1), ("flex", 2)), switches=(2, 90)))
+    assert "--begin=2027-01-15T08:00:00Z --licenses=ansys:1,flex:2 --switches=2@1:30" in later
+    assert "--switches=2 " in as_sbatch(replace(spec, switches=(2, LONGEST_WAIT_S)))
 
 
 def test_the_name_of_the_job_is_the_pods() -> None:

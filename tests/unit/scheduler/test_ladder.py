@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.actions import Action, AllocateNow, Outcome, SubmitJob
 from scheduler.model import Pod
-from tests.builders import START, Story, grant, pod
+from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
 
@@ -131,6 +133,37 @@ def test_when_the_queue_is_empty_again_nodes_are_tried_for_again() -> None:
     story.loses(pod("a"), NOW + 1)
     assert story.world.queued_in["main"] == 0
     story.sees(pod("b"))
+    assert rungs(story.decides(NOW + 2)) == ["now"]
+
+
+@pytest.mark.parametrize("says", [{"dependency": "afterany:8"}, {"begin": "now+1hour"}], ids=["dependency", "begin"])
+def test_what_may_not_start_now_queues(says: dict[str, str]) -> None:
+    """Slurm refuses an immediate allocation of such a job as if it had a twin (2038)."""
+    story = Story()
+    story.sees(pod("later", says=says))
+    assert rungs(story.decides(NOW)) == ["queue"]
+
+
+def test_a_begin_time_that_is_past_keeps_nobody_from_trying() -> None:
+    story = Story()
+    story.sees(pod("late", says={"begin": "now"}))
+    assert rungs(story.decides(NOW)) == ["now"]
+
+
+@pytest.mark.parametrize(
+    "reason", ["BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin"]
+)
+def test_a_job_that_wants_no_nodes_yet_is_in_nobodys_way(reason: str) -> None:
+    """Slurm grants immediate allocations beside it; a pod that begins tomorrow must not slow all others down today."""
+    story = Story()
+    later = pod("later", says={"begin": "now+1hour"})
+    story.queues(later, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(pod("a"))
+    assert rungs(story.decides(NOW + 1)) == ["queue"], "not read yet: it may want nodes"
+    story.reads(replace(job_of(later, 17, "PENDING"), reason=reason), at=NOW + 2)
+    story.sees(pod("b", says={"partition": "main"}))
+    story.loses(pod("a"), at=NOW + 2)
     assert rungs(story.decides(NOW + 2)) == ["now"]
 
 

@@ -240,6 +240,60 @@ def test_nobody_kicks_for_nobody() -> None:
     assert story.acts(Kick, NOW + 1) == []
 
 
+def begins_in_an_hour() -> Story:
+    story = Story()
+    story.queues(LATER, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.decides(NOW + 1)
+    return story
+
+
+LATER = pod("later", says={"begin": "now+1hour"})
+DUE = LATER.created + 3600
+
+
+def test_when_a_begin_time_has_come_slurm_is_asked_to_look_at_its_queue() -> None:
+    """It passes without an event: on stock parameters slurmctld would see it up to 30 s later."""
+    story = begins_in_an_hour()
+    assert story.acts(Kick, DUE + 0.9) == []
+    plan = story.plan(DUE + 0.9)
+    assert plan.wake_at == DUE + 1
+    [kick] = story.acts(Kick, DUE + 1)
+    assert (kick.job_id, kick.reason) == (17, "a begin time has come: Slurm is asked to look at its queue")
+    assert story.acts(Kick, DUE + 3) == []
+
+
+def test_a_begin_time_of_a_job_of_a_previous_life_is_what_slurm_tells() -> None:
+    story = Story()
+    story.sees(LATER)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(LATER, 17, "PENDING"), reason="BeginTime", starts=NOW + 100), at=NOW)
+    assert story.acts(Kick, NOW + 100) == []
+    assert len(story.acts(Kick, NOW + 101)) == 1
+
+
+def test_a_begin_time_waits_for_the_last_kick_to_be_a_second_ago() -> None:
+    story = begins_in_an_hour()
+    story.polls({17: "PENDING", 18: "RUNNING"}, at=DUE)
+    story.polls({17: "PENDING"}, at=DUE + 0.5)
+    assert len(story.acts(Kick, DUE + 0.5)) == 1
+    assert story.acts(Kick, DUE + 1) == []
+    assert len(story.acts(Kick, DUE + 1.5)) == 1
+
+
+def test_a_job_that_waits_as_its_user_said_is_no_sign_of_a_twin() -> None:
+    """Only where singleton holds it back is a job of its name somewhere that we do not see."""
+    story = Story()
+    story.polls({3: "RUNNING"}, at=NOW)
+    story.reads(Job(3, "not ours", "bob", frozenset({"RUNNING"})), at=NOW)
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({3: "RUNNING", 17: "PENDING"}, at=NOW + 1)
+    story.reads(waits(reason="Dependency", dependency="afterany:3(unfulfilled)"), at=NOW + 2)
+    assert 3 not in {read.job_id for read in story.acts(ReadJob, NOW + 3)}
+    story.reads(waits(reason="Dependency", dependency="singleton(unfulfilled)"), at=NOW + 4)
+    assert 3 in {read.job_id for read in story.acts(ReadJob, NOW + 5)}
+
+
 def test_a_held_job_is_said_and_followed() -> None:
     """S9."""
     story = Story()

@@ -66,6 +66,27 @@ def test_it_is_asked_again_when_the_annotations_change() -> None:
     assert asked.spec.account == "teama"
 
 
+def test_it_is_asked_again_when_the_pod_is_resized() -> None:
+    story = Story()
+    refused(story)
+    story.decides(NOW)
+    story.sees(replace(TRAIN, containers=pod(cpu=500).containers))
+    assert len(story.acts(AllocateNow, NOW + 2)) == 1
+
+
+def test_a_dependency_on_a_job_that_slurm_does_not_know_is_told_and_not_taken_for_a_twin() -> None:
+    """Slurm's number for both is 2038; a submission never meets a twin."""
+    story = Story()
+    story.sees(pod("train", says={"dependency": "afterok:8"}))
+    [asked] = story.acts(SubmitJob, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2038)
+    [said] = story.decides(NOW)
+    assert isinstance(said, Report)
+    assert said.message == "Slurm refused it (error 2038)."
+    assert story.decides(NOW + 299) == []
+    assert len(story.acts(SubmitJob, NOW + 300)) == 1
+
+
 def test_it_is_asked_again_when_slurms_partitions_change() -> None:
     story = Story()
     refused(story)

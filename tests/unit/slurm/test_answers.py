@@ -47,7 +47,8 @@ def refused(number: int, text: str = "some text") -> bytes:
         (422, 2007, Exhausted),
         (404, 2017, NotFound),
         (422, 2018, Invalid),
-        (422, 2038, Conflict),
+        (422, 2038, Invalid),
+        (422, 2040, Exhausted),
         (422, 2045, Invalid),
         (500, 2045, Invalid),
         (500, 5004, Unanswered),
@@ -61,6 +62,13 @@ def test_an_error_is_classified_by_its_number(status: int, number: int, error: t
     found = failure("submit", Reply(status, {}, refused(number)))
     assert type(found) is error
     assert "some text" in str(found) or number == -1
+
+
+def test_a_dependency_problem_of_an_immediate_allocation_is_a_twin_and_else_a_job_that_slurm_does_not_know() -> None:
+    refusal = Reply(422, {}, refused(2038, "Job dependency problem"))
+    assert type(failure("allocate", refusal)) is Conflict
+    assert "Job dependency problem: it does not know a job that this one depends on" in str(failure("submit", refusal))
+    assert type(failure("update", refusal)) is Invalid
 
 
 @pytest.mark.parametrize(

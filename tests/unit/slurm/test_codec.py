@@ -169,7 +169,8 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
     spec = JobSpec(
         "n", "alice", 2, 1024, gres=(("gpu:h100", 2), ("shard", 1)), account="a", partition="p", qos="q", reservation="r",
         constraints="c&d", wckey="w", comment="why", time_limit_min=30, nice=5, exclusive="exclusive",
-        excluded_nodes="x[1-3,07],gpu-a", dependency="singleton,afterany:8",
+        excluded_nodes="x[1-3,07],gpu-a", dependency="singleton,afterany:8", begin=1_800_000_000, switches=(2, 60),
+        licenses=(("ansys", 1), ("matlab@flex", 2)),
     )  # fmt: skip
     assert json.loads(codec.job_body(spec, immediate=True))["job"] == {
         "flags": ["EXTERNAL_JOB"], "tasks": 1, "nodes": "1", "immediate": True, "name": "n", "cpus_per_task": 2,
@@ -177,6 +178,8 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
         "partition": "p", "qos": "q", "reservation": "r", "constraints": "c&d", "wckey": "w", "comment": "why",
         "time_limit": {"set": True, "number": 30}, "nice": 5, "shared": ["none"],
         "excluded_nodes": ["x[1-3,07],gpu-a"], "dependency": "singleton,afterany:8",
+        "begin_time": {"set": True, "number": 1_800_000_000}, "required_switches": 2, "wait_for_switch": 60,
+        "licenses": "ansys:1,matlab@flex:2",
     }  # fmt: skip
 
 
@@ -190,6 +193,19 @@ def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
         "comment": "",
         "excluded_nodes": [""],
     }
+    assert json.loads(codec.update_body(SPEC, frozenset({"begin", "licenses", "switches", "dependency"}))) == {
+        "begin_time": {"set": True, "number": 1},  # long past; 0 would leave it as it is
+        "dependency": "singleton",
+        "licenses": "",
+        "required_switches": 0,
+        "wait_for_switch": 0,
+    }
+
+
+@pytest.mark.parametrize("field", ["exclusive", "time_limit_min", "account", "user", "tasks"])
+def test_an_update_of_what_slurm_does_not_change_is_a_mistake_of_ours(field: str) -> None:
+    with pytest.raises(AssertionError):
+        codec.update_body(SPEC, frozenset({field}))
 
 
 def test_an_exit_code_is_written_as_the_wait_status_slurm_wants() -> None:

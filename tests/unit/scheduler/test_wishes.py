@@ -1,4 +1,4 @@
-"""What annotations choose (BEHAVIOUR K, T6 to T9, I1): every key, its aliases, its bad values, and who wins."""
+"""What annotations choose (BEHAVIOUR K, T8, T9): bad values, aliases, and who wins.  Good values: test_translation.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from scheduler import names
 from scheduler.jobspec import Surroundings, Translation, jobspec
 from scheduler.model import UNLIMITED, JobSpec, Owner, OwnerRef, Pod, Refusal
 from scheduler.policy import ANY, Choice, Tenant
-from scheduler.wishes import MAX_NICE, MAX_TEXT, Wishes, wishes
+from scheduler.values import MAX_NICE, MAX_TEXT
+from scheduler.wishes import Wishes, wishes
 from tests.builders import CLUSTER, OWNER, key_of, pod
 
 ANYTHING = Choice("", (ANY,))
@@ -36,81 +37,6 @@ def refusal_of(pod: Pod, *owners: Owner, tenant: Tenant = FREE) -> str:
     assert refused.reason == names.REFUSED
     assert not refused.later
     return refused.message
-
-
-def test_a_pod_that_says_nothing_becomes_this_job() -> None:
-    assert spec_of(pod("train", cpu=1500, memory=100, gpu=2)) == JobSpec(
-        name=f"hpc/train~{CLUSTER}.{key_of(pod('train'))}",
-        user="alice",
-        cpus_per_task=2,
-        memory_mib=100,
-        gres=(("gpu", 2),),
-        dependency="singleton",
-    )
-
-
-# --- every key, what it says, and what becomes of it --------------------------------------------------------------
-
-GOOD = [
-    ("account", "teama", "account", "teama"),
-    ("partition", "gpu", "partition", "gpu"),
-    ("qos", "high", "qos", "high"),
-    ("reservation", "maint,-other", "reservation", "maint,-other"),
-    ("constraints", "[rack1*2&rack2*4]|ib", "constraints", "[rack1*2&rack2*4]|ib"),
-    ("wckey", "grant-7", "wckey", "grant-7"),
-    ("comment", "run №7 of 12", "comment", "run №7 of 12"),
-    ("time-limit", "90", "time_limit_min", 90),
-    ("time-limit", "1:30", "time_limit_min", 2),  # M:S
-    ("time-limit", "1:30:00", "time_limit_min", 90),
-    ("time-limit", "0:0:1", "time_limit_min", 1),
-    ("time-limit", "2-12", "time_limit_min", 3600),
-    ("time-limit", "2-12:30", "time_limit_min", 3630),
-    ("time-limit", "1-00:00:01", "time_limit_min", 1441),
-    ("time-limit", "unlimited", "time_limit_min", UNLIMITED),
-    ("time-limit", "INFINITE", "time_limit_min", UNLIMITED),
-    ("nice", "0", "nice", 0),
-    ("nice", "100", "nice", 100),
-    ("nice", str(MAX_NICE), "nice", MAX_NICE),
-    ("exclusive", "true", "exclusive", "exclusive"),
-    ("exclusive", "Exclusive", "exclusive", "exclusive"),
-    ("exclusive", "user", "exclusive", "user"),
-    ("exclusive", "mcs", "exclusive", "mcs"),
-    ("exclusive", "false", "exclusive", ""),
-    ("gres", "gpu", "gres", (("gpu", 1),)),
-    ("gres", "gpu:2", "gres", (("gpu", 2),)),
-    ("gres", "gpu:h100:2,shard:4", "gres", (("gpu:h100", 2), ("shard", 4))),
-    ("gres", "gres/gpu:1g.10gb:3", "gres", (("gpu:1g.10gb", 3),)),
-    ("gres", "gpu:1,gpu:2", "gres", (("gpu", 3),)),
-    ("gres", "gpu:0", "gres", ()),
-    ("cpus-per-task", "8", "cpus_per_task", 8),
-    ("memory", "4096", "memory_mib", 4096),
-    ("memory", "4096M", "memory_mib", 4096),
-    ("memory", "4G", "memory_mib", 4096),
-    ("memory", "4Gi", "memory_mib", 4096),
-    ("memory", "4 GiB", "memory_mib", 4096),
-    ("memory", "4gb", "memory_mib", 4096),
-    ("memory", "1K", "memory_mib", 1),
-    ("memory", "1025K", "memory_mib", 2),
-    ("memory", "2T", "memory_mib", 2 * 1024 * 1024),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "field", "becomes"), GOOD)
-def test_a_key_says_what_the_option_of_sbatch_says(key: str, value: str, field: str, becomes: object) -> None:
-    assert getattr(spec_of(annotated({key: value})), field) == becomes
-
-
-@pytest.mark.parametrize("key", ["min-nodes", "max-nodes"])
-def test_a_single_pod_is_one_node(key: str) -> None:
-    assert spec_of(annotated({key: "1"})) == spec_of(pod())
-    message = refusal_of(annotated({key: "2"}))
-    assert message == f"Annotation {OWN}{key}: 2 nodes, but a single pod stands on one. Take it away."
-
-
-def test_a_job_name_is_what_people_read_and_the_mark_stays_ours() -> None:
-    spec = spec_of(annotated({"job-name": "bert ~ large"}))
-    assert spec.name == f"bert ~ large~{CLUSTER}.{key_of(pod())}"
-    assert names.whose(spec.name) == (CLUSTER, key_of(pod()))
 
 
 def test_a_job_name_that_looks_like_another_workloads_mark_does_not_take_its_place() -> None:
@@ -139,6 +65,29 @@ BAD: list[tuple[str, str]] = [
     ("partition", "gpu,main"),
     *((key, value) for key in ("reservation", "constraints", "comment", "job-name") for value in BAD_TEXTS),
     ("job-name", "x" * (names.MAX_READABLE + 1)),
+    *(
+        ("licenses", value)
+        for value in ["", "matlab:", "matlab:-1", "matlab:1:2", "mat lab", "a|b", "a,,b", *BAD_TEXTS]
+    ),
+    *(("switches", value) for value in [*BAD_NUMBERS, "0", "@5", "1@", "1@soon", "1@-5", "1@2@3"]),
+    *(
+        ("begin", value)
+        for value in [*BAD_NUMBERS, "tomorrow", "teatime", "now-1hour", "now+", "now+1month", "now+1.5hours"]
+    ),
+    *(
+        ("begin", value)
+        for value in ["24:00", "12:60", "12:00:60", "4pm", "16", "2027-02-30", "2027-13-01", "2027-01-01 10:00"]
+    ),
+    *(("begin", value) for value in ["2027-01-01T25:00", "2027-01-01T10:00+24:00", "9999-12-31", "now+999999999weeks"]),
+    *(
+        ("dependency", value)
+        for value in ["", "8", "afterany", "afterany:", "afterany:0", "afterany:x", "afterany:8,", "expand:8"]
+    ),
+    *(
+        ("dependency", value)
+        for value in ["afterany:-1", "afterany:8+5", "after:8+-5", "after:8+x", "afterok:8?afterok:9", "?"]
+    ),
+    *(("dependency", value) for value in ["afterany:8(failed)", "afterany: 8", "afterany:" + "9" * 11, *BAD_TEXTS]),
 ]
 
 
@@ -209,6 +158,7 @@ ALIASED = [
     ("reservation", "maint", Wishes(reservation="maint")),
     ("timelimit", "1:00:00", Wishes(time_limit=60)),
     ("wckey", "w", Wishes(wckey="w")),
+    ("licenses", "matlab:2", Wishes(licenses=(("matlab", 2),))),
 ]
 
 
@@ -218,7 +168,7 @@ def test_keys_of_the_go_slurm_bridge_are_read(key: str, value: str, read: Wishes
 
 
 def test_every_alias_is_in_the_table_above() -> None:
-    assert {key for key, _, _ in ALIASED} | {"licenses"} == set(names.ALIASES)
+    assert {key for key, _, _ in ALIASED} == set(names.ALIASES)
 
 
 def test_a_bad_value_of_an_alias_is_refused_like_any_other() -> None:
@@ -229,12 +179,6 @@ def test_a_bad_value_of_an_alias_is_refused_like_any_other() -> None:
 def test_aliases_that_are_the_admins_to_decide_are_refused(key: str) -> None:
     assert refusal_of(annotated({key: "0"}, ALIAS)) == (
         f"Annotation {ALIAS}{key}: this is the admin's to decide. Take it away."
-    )
-
-
-def test_the_alias_of_something_not_built_yet_is_refused() -> None:
-    assert refusal_of(annotated({"licenses": "matlab"}, ALIAS)) == (
-        f"The annotation {ALIAS}licenses is not supported yet; the pod is not run without it."
     )
 
 
@@ -271,63 +215,3 @@ def test_a_bad_value_that_a_nearer_object_overrules_harms_nobody() -> None:
 
 def test_what_an_owner_says_that_is_not_built_yet_is_refused_too() -> None:
     assert "gang-size is not supported yet" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
-
-
-# --- T7: time limit -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("says", "fields", "owner_deadline_s", "minutes"),
-    [
-        pytest.param({"time-limit": "5"}, {"active_deadline_s": 600}, 900, 5, id="the annotation first"),
-        pytest.param({}, {"active_deadline_s": 600}, None, 10, id="then the pod's own deadline"),
-        pytest.param({}, {"active_deadline_s": 601}, None, 11, id="rounded up to minutes"),
-        pytest.param({}, {"active_deadline_s": 1}, None, 1, id="at least one"),
-        pytest.param({}, {}, 7200, 120, id="or that of its batch Job"),
-        pytest.param({}, {"active_deadline_s": 600}, 300, 5, id="whichever ends first"),
-        pytest.param({}, {"restart_policy": "Always"}, None, 1440, id="a service: the longest of the partition"),
-        pytest.param({"partition": "gpu"}, {"restart_policy": "Always"}, None, 600, id="of its partition"),
-        pytest.param({"partition": "endless"}, {"restart_policy": "Always"}, None, UNLIMITED, id="no limit there"),
-        pytest.param({"partition": "new"}, {"restart_policy": "Always"}, None, None, id="not known: Slurm's default"),
-        pytest.param({}, {"restart_policy": "OnFailure"}, None, None, id="else Slurm's default"),
-        pytest.param({}, {"restart_policy": "Never"}, None, None, id="and here"),
-    ],
-)
-def test_the_time_limit(
-    says: dict[str, str], fields: dict[str, Any], owner_deadline_s: int | None, minutes: int | None
-) -> None:
-    owner = Owner(OWNER, active_deadline_s=owner_deadline_s)
-    assert spec_of(annotated(says, **fields), owner).time_limit_min == minutes
-
-
-# --- I1, I6: only within the policy -------------------------------------------------------------------------------
-
-BOUNDED = Tenant("alice", Choice("teama", ("teama-dev",)), Choice("main", ("gpu",)), Choice(), Choice())
-
-
-def test_what_the_pod_does_not_say_is_the_policys_default() -> None:
-    spec = spec_of(pod(), tenant=BOUNDED)
-    assert (spec.user, spec.account, spec.partition, spec.qos) == ("alice", "teama", "main", "")
-
-
-def test_what_the_policy_allows_may_be_chosen() -> None:
-    spec = spec_of(annotated({"account": "teama-dev", "partition": "gpu"}), tenant=BOUNDED)
-    assert (spec.account, spec.partition) == ("teama-dev", "gpu")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "sentence"),
-    [
-        ("account", "teamx", 'The account "teamx" is not allowed for namespace hpc. Allowed here: teama, teama-dev.'),
-        ("partition", "big", 'The partition "big" is not allowed for namespace hpc. Allowed here: gpu, main.'),
-        ("qos", "high", 'The qos "high" is not allowed for namespace hpc. None may be named here.'),
-        ("reservation", "r", 'The reservation "r" is not allowed for namespace hpc. None may be named here.'),
-    ],
-)
-def test_what_the_policy_does_not_allow_is_refused_and_says_what_is(key: str, value: str, sentence: str) -> None:
-    assert refusal_of(annotated({key: value}), tenant=BOUNDED) == sentence
-
-
-def test_priority_is_the_admins() -> None:
-    """I6: there is no key for it, and nice never goes below zero (in the table of bad values)."""
-    assert "is not a key of slurm-bridge" in refusal_of(annotated({"priority": "4000000"}))
