@@ -7,7 +7,7 @@ writes a Plan; nothing else.  RULES is the state machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -15,18 +15,21 @@ from scheduler import actions as act
 from scheduler import edits, names
 from scheduler.actions import Plan
 from scheduler.events import Side
-from scheduler.feasible import Feasible, demand, feasible, miss
+from scheduler.feasible import Feasible, demand, feasible, miss, slurm_name
+from scheduler.gangs import gather, together
+from scheduler.grouping import group_of, rank_of
 from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.jobspec import jobspec
 from scheduler.model import SINGLETON, Job, JobSpec, Node, NodeTerm, Pod, Refusal, is_ended
 from scheduler.phase import Phase, chosen
-from scheduler.placement import Blocked, blocked, shortfall
+from scheduler.placement import Blocked, Place, Standing, blocked, places, shortfall
 from scheduler.telling import outage, say, waiting
 from scheduler.view import View
 from scheduler.workload import UNLOOKED, Look, Placeholder, Workload
 from scheduler.world import World
 
 FRONT = 3  # waiting workloads that count as the front of the queue
+RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks again after so long
 MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
 BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
 
@@ -72,7 +75,24 @@ def _keys(view: View, everything: bool) -> list[str]:
 
 
 def _gathering(workload: Workload, view: View) -> None:
-    """A gated pod is no member yet; Kubernetes itself says on it that it is gated (W5)."""
+    """Pods are missing, or gated, which Kubernetes itself says on them (W5, W6)."""
+    if workload.group is None or workload.hold is not None:
+        return
+    job = chosen(workload, view.world.mine(workload))
+    if job is not None:
+        _keep_for_a_while(workload, job, view)
+    elif not _still_in_doubt(workload, view):
+        gather(workload, view)
+
+
+def _keep_for_a_while(workload: Workload, job: Placeholder, view: View) -> None:
+    """Who left a gang that has a job already may be replaced in a moment: the job keeps its age so long."""
+    left_at = max((gone.at for gone in workload.gone.values()), default=float("-inf"))
+    until = left_at + view.tuning.gang_bind_deadline_s
+    if view.now < until:
+        view.wake_at(workload.key, until)
+    else:
+        _cancel(job, workload, view, f"{len(workload.members)} of {workload.size} pods of {workload.readable} are left")
 
 
 # --- UNCLAIMED ----------------------------------------------------------------------------------------------------
@@ -82,35 +102,41 @@ def _unclaimed(workload: Workload, view: View) -> None:
     """No placeholder lives: find the one that may exist, or ask Slurm for one (section 5, T, F, I)."""
     if workload.hold is not None:
         return
-    pod = workload.unfinished[0]
+    pods = workload.members
     if (lost := view.world.lost.get(Side.SLURM)) is not None:
-        outage(view, workload, pod, lost, "The pod waits to be submitted.")
+        for pod in pods:
+            outage(view, workload, pod, lost, "The pod waits to be submitted.")
         return
     if _still_in_doubt(workload, view):
         return
-    if not is_managed(pod, view.world):
+    if not is_managed(pods[0], view.world):
         message = (
-            f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it "
+            f"Namespace {pods[0].namespace} is not managed by slurm-bridge: the admin has to label it "
             f"{names.MANAGED_LABEL}=true."
         )
-        say(view, workload, pod, names.NOT_MANAGED, message, warning=True)
+        _say_all(workload, pods, view, names.NOT_MANAGED, message)
         return
-    if not _known_enough(workload, pod, view):
+    if not _all_known(workload, pods, view):
         return
     if workload.refused is None and view.free("submits") <= 0:
         view.park(workload.key, "submits")  # a translation now would be thrown away
         return
-    spec = spec_for(workload, pod, view)
+    spec = spec_for(workload, view)
     if isinstance(spec, Refusal):
-        say(view, workload, pod, spec.reason, spec.message, warning=True)
+        _say_all(workload, pods, view, spec.reason, spec.message)
         return
     if workload.refused is not None:
-        say(view, workload, pod, workload.refused.reason, workload.refused.message, warning=True)
+        _say_all(workload, pods, view, workload.refused.reason, workload.refused.message)
     until = max(workload.retry_at if workload.refused is not None else workload.wait_until, _scan_until(workload, view))
     if view.now < until:
         view.wake_at(workload.key, until)
         return
-    _ask(workload, pod, spec, view)
+    _ask(workload, spec, view)
+
+
+def _say_all(workload: Workload, pods: Iterable[Pod], view: View, reason: str, message: str) -> None:
+    for pod in pods:
+        say(view, workload, pod, reason, message, warning=True)
 
 
 def is_managed(pod: Pod, world: World) -> bool:
@@ -126,7 +152,7 @@ def _still_in_doubt(workload: Workload, view: View) -> bool:
         hinted = job.key is None and job.alive
         vanished = job.key == workload.key and job.absent and not job.lost(view.tuning.absent_s)
         if hinted or vanished:
-            _look_at(job, workload, view, f"is job {job.id} the placeholder of {workload.pod.full_name}?")
+            _look_at(job, workload, view, f"is job {job.id} the placeholder of {workload.readable}?")
             return True
     return workload.look is not None and not _looked(workload, workload.look, view)
 
@@ -148,6 +174,12 @@ def _looked(workload: Workload, look: Look, view: View) -> bool:
 def _scan_until(workload: Workload, view: View) -> float:
     """A pod that is older than this life may have a placeholder that is yet to be read (ARCHITECTURE 4)."""
     return view.world.scanning_until() if workload.created < view.world.started else float("-inf")
+
+
+def _all_known(workload: Workload, pods: Iterable[Pod], view: View) -> bool:
+    """Of every one, so that all reads go out at once."""
+    known = [_known_enough(workload, pod, view) for pod in pods]
+    return all(known)
 
 
 def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
@@ -178,13 +210,29 @@ def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
     return False
 
 
-def spec_for(workload: Workload, pod: Pod, view: View) -> JobSpec | Refusal:
+def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
     """What to ask Slurm for, nodes included; or why not."""
+    asked = []
+    pods = workload.members or workload.unfinished
+    for pod in sorted(pods, key=rank_of) if len(pods) > 1 else pods:
+        spec = _spec_of(workload, pod, len(pods), view)
+        if isinstance(spec, Refusal):
+            return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
+        asked.append((pod, spec))
+    return together(asked)
+
+
+def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | Refusal:
+    """One member, as if it were alone."""
     world = view.world
+    shown = group_of(pod)
+    if isinstance(shown, Refusal):
+        return shown
     tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
     if isinstance(tenant, Refusal):
         return tenant
-    spec = jobspec(pod, world.owners_of(pod)[0], tenant, world.around, workload.key)
+    owners = world.owners_of(pod)[0]
+    spec = jobspec(pod, owners, tenant, world.around, workload.key, workload.readable, pods)
     if isinstance(spec, Refusal):
         return spec
     partition = spec.partition or world.default_partition
@@ -219,7 +267,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:
     return known
 
 
-def _ask(workload: Workload, pod: Pod, spec: JobSpec, view: View) -> None:
+def _ask(workload: Workload, spec: JobSpec, view: View) -> None:
     """The ladder (section 5): nodes at once where that is likely to be granted, else a place in the queue."""
     world = view.world
     partition = spec.partition or world.default_partition
@@ -252,20 +300,22 @@ def _queued(workload: Workload, view: View) -> None:
     world = view.world
     job = chosen(workload, world.mine(workload))
     assert job is not None, "QUEUED has a placeholder"
-    pod = workload.unfinished[0]
     if _cancel_twins(workload, job, view):
         return
     if (lost := world.lost.get(Side.SLURM)) is not None:
-        outage(view, workload, pod, lost, f"The pod waits in its queue as job {job.id}.")
+        for pod in workload.members:
+            outage(view, workload, pod, lost, f"The pod waits in its queue as job {job.id}.")
         return
-    note = _keep_current(workload, pod, job, view)
+    note = _keep_current(workload, job, view)
     _watch_begin(workload, job, view)
     if workload.refused is not None:
         note = workload.refused.message
-    if job.job is not None:
-        _say_why(workload, pod, job, job.job, note, view)
-    elif note:
-        say(view, workload, pod, view.world.config.pending_reason or names.PENDING, f"Waiting as job {job.id}. {note}")
+    reason = world.config.pending_reason or names.PENDING
+    for pod in workload.members:
+        if job.job is not None:
+            _say_why(workload, pod, job, job.job, note, view)
+        elif note:
+            say(view, workload, pod, reason, f"Waiting as job {job.id}. {note}")
 
 
 def _say_why(workload: Workload, pod: Pod, job: Placeholder, read: Job, note: str, view: View) -> None:
@@ -277,7 +327,7 @@ def _say_why(workload: Workload, pod: Pod, job: Placeholder, read: Job, note: st
         waiting(view, workload, pod, read, note)
 
 
-def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
+def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
     """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K, F2).
 
     Returns what has to be said of it: a sentence, or "".
@@ -287,10 +337,13 @@ def _keep_current(workload: Workload, pod: Pod, job: Placeholder, view: View) ->
     if not _trusted(job, view):
         _look_at(job, workload, view, f"is job {job.id} still the same?")
         return ""
-    spec = spec_for(workload, pod, view)
+    spec = spec_for(workload, view)
     if isinstance(spec, Refusal):
         return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec or _as_adopted(spec, job)
+    if asked.tasks != spec.tasks:
+        _cancel(job, workload, view, f"{workload.readable} has {spec.tasks} pods now, and had {asked.tasks}")
+        return ""
     changes = edits.changes(asked, spec)
     fixed = edits.unchangeable(spec, changes)
     said = ", ".join(edits.keys(fixed))
@@ -359,26 +412,53 @@ def _granted(workload: Workload, view: View) -> None:
     world = view.world
     job = chosen(workload, world.mine(workload))
     assert job is not None, "GRANTED has a placeholder"
-    pod = workload.unfinished[0]
-    if workload.hold is not None or pod.uid in workload.pod_holds:
+    homeless = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pod_holds]
+    if workload.hold is not None or not homeless:
         return
     lost = world.lost.get(Side.SLURM)
     if lost is not None and job.learned < lost.since:  # old news: it may have ended meanwhile
-        outage(view, workload, pod, lost, f"The pod waits to be bound for job {job.id}.")
+        for pod in homeless:
+            outage(view, workload, pod, lost, f"The pod waits to be bound for job {job.id}.")
         return
     if job.grant is None or not _trusted(job, view):
         _look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
         return
-    if not _known_enough(workload, pod, view):
+    if not _all_known(workload, homeless, view):
         return
-    if why_not := _not_allowed(pod, job, view):
-        _give_back(workload, pod, job, view, why_not)
+    if why_not := next((why for pod in homeless if (why := _not_allowed(pod, job, view))), ""):
+        _give_back(workload, job, view, why_not)
         return
-    if why_not := _short(workload, pod, job, view):
-        _give_back(workload, pod, job, view, why_not, exclude=job.grant.nodes[0].name if job.grant.nodes else "")
+    asked = job.spec or spec_for(workload, view)
+    if isinstance(asked, Refusal):
+        _give_back(workload, job, view, asked.message)
         return
-    _bind(workload, pod, job, view)
+    if missing := shortfall(asked, job.grant):
+        exclude = job.grant.nodes[0].name if len(job.grant.nodes) == 1 else ""
+        _give_back(workload, job, view, f"Slurm granted it without {missing}", exclude=exclude)
+        return
+    replacing = all(_came_later(pod, job, view) for pod in homeless) and len(homeless) < len(workload.members)
+    if not replacing and _too_long_bound(workload, view):
+        _give_back(workload, job, view, f"not all pods of {workload.readable} could be bound in time")
+        return
+    _place(workload, homeless, job, asked, view, replacing=replacing)
     _cancel_twins(workload, job, view)
+
+
+def _came_later(pod: Pod, job: Placeholder, view: View) -> bool:
+    """It was created after the grant: it takes the place of one that is gone (W5)."""
+    read = job.job.starts if job.job is not None else None
+    granted = job.granted_at if job.granted_at is not None else read
+    return granted is not None and pod.created > granted
+
+
+def _too_long_bound(workload: Workload, view: View) -> bool:
+    """Some are bound, and the others have had their time (V4)."""
+    if not any(workload.node_of(pod) for pod in workload.members):
+        return False
+    until = max(workload.first_bound_at, view.world.started) + view.tuning.gang_bind_deadline_s
+    if view.now < until:
+        view.wake_at(workload.key, until)
+    return view.now >= until
 
 
 def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
@@ -400,36 +480,66 @@ def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
     return ""
 
 
-def _short(workload: Workload, pod: Pod, job: Placeholder, view: View) -> str:
-    """What the grant lacks of what the pod needs, in words (S11)."""
-    assert job.grant is not None
-    asked = job.spec or spec_for(workload, pod, view)
-    if isinstance(asked, Refusal):
-        return asked.message
-    missing = shortfall(asked, job.grant)
-    return f"Slurm granted it without {missing}" if missing else ""
+def _place(
+    workload: Workload, homeless: Sequence[Pod], job: Placeholder, asked: JobSpec, view: View, *, replacing: bool
+) -> None:
+    """No member is bound until every place is fit; then all binds go out together (W9, F6).
 
-
-def _bind(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
+    replacing   the others run: nothing of what they stand on is given back, whatever is in the way of these
+    """
     assert job.grant is not None
     world = view.world
-    granted = job.grant.nodes[0].name
-    name = world.by_slurm_name.get(granted, "")
-    node = (world.nodes or {}).get(name)
-    obstacle = blocked(pod, node, name or granted, view.standing(name)) or _unfit(pod, job, node, granted, view)
+    stands = {
+        pod.uid: slurm_name(world.nodes[stand]) if world.nodes and stand in world.nodes else stand
+        for pod in workload.members
+        if (stand := workload.node_of(pod) or _on_its_way(workload, pod))
+    }
+    found = places(asked, job.grant, workload.members, stands)
+    if found is None:
+        _give_back(workload, job, view, f"it has fewer places than {workload.readable} has pods")
+        return
     since = job.granted_at if job.granted_at is not None else view.now
-    if obstacle is not None and (obstacle.until is None or view.now >= max(obstacle.until, since)):
-        _give_back(workload, pod, job, view, obstacle.why, exclude=granted)
-    elif obstacle is not None:
-        assert obstacle.until is not None
-        message = f"Slurm job {job.id} was granted {granted}; the bind waits: {obstacle.why}."
-        say(view, workload, pod, names.GRANT_WAITS, message)
-        view.wake_at(workload.key, obstacle.until)
-    elif workload.bind_failures >= MAX_BIND_FAILURES:
-        _give_back(workload, pod, job, view, "Kubernetes refused the bind again and again")
-    elif view.now < workload.wait_until:
-        view.wake_at(workload.key, workload.wait_until)
+    taken: dict[str, Standing] = {}
+    until, waits = float("-inf"), ""
+    for pod in homeless:
+        granted = found[pod.uid].node.name
+        name = world.by_slurm_name.get(granted, "")
+        node = (world.nodes or {}).get(name)
+        here = taken.setdefault(name, Standing())
+        obstacle = blocked(pod, node, name or granted, [*view.standing(name), here])
+        obstacle = obstacle or _unfit(pod, job, node, granted, view)
+        if obstacle is not None and replacing:
+            obstacle = Blocked(obstacle.why, obstacle.until if obstacle.until is not None else view.now + RETRY_PLACE_S)
+        elif obstacle is not None and (obstacle.until is None or view.now >= max(obstacle.until, since)):
+            _give_back(workload, job, view, obstacle.why, exclude=granted)
+            return
+        if obstacle is not None and obstacle.until is not None and obstacle.until > until:
+            until, waits = obstacle.until, f"Slurm job {job.id} was granted {granted}; the bind waits: {obstacle.why}."
+        here.put(pod)
+    if waits:
+        for pod in homeless:
+            say(view, workload, pod, names.GRANT_WAITS, waits)
+        view.wake_at(workload.key, until)
     else:
+        _bind(workload, homeless, job, found, view)
+
+
+def _on_its_way(workload: Workload, pod: Pod) -> str:
+    """Where a bind that is under way puts it."""
+    held = workload.pod_holds.get(pod.uid)
+    return held.action.node if held is not None and isinstance(held.action, act.BindPod) else ""
+
+
+def _bind(workload: Workload, pods: Sequence[Pod], job: Placeholder, found: Mapping[str, Place], view: View) -> None:
+    if workload.bind_failures >= MAX_BIND_FAILURES * len(workload.members):
+        _give_back(workload, job, view, "Kubernetes refused the bind again and again")
+        return
+    if view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+        return
+    for pod in pods:
+        place = found[pod.uid]
+        name = view.world.by_slurm_name[place.node.name]
         bind = act.BindPod(
             workload.key,
             pod.uid,
@@ -437,14 +547,15 @@ def _bind(workload: Workload, pod: Pod, job: Placeholder, view: View) -> None:
             pod.name,
             name,
             job.id,
-            _keys_of(pod, job, granted, view),
-            reason=f"Slurm job {job.id} was granted {granted}",
+            _keys_of(workload, pod, job, place, view),
+            reason=f"Slurm job {job.id} was granted {place.node.name}",
             created=pod.created,
             asked=job.asked_at,
             granted=job.granted_at,
             message=f"Bound to {name} by Slurm job {job.id}.",
         )
-        view.add(bind, workload.key)
+        if not view.add(bind, workload.key):
+            return
 
 
 def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: View) -> Blocked | None:
@@ -458,33 +569,31 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
     return Blocked(f"node {node.name} is {why}") if why else None
 
 
-def _keys_of(pod: Pod, job: Placeholder, granted: str, view: View) -> Mapping[str, str]:
+def _keys_of(workload: Workload, pod: Pod, job: Placeholder, place: Place, view: View) -> Mapping[str, str]:
     """The annotations that go with the bind: there before a container starts (K)."""
+    assert job.grant is not None
     keys = {
         names.JOB_ID: str(job.id),
-        names.JOB_NODES: granted,
-        names.SIZE: "1",
-        names.RANK: "0",
-        names.LOCAL_RANK: "0",
-        names.TRACEPARENT: names.traceparent(view.world.cluster, names.workload_key(pod.uid)),
+        names.JOB_NODES: fold(node.name for node in job.grant.nodes),
+        names.SIZE: str(len(workload.members)),
+        names.RANK: str(place.rank),
+        names.LOCAL_RANK: str(place.local_rank),
+        names.TRACEPARENT: names.traceparent(view.world.cluster, workload.key),
     }
     return {key: value for key, value in keys.items() if key != names.TRACEPARENT or key not in pod.annotations}
 
 
-def _give_back(workload: Workload, pod: Pod, job: Placeholder, view: View, why: str, exclude: str = "") -> None:
-    """The grant cannot be used: end the job, say so, and ask again without that node (S11, F6)."""
+def _give_back(workload: Workload, job: Placeholder, view: View, why: str, exclude: str = "") -> None:
+    """The grant cannot be used: end the job, say so, and ask again without that node (S11, F6).
+
+    Of a gang of which some are bound that is to unwind it: they follow their job (W9, V4).
+    """
     before = len(view.actions)
     _cancel(job, workload, view, f"given back: {why}")
     if len(view.actions) > before:
         view.exclude(workload.key, exclude)
-        say(
-            view,
-            workload,
-            pod,
-            names.GIVEN_BACK,
-            f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}.",
-            warning=True,
-        )
+        message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
+        _say_all(workload, workload.members, view, names.GIVEN_BACK, message)
 
 
 # --- BOUND --------------------------------------------------------------------------------------------------------
@@ -504,13 +613,15 @@ def _bound(workload: Workload, view: View) -> None:
         view.tuning.absent_s
     ):  # what the pod names instead may be anybody's: an annotation is no proof
         claimed = next((job for job in world.mine(workload) if job.key is None), claimed)
-        _look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.pod.full_name}?")
+        _look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         return
     if claimed.ended or claimed.absent or claimed.denied:
         _look_at(claimed, workload, view, f"does job {claimed.id} live?")
         return
     if claimed.key != workload.key:
-        return  # a hint, and RUNNING: enough (ARCHITECTURE 4)
+        if any(not workload.node_of(pod) for pod in workload.members):  # one of a gang is to take a place in it
+            _look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
+        return  # else a hint, and RUNNING, is enough (ARCHITECTURE 4)
     if claimed.grant is not None and not _stands_on_grant(workload, claimed, view):
         _cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
     else:
@@ -578,6 +689,8 @@ def _revoked(workload: Workload, view: View) -> None:
         return
     why = _why_ended(job)
     for pod in workload.unfinished:
+        if not workload.node_of(pod):
+            continue  # it waits for the others, and for another job
         held = workload.pod_holds.get(pod.uid)
         if pod.deleting_at is not None or (held is not None and (held.until is None or view.now < held.until)):
             if held is not None and held.until is not None:

@@ -151,7 +151,7 @@ def _job(workload: Workload, pod: Pod, view: View) -> tuple[JobSpec | None, Refu
         return None, Refusal(
             NOT_MANAGED, f"Namespace {pod.namespace} {what}: the admin has to label it {MANAGED_LABEL}=true."
         )
-    spec = spec_for(workload, pod, view)
+    spec = spec_for(workload, view)
     if isinstance(spec, JobSpec):
         return spec, workload.refused
     return _without_nodes(workload, pod, world), spec
@@ -162,7 +162,7 @@ def _without_nodes(workload: Workload, pod: Pod, world: World) -> JobSpec | None
     tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
     if isinstance(tenant, Refusal):
         return None
-    spec = jobspec(pod, world.owners_of(pod)[0], tenant, world.around, workload.key)
+    spec = jobspec(pod, world.owners_of(pod)[0], tenant, world.around, workload.key, workload.readable)
     return spec if isinstance(spec, JobSpec) else None
 
 

@@ -12,6 +12,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
+from scheduler.membership import settle, workload_of
 from scheduler.model import Pod, Refusal
 from scheduler.phase import Phase
 from scheduler.wishes import user_input
@@ -78,15 +79,12 @@ def _unstand(world: World, pod: Pod) -> None:
 
 
 def _our_pod(world: World, pod: Pod) -> None:
-    key = world.key_of_pod.get(pod.uid) or names.workload_key(pod.uid)
-    world.key_of_pod[pod.uid] = key
-    workload = world.workloads.get(key)
-    if workload is None:
-        workload = world.workloads[key] = Workload(key, created=pod.created)
-        workload.tell(pod.created, f"pod {pod.full_name} created")
+    workload = workload_of(world, pod)
     before = workload.pods.get(pod.uid)
     workload.pods[pod.uid] = pod
-    workload.created = pod.created
+    if before is None:
+        workload.tell(pod.created, f"pod {pod.full_name} created")
+        workload.created = min(workload.created, pod.created)
     workload.gone.pop(pod.uid, None)
     if before is None or before.annotations != pod.annotations or _resources(before) != _resources(pod):
         world.input_changed(workload)
@@ -98,7 +96,10 @@ def _our_pod(world: World, pod: Pod) -> None:
         workload.bound.pop(pod.uid, None)
         if before is None or not before.node:
             last_at = workload.story[-1][0] if workload.story else pod.created  # the watch tells no time of its own
-            workload.tell(max(last_at, pod.created), f"stands on node {pod.node}")
+            where = f"stands on node {pod.node}"
+            told = where if workload.group is None else f"{pod.name} {where}"
+            workload.tell(max(last_at, pod.created), told)
+    settle(world, workload)
     world.refresh(workload)
 
 
@@ -159,6 +160,8 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     world.key_of_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
     workload.tell(at, f"pod {pod.full_name} is gone")
+    workload.shown.pop(pod.uid, None)
+    settle(world, workload)
     world.refresh(workload)
 
 
@@ -213,9 +216,13 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
     world.owners[event.ref.uid] = event.owner
     while len(world.owners) > MAX_OWNERS_REMEMBERED:
-        del world.owners[next(iter(world.owners))]
+        oldest = next(iter(world.owners))
+        del world.owners[oldest], world.owner_read_at[oldest]
+    world.owner_read_at[event.ref.uid] = event.at
     for key in world.waits_for_owner.pop(event.ref.uid, ()):
-        world.dirty[key] = None
+        if key in world.workloads:
+            settle(world, world.workloads[key])
+            world.refresh(world.workloads[key])
 
 
 def _claims_read(world: World, event: ev.ClaimsRead) -> None:

@@ -99,8 +99,20 @@ def _max(one: Amounts, other: Amounts) -> dict[str, int]:
 # --- the job ------------------------------------------------------------------------------------------------------
 
 
-def jobspec(pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, around: Surroundings, key: str) -> JobSpec | Refusal:
-    """The placeholder of a single pod, without excluded nodes; or a no in words."""
+def jobspec(
+    pod: Pod,
+    owners: tuple[Owner, ...],
+    tenant: Tenant,
+    around: Surroundings,
+    key: str,
+    readable: str = "",
+    pods: int = 1,
+) -> JobSpec | Refusal:
+    """The placeholder as this pod asks for it, for one task and without excluded nodes; or a no in words.
+
+    readable   what the job is called where the user gives no name; "": the pod's full name
+    pods       how many members the workload has
+    """
     if pod.refused_fields:
         return Refusal(
             names.REFUSED, f"Not supported yet: {', '.join(pod.refused_fields)}. The pod is not run without."
@@ -112,12 +124,12 @@ def jobspec(pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, around: Surroun
     if isinstance(allowed, Refusal):
         return allowed
     for key_name, nodes in ((names.MIN_NODES, asked.min_nodes), (names.MAX_NODES, asked.max_nodes)):
-        if nodes not in (None, 1):
+        if pods == 1 and nodes not in (None, 1):
             said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
             return Refusal(names.REFUSED, said)
     shape = shape_of(pod, asked, around.translation)
     return JobSpec(
-        name=names.job_name(asked.job_name or pod.full_name, around.cluster, key),
+        name=names.job_name(asked.job_name or readable or pod.full_name, around.cluster, key),
         user=tenant.user,
         cpus_per_task=shape.cpus,
         memory_mib=shape.memory_mib,
@@ -136,6 +148,8 @@ def jobspec(pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, around: Surroun
         begin=asked.begin,
         dependency=",".join(filter(None, (SINGLETON, asked.dependency))),
         switches=asked.switches,
+        min_nodes=asked.min_nodes if pods > 1 else None,
+        max_nodes=asked.max_nodes if pods > 1 else None,
     )
 
 

@@ -130,6 +130,7 @@ class Pod:
     node            spec.nodeName; "" while unbound
     deleting_at     deletionTimestamp, epoch seconds: when its grace ends; None unless it is being deleted
     grace_s         deletionGracePeriodSeconds while it is being deleted, else terminationGracePeriodSeconds
+    pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     gated           it has scheduling gates
     claims          names of the persistent volume claims it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
@@ -144,6 +145,7 @@ class Pod:
     labels: Mapping[str, str] = NO_TEXT
     annotations: Mapping[str, str] = NO_TEXT
     owner: OwnerRef | None = None
+    pod_group: str = ""
     scheduler_name: str = ""
     service_account: str = ""
     node: str = ""
@@ -202,12 +204,15 @@ class Owner:
     """What the bridge needs to know of a pod's controller, and of that one's (K: "else of its owners, nearest first").
 
     active_deadline_s  of a batch Job's own spec (T7)
+    members            how many pods it means to have still: of a batch Job min(parallelism, completions - succeeded),
+                       of a JobSet all its Jobs', of a PodGroup its minimum; None: its kind says nothing (W2, W5)
     """
 
     ref: OwnerRef
     annotations: Mapping[str, str] = NO_TEXT
     owner: OwnerRef | None = None
     active_deadline_s: int | None = None
+    members: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

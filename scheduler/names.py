@@ -38,6 +38,12 @@ LICENSES = "licenses"
 BEGIN = "begin"
 DEPENDENCY = "dependency"
 SWITCHES = "switches"
+
+# Which pods stand or fall together: a label, and annotations of the pod itself (W).
+GANG = "gang"
+GANG_SIZE = "gang-size"
+GANG_TIMEOUT = "gang-timeout"
+GROUPING = frozenset({GANG, GANG_SIZE, GANG_TIMEOUT})
 WISHES = frozenset(
     {
         ACCOUNT,
@@ -62,9 +68,6 @@ WISHES = frozenset(
         SWITCHES,
     }
 )
-
-# Keys of BEHAVIOUR K that are not built yet: a pod that carries one is refused in words, never run without it.
-NOT_YET = frozenset({"gang", "gang-size", "gang-timeout"})
 
 # Written with the bind; for people, and by the downward API for programs in the pod.
 JOB_ID = PREFIX + "job-id"
@@ -108,6 +111,7 @@ NOT_MANAGED = "NamespaceNotManaged"
 UNAVAILABLE = "SlurmUnavailable"
 GRANT_WAITS = "SlurmGrantWaiting"
 GIVEN_BACK = "SlurmGrantGivenBack"
+GATHERING = "GangGathering"
 SCHEDULED = "Scheduled"
 CHANGE_IGNORED = "SlurmChangeIgnored"
 

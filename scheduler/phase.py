@@ -14,7 +14,10 @@ from scheduler.workload import Placeholder, Workload
 
 
 class Phase(Enum):
-    """GATHERING → UNCLAIMED → QUEUED → GRANTED → BOUND → DONE; REVOKED when pods are bound and no placeholder lives."""
+    """GATHERING → UNCLAIMED → QUEUED → GRANTED → BOUND → DONE; REVOKED when pods are bound and no placeholder lives.
+
+    A gang of which some pods stand on nodes and some are yet to be bound to its grant is GRANTED.
+    """
 
     GATHERING = "gathering"
     UNCLAIMED = "unclaimed"
@@ -31,11 +34,14 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
     if not waiting:
         return Phase.DONE
     mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
-    if any(workload.node_of(pod) for pod in waiting):
-        return Phase.REVOKED if revoked(workload, mine, absent_s) else Phase.BOUND
-    if any(pod.gated for pod in waiting):
-        return Phase.GATHERING
     live = chosen(workload, mine)
+    homeless = sum(not workload.node_of(pod) for pod in waiting)
+    if homeless < len(waiting):
+        if revoked(workload, mine, absent_s):
+            return Phase.REVOKED
+        return Phase.GRANTED if homeless and live is not None and live.holds_nodes else Phase.BOUND
+    if not workload.complete:
+        return Phase.GATHERING
     if live is None:
         return Phase.UNCLAIMED
     return Phase.GRANTED if live.holds_nodes else Phase.QUEUED

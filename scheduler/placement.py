@@ -7,12 +7,13 @@ old pod may still be terminating.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.feasible import ports_clash
+from scheduler.grouping import rank_of
 from scheduler.jobspec import needs
-from scheduler.model import EMPTY, Amounts, Grant, HostPort, JobSpec, Node, Pod
+from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
 
 EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
 
@@ -43,7 +44,71 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
         for name, count in spec.gres:
             if node.gres.get(name, 0) < count:
                 return f"{count} {name} ({node.gres.get(name, 0)} on {node.name})"
-    return ""
+    room = sum(tasks_on(node, spec) for node in grant.nodes)
+    return f"room for {spec.tasks} pods (it holds {room})" if room < spec.tasks else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one member stands.
+
+    rank        among all members; local_rank: among those on its node
+    """
+
+    node: GrantedNode
+    rank: int
+    local_rank: int
+
+
+def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
+    """How many members a granted node holds: what Slurm gave there, divided by what one needs."""
+    counts = [node.cpus // spec.cpus_per_task]
+    if spec.tasks > 1:  # of one task Slurm tells the memory that was asked for a node
+        counts.append(node.memory_mib // spec.memory_mib)
+    counts += [node.gres.get(name, 0) // count for name, count in spec.gres if count]
+    return max(0, min([*counts, spec.tasks_per_node or counts[0]]))
+
+
+def places(
+    spec: JobSpec, grant: Grant, members: Iterable[Pod], stands: Mapping[str, str]
+) -> Mapping[str, Place] | None:
+    """Pod UID to its place; None: the grant has too few.
+
+    stands   UID to Slurm's name of the node, of members that are bound already
+
+    By rank along Slurm's own order of nodes (W8), so that the same grant places the same pods the same.  Where the bound
+    ones stand otherwise (one took a freed place), they stay, and the others take what is left.
+    """
+    ranked = sorted(members, key=rank_of)
+    slots = [node for node in grant.nodes for _ in range(tasks_on(node, spec))]
+    if len(slots) < len(ranked):
+        return None
+    chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))
+    if any(chosen[uid].name != name for uid, name in stands.items() if uid in chosen):
+        free = list(slots)
+        by_name = {node.name: node for node in grant.nodes}
+        for uid in chosen:
+            if uid in stands and (node := by_name.get(stands[uid])) is not None and node in free:
+                free.remove(node)
+                chosen[uid] = node
+        left = iter(free)
+        for uid in chosen:
+            if uid not in stands:
+                if (node := next(left, None)) is None:
+                    return None
+                chosen[uid] = node
+    return _numbered(ranked, chosen)
+
+
+def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mapping[str, Place]:
+    on_node: dict[str, int] = {}
+    found = {}
+    for rank, pod in enumerate(ranked):
+        node = chosen[pod.uid]
+        local_rank = on_node.get(node.name, 0)
+        on_node[node.name] = local_rank + 1
+        found[pod.uid] = Place(node, rank, local_rank)
+    return found
 
 
 class Standing:

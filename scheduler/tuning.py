@@ -21,6 +21,8 @@ class Tuning:
     absent_burst, absent_share  more placeholders absent at once than the larger of these: none is believed (X6)
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
+    gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
+    gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
     condition_s             the condition of one pod is written at most once in so long (Q2)
     renew_event_s           the pending event is renewed after so long (Q2)
     detail_rate, detail_fresh_s, detail_every_s  reads a second of pending jobs; when a new one is first read; and each again
@@ -44,6 +46,8 @@ class Tuning:
     absent_share: float = 0.05
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0
+    gang_timeout_s: float = 300.0
+    gang_bind_deadline_s: float = 30.0
     condition_s: float = 5.0
     renew_event_s: float = 1800.0
     detail_rate: float = 8.0

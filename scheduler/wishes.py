@@ -69,8 +69,6 @@ def wishes(pod: Pod, owners: Iterable[Owner] = ()) -> Wishes | Refusal:
 
 def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Refusal:
     """The same before it is read: what is compared to see whether the user changed his mind (K)."""
-    if names.PREFIX + "gang" in pod.labels:
-        return _not_yet("label", names.PREFIX + "gang")
     found: dict[str, str] = {}
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:
@@ -90,24 +88,18 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
             name = key[len(names.PREFIX) :]
             if name in names.WISHES:
                 own[name] = value
-            elif name in names.NOT_YET:
-                return _not_yet("annotation", key)
-            elif strict and name not in names.WRITTEN_BY_US:
+            elif name in names.GROUPING and not strict:
+                return Refusal(names.REFUSED, f"Annotation {key} of its owner says nothing: it belongs on the pods.")
+            elif strict and name not in names.WRITTEN_BY_US | names.GROUPING:
                 return _unknown_key(key, name)
         elif key.startswith(names.ALIAS_PREFIX):
             name = key[len(names.ALIAS_PREFIX) :]
             if name in names.ALIASES_REFUSED:
                 return Refusal(names.REFUSED, f"Annotation {key}: this is the admin's to decide. Take it away.")
             target = names.ALIASES.get(name)
-            if target in names.NOT_YET:
-                return _not_yet("annotation", key)
             if target is not None:
                 aliased[target] = value
     return {**aliased, **own}
-
-
-def _not_yet(kind: str, key: str) -> Refusal:
-    return Refusal(names.REFUSED, f"The {kind} {key} is not supported yet; the pod is not run without it.")
 
 
 def _unknown_key(key: str, name: str) -> Refusal:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scheduler.actions import Action
+from scheduler.grouping import Group
 from scheduler.model import Condition, Grant, Job, JobSpec, Pod, Refusal, States, holds_nodes, is_ended
 
 STORY_LENGTH = 40
@@ -130,17 +131,28 @@ class Gone:
 class Workload:
     """Its pods by UID, its jobs by id, and what is under way.
 
+    readable    for people: the pod's full name, or namespace and name of the group
+    group       what makes its pods one; None: a pod by itself
+    shown       what each of its pods shows of the group
+    size        how many unfinished members it needs; 0: not known yet (W5)
+    surplus     pods of the group that stand for themselves, because it had enough
     jobs        ids of placeholders that are its own or that its pods hint at
     excluded    Slurm node name to the time until which a grant there is not asked for (F6)
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
     refused     Slurm's no, and in retry_at when it is asked again
+    first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
     record      the ended job and what accounting is still to learn of it (S2)
     """
 
     key: str
+    readable: str = ""
     created: float = 0.0
+    group: Group | None = None
+    shown: dict[str, Group] = field(default_factory=dict)
+    size: int = 1
+    surplus: set[str] = field(default_factory=set)
     pods: dict[str, Pod] = field(default_factory=dict)
     gone: dict[str, Gone] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
@@ -158,6 +170,7 @@ class Workload:
     immediate_refused: bool = False
     updated_at: float = float("-inf")
     bind_failures: int = 0
+    first_bound_at: float = float("-inf")
     record: tuple[int, str] | None = None
     too_late: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
@@ -178,6 +191,16 @@ class Workload:
         return [
             pod for pod in self.pods.values() if not pod.finished and (pod.deleting_at is None or self.node_of(pod))
         ]
+
+    @property
+    def members(self) -> list[Pod]:
+        """Unfinished, not gated and not terminating (W5)."""
+        return [pod for pod in self.unfinished if not pod.gated and pod.deleting_at is None]
+
+    @property
+    def complete(self) -> bool:
+        """All are here (W6)."""
+        return bool(self.size) and len(self.members) >= self.size
 
     def node_of(self, pod: Pod) -> str:
         """Where it stands, as the watch or our own bind says; "" nowhere."""

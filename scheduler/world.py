@@ -66,6 +66,7 @@ class World:
         self.assumed: dict[str, str] = {}  # pod UID to the node that a bind of ours takes, until the watch shows one
         self.listed: dict[Scope, set[str]] = {}
         self.owners: dict[str, Owner | None] = {}
+        self.owner_read_at: dict[str, float] = {}
         self.claims: dict[str, tuple[Claim, ...]] = {}
         # Slurm
         self.slurm_nodes: dict[str, SlurmNode] | None = None
@@ -208,6 +209,16 @@ class World:
             chain.append(owner)
             ref = owner.owner
         return tuple(chain), None
+
+    def teller_of(self, workload: Workload) -> Owner | None:
+        """Who says how many pods its group has, where they do not say it themselves; None: unread, or nobody (W2)."""
+        group = workload.group
+        if group is None or not workload.pods:
+            return None
+        if group.teller is not None:
+            return self.owners.get(group.teller.uid)
+        chain, _ = self.owners_of(next(iter(workload.pods.values())))
+        return next((owner for owner in chain if owner.ref.kind == group.told_by), None)
 
     def mine(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""

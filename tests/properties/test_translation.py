@@ -16,7 +16,7 @@ from tests.builders import CLUSTER, OWNER, key_of, pod
 FREE = Tenant("alice", *(Choice("", (ANY,)) for _ in range(4)))
 AROUND = Surroundings(Translation(gres={"nvidia.com/gpu": "gpu"}), CLUSTER, lambda _: 60)
 KEYS = st.one_of(
-    st.sampled_from(sorted(names.WISHES | names.NOT_YET | names.WRITTEN_BY_US)).map(lambda key: names.PREFIX + key),
+    st.sampled_from(sorted(names.WISHES | names.GROUPING | names.WRITTEN_BY_US)).map(lambda key: names.PREFIX + key),
     st.sampled_from(sorted(names.ALIASES) + sorted(names.ALIASES_REFUSED)).map(lambda key: names.ALIAS_PREFIX + key),
     st.text(max_size=20).map(lambda text: names.PREFIX + text),
     st.text(max_size=20),

@@ -102,17 +102,6 @@ def test_what_cannot_be_read_is_refused_with_key_and_value(key: str, value: str)
     assert message.isprintable()
 
 
-@pytest.mark.parametrize("key", sorted(names.NOT_YET))
-def test_what_is_not_built_yet_is_refused_rather_than_left_out(key: str) -> None:
-    message = refusal_of(annotated({key: "1"}))
-    assert message == f"The annotation {OWN}{key} is not supported yet; the pod is not run without it."
-
-
-def test_a_gang_label_is_refused_rather_than_left_out() -> None:
-    message = refusal_of(pod(labels={OWN + "gang": "ring"}))
-    assert message == f"The label {OWN}gang is not supported yet; the pod is not run without it."
-
-
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
@@ -213,5 +202,5 @@ def test_a_bad_value_that_a_nearer_object_overrules_harms_nobody() -> None:
     assert wishes(annotated({"nice": "5"}), (owner,)) == Wishes(nice=5)
 
 
-def test_what_an_owner_says_that_is_not_built_yet_is_refused_too() -> None:
-    assert "gang-size is not supported yet" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
+def test_who_belongs_together_is_said_by_the_pods_themselves() -> None:
+    assert "it belongs on the pods" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))

@@ -1,0 +1,138 @@
+"""Several pods and one job: whether all are here, and what they ask for together (BEHAVIOUR W6, W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.grouping import MAX_SIZE
+from scheduler.model import JobSpec, Pod, Refusal
+from scheduler.telling import say
+from scheduler.view import View
+from scheduler.workload import Workload
+
+GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
+TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so often while some are missing
+
+# What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
+SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
+# What follows from when a pod was created: that of the last one counts.
+LATEST = frozenset({"begin"})
+
+
+def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
+    """One job for all of them, each asked for as if it were alone; or what they do not agree on (W7)."""
+    first_pod, first = asked[0]
+    if len(asked) == 1:
+        return first
+    for field in fields(JobSpec):
+        if field.name in SHAPE | LATEST:
+            continue
+        for pod, spec in asked[1:]:
+            one, other = getattr(first, field.name), getattr(spec, field.name)
+            if one != other:
+                return Refusal(
+                    names.REFUSED,
+                    f"The pods of one gang must agree on {field.name.replace('_', '-')}: "
+                    f"{first_pod.name} has {_shown(one)}, {pod.name} has {_shown(other)}.",
+                )
+    begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
+    shapes = {replace(spec, begin=begin) for _, spec in asked}
+    if len(shapes) > 1:
+        return Refusal(
+            names.REFUSED,
+            f"The pods of this gang differ in what they need ({len(shapes)} shapes); that is not supported yet.",
+        )
+    return replace(first, tasks=len(asked), begin=begin)
+
+
+def _shown(value: object) -> str:
+    return str(value) if value not in ("", None) else "none"
+
+
+# --- gathering ------------------------------------------------------------------------------------------------------
+
+
+def gather(workload: Workload, view: View) -> None:
+    """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
+    assert workload.group is not None, "only a gang gathers"
+    sizes = sorted({group.size or 0 for group in workload.shown.values()})
+    if len(sizes) > 1:
+        _say(workload, view, f"Its pods do not agree on how many they are: {', '.join(str(size) for size in sizes)}.")
+        return
+    if sizes == [0]:
+        _ask_teller(workload, view)
+        if not workload.size:
+            _say_unknown(workload, view)
+            return
+    here, size, group = len(workload.members), workload.size, workload.group
+    said_at = max(pod.created for pod in workload.unfinished) + GATHER_SAID_S
+    if view.now < said_at:
+        view.wake_at(workload.key, said_at)
+        return
+    message = (
+        f"{here} of {size} pods of {group.kind} {group.name} are here in namespace {workload.unfinished[0].namespace}."
+    )
+    held_at = workload.created + timeout_s(workload, view)
+    if view.now >= held_at:
+        message += (
+            " The others do not come: a quota, an admission, or a controller that makes the next pod only when the one "
+            "before runs (OrderedReady, LeaderReady, InOrder) may hold them back."
+        )
+    else:
+        view.wake_at(workload.key, held_at)
+    _say(workload, view, message, warning=view.now >= held_at)
+
+
+def timeout_s(workload: Workload, view: View) -> float:
+    """After how long its members also say what may hold the rest back (K: gang-timeout)."""
+    asked = [group.timeout_s for group in workload.shown.values() if group.timeout_s is not None]
+    return max(asked, default=view.tuning.gang_timeout_s)
+
+
+def _ask_teller(workload: Workload, view: View) -> None:
+    """The numbers that only an owner has, by a narrow read that is repeated while pods are missing."""
+    assert workload.group is not None
+    world, pod = view.world, workload.unfinished[0]
+    ref = workload.group.teller
+    if ref is None:
+        chain, unread = world.owners_of(pod)
+        told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.told_by), None)
+        ref = told or ((chain[-1].owner if chain else pod.owner) if unread is not None else None)
+    if ref is None:
+        return
+    next_at = max(workload.wait_until, world.owner_read_at.get(ref.uid, float("-inf")) + TELLER_EVERY_S)
+    if _ended_since(workload, world.owner_read_at.get(ref.uid), view):
+        next_at = workload.wait_until
+    if view.now < next_at:
+        view.wake_at(workload.key, next_at)
+    elif not view.being_read(ref.uid):
+        view.add(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"), workload.key)
+    view.wait_for_owner(workload.key, ref.uid)
+
+
+def _ended_since(workload: Workload, read_at: float | None, view: View) -> bool:
+    """Its job ended since: some of its pods may have succeeded before (W5)."""
+    ends = [job.ended_seen for job in view.world.mine(workload) if job.ended_seen is not None]
+    return read_at is not None and any(end >= read_at for end in ends)
+
+
+def _say_unknown(workload: Workload, view: View) -> None:
+    assert workload.group is not None
+    group, pod = workload.group, workload.unfinished[0]
+    ref_known = group.teller is not None and group.teller.uid in view.world.owner_read_at
+    chain_known = group.teller is None and view.world.owners_of(pod)[1] is None
+    if ref_known or chain_known:
+        _say(
+            workload,
+            view,
+            f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
+            f"{names.PREFIX}{names.GANG_SIZE} (1 to {MAX_SIZE}).",
+        )
+
+
+def _say(workload: Workload, view: View, message: str, *, warning: bool = True) -> None:
+    for pod in workload.unfinished:
+        say(view, workload, pod, names.GATHERING, message, warning=warning)

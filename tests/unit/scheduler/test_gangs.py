@@ -1,0 +1,321 @@
+"""Gangs: all or nothing, packed, by rank; unwound, and mended (BEHAVIOUR W4–W9, invariant V4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, EvictPod, Outcome, ReadOwner, Report, SubmitJob
+from scheduler.events import OwnerRead
+from scheduler.model import Grant, GrantedNode, JobSpec, Owner, OwnerRef, Pod, PodPhase
+from scheduler.phase import Phase
+from tests.builders import MIB, START, Story, job_of, node, pod
+
+NOW = START + 10
+JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
+
+
+def member(number: int, size: int = 4, *, gang: str = "ring", **fields: Any) -> Pod:
+    labels = {names.PREFIX + "gang": gang, **fields.pop("labels", {})}
+    return pod(f"w-{number}", labels=labels, says={"gang-size": str(size), **fields.pop("says", {})}, **fields)
+
+
+def ring(size: int = 4, **fields: Any) -> list[Pod]:
+    return [member(number, size, **fields) for number in range(size)]
+
+
+def granted(job_id: int, *nodes: tuple[str, int], memory: int = 100) -> Grant:
+    """Nodes with that many single-CPU places."""
+    return Grant(job_id, tuple(GrantedNode(name, cpus, cpus * memory) for name, cpus in nodes))
+
+
+def asks(story: Story, at: float = NOW) -> AllocateNow | SubmitJob:
+    [asked] = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+    return asked
+
+
+def runs(story: Story, pods: list[Pod], *nodes: tuple[str, int], at: float = NOW) -> list[Pod]:
+    """The gang comes, is granted those nodes as job 17, and is bound."""
+    story.sees(*pods)
+    story.ended(asks(story, at), at=at, job_id=17, grant=granted(17, *nodes))
+    binds = story.acts(BindPod, at)
+    for bind in binds:
+        story.ended(bind, at=at)
+    by_uid = {bind.uid: bind for bind in binds}
+    shown = [story.bound(each, 17, by_uid[each.uid].node) for each in pods]
+    story.sees(*shown)
+    story.polls({17: "RUNNING"}, at=at + 1)
+    return shown
+
+
+def where(binds: list[BindPod]) -> dict[str, str]:
+    return {bind.name: bind.node for bind in binds}
+
+
+# --- together -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_asked_for_until_all_are_here() -> None:
+    story = Story()
+    *first, last = ring()
+    story.sees(*first)
+    assert story.decides(NOW) != []
+    assert not any(isinstance(each, AllocateNow | SubmitJob) for each in story.decides(NOW))
+    story.sees(last)
+    assert asks(story).spec.tasks == 4
+
+
+def test_a_gang_is_one_job_of_a_task_a_member() -> None:
+    story = Story()
+    story.sees(*ring(cpu=2000, memory=300))
+    spec = asks(story).spec
+    assert (spec.tasks, spec.cpus_per_task, spec.memory_mib) == (4, 2, 300)
+    assert spec.name.startswith("hpc/ring~")
+
+
+def test_members_that_wait_say_how_many_are_here() -> None:
+    story = Story()
+    story.sees(*ring()[:3])
+    assert story.acts(Report, START + 2) == []  # most gangs gather within a moment
+    said = story.acts(Report, START + 6)
+    assert {report.name for report in said} == {"w-0", "w-1", "w-2"}
+    assert {report.message for report in said} == {"3 of 4 pods of gang ring are here in namespace hpc."}
+
+
+def test_after_its_timeout_they_also_say_what_may_hold_the_rest_back() -> None:
+    story = Story()
+    story.sees(*[member(number, says={"gang-timeout": "60"}) for number in range(3)])
+    for report in story.acts(Report, START + 6):
+        story.ended(report, at=START + 6)
+    assert story.acts(Report, START + 50) == []
+    assert all("OrderedReady" in report.message for report in story.acts(Report, START + 62))
+
+
+def test_same_named_gangs_of_two_namespaces_are_two() -> None:
+    story = Story()
+    story.sees(*ring(2), *[replace(each, namespace="other", uid=each.uid + "-o") for each in ring(2)])
+    asked = [each.spec for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
+    assert sorted((spec.user, spec.tasks) for spec in asked) == [("alice", 2), ("bob", 2)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"size": 5}, "do not agree on how many they are: 4, 5"),
+        ({"says": {"partition": "gpu"}}, "must agree on partition: w-0 has none, w-3 has gpu"),
+        ({"says": {"account": "teama-dev"}}, "must agree on account: w-0 has none, w-3 has teama-dev"),
+        ({"cpu": 2000}, "differ in what they need (2 shapes)"),
+        ({"says": {"time-limit": "foo"}}, 'w-3: Annotation slurm-bridge/time-limit: "foo"'),
+        ({"cpu": 900000}, "w-3: 0/2 nodes can run this pod"),
+    ],
+)
+def test_what_members_do_not_agree_on_is_said_on_all_of_them(odd: dict[str, Any], why: str) -> None:
+    story = Story()
+    story.sees(*ring()[:3], member(3, **odd))
+    said = story.acts(Report, NOW)
+    assert {report.name for report in said} == {"w-0", "w-1", "w-2", "w-3"}
+    assert all(why in report.message for report in said), said[0].message
+
+
+# --- who belongs to it ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (3, 5, 0, 4, 2, 1)])
+def test_pods_beyond_the_size_stand_for_themselves_whatever_the_order(order: tuple[int, ...]) -> None:
+    story = Story()
+    for number in order:
+        story.sees(member(number))
+    gang = story.world.workloads[story.world.key_of_pod["uid-w-0"]]
+    assert {each.name for each in gang.members} == {"w-0", "w-1", "w-2", "w-3"}
+    assert story.world.key_of_pod["uid-w-4"] != story.world.key_of_pod["uid-w-5"]
+
+
+def test_one_that_was_too_many_comes_back_when_a_place_falls_free() -> None:
+    story = Story()
+    pods = [member(number) for number in range(5)]
+    story.sees(*pods)
+    story.loses(pods[1], at=NOW)
+    gang = story.world.workloads[story.world.key_of_pod["uid-w-0"]]
+    assert {each.name for each in gang.members} == {"w-0", "w-2", "w-3", "w-4"}
+
+
+def test_gated_members_are_none_until_they_are_ungated() -> None:
+    story = Story()
+    *first, last = ring()
+    story.sees(*first, replace(last, gated=True))
+    assert story.world.phase_of[story.world.key_of_pod[last.uid]] is Phase.GATHERING
+    story.sees(last)
+    assert asks(story).spec.tasks == 4
+
+
+def test_members_that_succeeded_are_not_waited_for_again() -> None:
+    story = Story()
+    done = [replace(member(number, 8), phase=PodPhase.SUCCEEDED, node="x1") for number in range(3)]
+    story.sees(*done, *[member(number, 8) for number in range(3, 8)])
+    assert asks(story).spec.tasks == 5
+
+
+def test_how_many_a_batch_job_means_is_read_of_it() -> None:
+    story = Story()
+    labels = {names.PREFIX + "gang": "job"}
+    story.sees(*[pod(f"w-{number}", owner=JOB, labels=labels) for number in range(2)])
+    [read] = story.acts(ReadOwner, NOW)
+    story.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW))
+    story.ended(read, at=NOW)
+    assert asks(story).spec.tasks == 2
+
+
+def test_a_group_whose_size_nobody_tells_says_what_to_do() -> None:
+    story = Story()
+    story.sees(*[pod(f"w-{number}", labels={names.PREFIX + "gang": "ring"}) for number in range(2)])
+    assert all("give annotation slurm-bridge/gang-size" in report.message for report in story.acts(Report, NOW))
+
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+
+def test_members_are_packed_by_rank_along_slurms_order_of_nodes() -> None:
+    story = Story()
+    story.sees(*reversed(ring()))
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x2", 3), ("x1", 1)))
+    binds = story.acts(BindPod, NOW)
+    assert where(binds) == {"w-0": "x2", "w-1": "x2", "w-2": "x2", "w-3": "x1"}
+    keys = {bind.name: bind.annotations for bind in binds}
+    assert {name: (each[names.RANK], each[names.LOCAL_RANK]) for name, each in keys.items()} == {
+        "w-0": ("0", "0"),
+        "w-1": ("1", "1"),
+        "w-2": ("2", "2"),
+        "w-3": ("3", "0"),
+    }
+    assert {(each[names.SIZE], each[names.JOB_NODES]) for each in keys.values()} == {("4", "x[1-2]")}
+
+
+def test_a_grant_with_too_few_places_is_given_back() -> None:
+    story = Story()
+    story.polls(at=NOW + 20)
+    story.sees(*ring())
+    story.ended(asks(story, NOW + 20), at=NOW + 20, job_id=17, grant=granted(17, ("x1", 3)))
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    assert "room for 4 pods (it holds 3)" in cancel.reason
+
+
+def test_nobody_is_bound_while_one_place_is_taken() -> None:
+    story = Story(nodes=(node("x1", cpu=4000), node("x2", cpu=4000)))
+    going = pod("old", cpu=4000, node="x2", deleting_at=NOW + 30, phase=PodPhase.RUNNING, annotations={})
+    story.sees(*ring(2), going)
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 1), ("x2", 1)))
+    assert story.acts(BindPod, NOW) == []
+    story.loses(going, at=NOW + 1)
+    assert where(story.acts(BindPod, NOW + 1)) == {"w-0": "x1", "w-1": "x2"}
+
+
+def test_members_do_not_take_each_others_room() -> None:
+    story = Story(nodes=(node("x1", cpu=4000, memory=350), node("x2")))
+    story.polls(at=NOW + 20)
+    story.sees(*ring(4))
+    story.ended(asks(story, NOW + 20), at=NOW + 20, job_id=17, grant=granted(17, ("x1", 4)))
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    assert "memory" in cancel.reason
+
+
+# --- unwinding and mending ------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
+    story = Story()
+    pods = ring(2, owner=JOB)
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW), *pods)
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    one, other = story.acts(BindPod, NOW)
+    story.ended(one, at=NOW)
+    story.ended(other, Outcome.UNREACHED, at=NOW)
+    story.sees(story.bound(pods[0], 17))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    at, cancels = NOW + 1, []
+    while not cancels:
+        at += 1
+        assert at < NOW + 40
+        acts = story.decides(at)
+        cancels = [each for each in acts if isinstance(each, CancelJob)]
+        for bind in [each for each in acts if isinstance(each, BindPod)]:
+            story.ended(bind, Outcome.UNREACHED, at=at)
+    assert at >= NOW + 30
+    story.ended(cancels[0], at=at)
+    assert [each.name for each in story.acts(EvictPod, at)] == ["w-0"]
+    assert "could be bound in time" in cancels[0].reason
+
+
+def test_one_that_is_recreated_takes_the_freed_place() -> None:
+    story = Story()
+    shown = runs(story, ring(), ("x1", 2), ("x2", 2))
+    story.loses(shown[1], at=NOW + 5)
+    again = member(1, uid="uid-again", created=NOW + 6)
+    story.sees(again)
+    assert where(story.acts(BindPod, NOW + 20)) == {"w-1": "x1"}
+
+
+def test_it_waits_for_the_one_whose_place_it_takes() -> None:
+    story = Story(nodes=(node("x1", cpu=4000), node("x2")))
+    shown = runs(story, ring(), ("x1", 4))
+    story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
+    acts = story.decides(NOW + 20)
+    assert not [each for each in acts if isinstance(each, BindPod | CancelJob)]
+    story.loses(shown[1], at=NOW + 21)
+    assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
+
+
+def test_somebody_elses_pod_in_a_freed_place_does_not_end_the_others() -> None:
+    story = Story(nodes=(node("x1", cpu=4000), node("x2")))
+    shown = runs(story, ring(), ("x1", 4))
+    story.loses(shown[1], at=NOW + 5)
+    story.sees(pod("thief", node="x1", phase=PodPhase.RUNNING, uid="uid-thief"), member(1, uid="u2", created=NOW + 6))
+    for at in (NOW + 20, NOW + 60, NOW + 120):
+        assert not story.acts(CancelJob, at)
+
+
+def test_when_their_job_ends_all_of_them_end_and_those_that_come_anew_wait_for_each_other() -> None:
+    story = Story()
+    pods = ring(2, owner=JOB)
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW))
+    shown = runs(story, pods, ("x1", 2))
+    at = NOW + 20
+    story.polls({17: "PREEMPTED"}, at=at)
+    story.reads(replace(job_of(pods[0], 17, "PREEMPTED"), name=asked_name(story)), at=at)
+    assert sorted(each.name for each in story.acts(EvictPod, at)) == ["w-0", "w-1"]
+    story.loses(shown[0], at=at + 1)
+    story.sees(member(0, 2, owner=JOB, uid="uid-n0", created=at + 1))
+    assert not [
+        each for each in story.decides(at + 2) if isinstance(each, AllocateNow | SubmitJob | BindPod | EvictPod)
+    ]
+    story.loses(shown[1], at=at + 3)
+    story.sees(member(1, 2, owner=JOB, uid="uid-n1", created=at + 3))
+    assert asks(story, at + 10).spec.tasks == 2
+
+
+def asked_name(story: Story) -> str:
+    [job] = story.world.placeholders.values()
+    assert isinstance(job.spec, JobSpec)
+    return job.spec.name
+
+
+def test_a_queued_gang_that_loses_a_member_keeps_its_place_for_a_moment() -> None:
+    story = Story()
+    pods = ring(2)
+    story.sees(*pods)
+    first = asks(story)
+    story.ended(first, Outcome.REFUSED, at=NOW, number=2013)
+    story.ended(asks(story), at=NOW, job_id=17)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.loses(pods[0], at=NOW + 20)
+    assert story.acts(CancelJob, NOW + 25) == []
+    [cancel] = story.acts(CancelJob, NOW + 51)
+    assert cancel.job_id == 17
+
+
+def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
+    story = Story(nodes=tuple(node(f"x{number}", cpu=64000, memory=64 * MIB) for number in range(1, 20)))
+    story.sees(*ring(1000))
+    assert asks(story).spec.tasks == 1000

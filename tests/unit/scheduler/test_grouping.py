@@ -1,0 +1,112 @@
+"""Which pods stand or fall together, told from their labels and annotations alone (BEHAVIOUR W1–W5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.grouping import Group, group_of, natural, rank_of
+from scheduler.model import OwnerRef, Refusal
+from tests.builders import OWNER, pod
+
+OWN = "slurm-bridge/"
+JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
+LWS = "leaderworkerset.sigs.k8s.io/"
+JOBSET = "jobset.sigs.k8s.io/"
+KUEUE = "kueue.x-k8s.io/"
+
+
+def group(**shows: Any) -> Group:
+    found = group_of(pod(**shows))
+    assert isinstance(found, Group)
+    return found
+
+
+def said(**shows: Any) -> str:
+    found = group_of(pod(**shows))
+    assert isinstance(found, Refusal)
+    return found.message
+
+
+def test_a_pod_without_a_group_stands_for_itself() -> None:
+    assert group_of(pod()) is None
+    assert group_of(pod(owner=JOB)) is None  # a batch Job's pods are one workload each (W3)
+
+
+@pytest.mark.parametrize(
+    ("shows", "kind", "name", "size"),
+    [
+        ({"labels": {OWN + "gang": "ring"}, "says": {"gang-size": "8"}}, "gang", "ring", 8),
+        ({"labels": {OWN + "gang": "ring"}}, "gang", "ring", None),
+        ({"owner": JOB, "says": {"gang-size": "4"}}, "batch Job", "train", 4),
+        ({"owner": JOB, "labels": {OWN + "gang": "job"}}, "batch Job", "train", None),
+        (
+            {"labels": {LWS + "group-key": "5f3a", LWS + "name": "serve"}, "annotations": {LWS + "size": "3"}},
+            "LeaderWorkerSet",
+            "serve",
+            3,
+        ),
+        ({"labels": {JOBSET + "jobset-name": "set"}}, "JobSet", "set", None),
+        (
+            {"labels": {KUEUE + "pod-group-name": "q"}, "annotations": {KUEUE + "pod-group-total-count": "5"}},
+            "Kueue pod group",
+            "q",
+            5,
+        ),
+        ({"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}, "PodGroup", "pg", None),
+        ({"pod_group": "pg"}, "PodGroup", "pg", None),
+        (
+            {"labels": {JOBSET + "jobset-name": "set"}, "owner": JOB, "annotations": {OWN + "gang-size": "6"}},
+            "JobSet",
+            "set",
+            6,
+        ),
+    ],
+)
+def test_a_group_is_what_its_pods_show(shows: dict[str, Any], kind: str, name: str, size: int | None) -> None:
+    found = group(**shows)
+    assert (found.kind, found.name, found.size) == (kind, name, size)
+
+
+def test_the_same_name_elsewhere_is_another_gang() -> None:
+    labels = {OWN + "gang": "ring"}
+    assert group(labels=labels).identity != group(labels=labels, namespace="other").identity
+    assert group(labels=labels).identity == group(name="another", labels=labels, owner=OWNER).identity
+
+
+def test_a_batch_job_of_the_same_name_made_again_is_another_gang() -> None:
+    again = OwnerRef("batch/v1", "Job", "train", "uid-again")
+    labels = {OWN + "gang": "job"}
+    assert group(owner=JOB, labels=labels).identity != group(owner=again, labels=labels).identity
+
+
+@pytest.mark.parametrize("size", ["", "0", "-1", "eight", "1e3", "10001", "٣", "9" * 400])
+def test_a_size_that_is_no_number_is_refused_in_words(size: str) -> None:
+    message = said(labels={OWN + "gang": "ring"}, says={"gang-size": size})
+    assert message.startswith("Annotation slurm-bridge/gang-size: ")
+    assert message.endswith("is not a whole number from 1 to 10000.")
+    assert len(message) < 200
+
+
+def test_a_size_without_a_gang_is_refused() -> None:
+    assert "give the label slurm-bridge/gang" in said(says={"gang-size": "3"})
+
+
+def test_job_is_a_word_for_pods_of_batch_jobs_alone() -> None:
+    assert "no Job controls this pod" in said(labels={OWN + "gang": "job"}, owner=OWNER)
+
+
+def test_a_timeout_is_seconds() -> None:
+    assert group(labels={OWN + "gang": "a"}, says={"gang-timeout": "60"}).timeout_s == 60
+    assert "gang-timeout" in said(labels={OWN + "gang": "a"}, says={"gang-timeout": "soon"})
+
+
+def test_members_are_ordered_by_their_index_then_by_name_as_people_count() -> None:
+    names = ["w-10", "w-9", "w-1"]
+    assert sorted(names, key=natural) == ["w-1", "w-9", "w-10"]
+    index = "batch.kubernetes.io/job-completion-index"
+    pods = [pod("x", labels={index: "10"}), pod("y", labels={index: "9"}), pod("z", annotations={index: "2"})]
+    assert [each.name for each in sorted(pods, key=rank_of)] == ["z", "y", "x"]
+    leader, worker = pod("lws-0"), pod("lws-0-1", labels={LWS + "worker-index": "1"})
+    assert sorted([worker, leader], key=rank_of) == [leader, worker]
