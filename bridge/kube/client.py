@@ -39,14 +39,21 @@ EVENTS_REMEMBERED = 4096
 EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
 
 # Where a controller is read: kind -> (API group of its apiVersion, plural).  Others are not asked for (W2).
-OWNERS = {
-    "ReplicaSet": ("apps", "replicasets"),
-    "Deployment": ("apps", "deployments"),
-    "StatefulSet": ("apps", "statefulsets"),
-    "DaemonSet": ("apps", "daemonsets"),
-    "Job": ("batch", "jobs"),
-    "CronJob": ("batch", "cronjobs"),
-    "ReplicationController": ("", "replicationcontrollers"),
+OWNERS = {  # API group and kind to version and plural
+    ("apps", "ReplicaSet"): ("v1", "replicasets"),
+    ("apps", "Deployment"): ("v1", "deployments"),
+    ("apps", "StatefulSet"): ("v1", "statefulsets"),
+    ("apps", "DaemonSet"): ("v1", "daemonsets"),
+    ("batch", "Job"): ("v1", "jobs"),
+    ("batch", "CronJob"): ("v1", "cronjobs"),
+    ("", "ReplicationController"): ("v1", "replicationcontrollers"),
+}
+# The same of what not every cluster serves.
+MAY_BE_MISSING = {
+    ("jobset.x-k8s.io", "JobSet"): ("v1alpha2", "jobsets"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("v1", "leaderworkersets"),
+    ("scheduling.x-k8s.io", "PodGroup"): ("v1alpha1", "podgroups"),
+    ("scheduling.k8s.io", "PodGroup"): ("v1alpha2", "podgroups"),
 }
 
 
@@ -248,18 +255,25 @@ class KubeClient:
     # --- what pods refer to ---
 
     async def read_owner(self, ref: OwnerRef, namespace: str) -> Owner | None:
-        """A controller; None: of a kind not known here, gone, another incarnation, or not ours to read (W2)."""
-        group, plural = OWNERS.get(ref.kind, ("", ""))
-        if not plural or ref.api_version.rpartition("/")[0] != group:
+        """A controller or a group; None: of a kind not known or served here, gone, made anew, or not ours to read (W2)."""
+        group = ref.api_version.rpartition("/")[0]
+        optional = MAY_BE_MISSING.get((group, ref.kind))
+        version, plural = optional or OWNERS.get((group, ref.kind), ("", ""))
+        if not plural:
             return None
-        base = f"/apis/{group}/v1" if group else "/api/v1"
+        base = f"/apis/{group}/{version}" if group else f"/api/{version}"
         path = f"{base}/namespaces/{_q(namespace)}/{plural}/{_q(ref.name)}"
         try:
             reply = await self._read("read owner", path)
         except (NotFound, Unauthorized):
             return None
+        except ContractError as error:
+            if optional and error.code == 404:  # no such API
+                return None
+            raise
         owner = codec.owner_codec(ref).one(reply.body)
-        return owner if not ref.uid or owner.ref.uid == ref.uid else None
+        by_name = "/" in ref.uid  # pods show no UID of it
+        return owner if by_name or not ref.uid or owner.ref.uid == ref.uid else None
 
     async def read_claims(self, namespace: str, names: Sequence[str]) -> tuple[Claim, ...]:
         """Persistent volume claims, in the order asked; what cannot be used says why in words."""

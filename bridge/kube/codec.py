@@ -158,6 +158,12 @@ class Volume(Wire):
     ephemeral: Anything | None = None
 
 
+class SchedulingGroup(Wire):
+    """`spec.schedulingGroup` (Kubernetes 1.36)."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Wire):
     """`spec` of a pod."""
 
@@ -172,6 +178,7 @@ class PodSpec(Wire):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     scheduling_gates: list[Anything] | None = None
+    scheduling_group: SchedulingGroup | None = None
     node_selector: Texts | None = None
     affinity: Affinity | None = None
     tolerations: list[WireToleration] | None = None
@@ -264,17 +271,61 @@ class WireNamespace(Wire):
     metadata: Meta
 
 
+class JobTemplateSpec(Wire):
+    """`template.spec` of a replicated Job."""
+
+    parallelism: int | None = None
+
+
+class JobTemplate(Wire):
+    """`template` of a replicated Job."""
+
+    spec: JobTemplateSpec = msgspec.field(default_factory=JobTemplateSpec)
+
+
+class ReplicatedJob(Wire):
+    """`replicatedJobs[]` of a JobSet."""
+
+    replicas: int = 1
+    template: JobTemplate = msgspec.field(default_factory=JobTemplate)
+
+
+class GangPolicy(Wire):
+    """`schedulingPolicy.gang` of a PodGroup of Kubernetes itself."""
+
+    min_count: int
+
+
+class GroupPolicy(Wire):
+    """`schedulingPolicy` of a PodGroup of Kubernetes itself: of a gang, or of pods that each go their way."""
+
+    gang: GangPolicy | None = None
+    basic: Anything | None = None
+
+
 class OwnerSpec(Wire):
-    """`spec` of a controller: what of it decides about its pods."""
+    """`spec` of what makes pods or groups of them: what of it decides about its pods."""
 
     active_deadline_seconds: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    min_member: int | None = None
+    replicated_jobs: list[ReplicatedJob] | None = None
+    scheduling_policy: GroupPolicy | None = None
+
+
+class OwnerStatus(Wire):
+    """`status` of a batch Job."""
+
+    succeeded: int | None = None
 
 
 class WireOwner(Wire):
-    """A controller of pods, or of such a one."""
+    """A controller of pods, or of such a one, or a group of them."""
 
     metadata: Meta
     spec: OwnerSpec | None = None
+    status: OwnerStatus | None = None
 
 
 class ClaimSpec(Wire):
@@ -525,6 +576,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         labels=_labels(meta.labels),
         annotations=_annotations(meta),
         owner=_controller(meta),
+        pod_group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group else "",
         scheduler_name=sys.intern(spec.scheduler_name),
         service_account=sys.intern(spec.service_account_name),
         node=sys.intern(spec.node_name),
@@ -752,9 +804,28 @@ def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
             annotations=_annotations(meta),
             owner=_controller(meta),
             active_deadline_s=wire.spec.active_deadline_seconds if wire.spec and ref.kind == "Job" else None,
+            members=_members(ref.kind, wire.spec, wire.status) if wire.spec else None,
         )
 
     return read
+
+
+def _members(kind: str, spec: OwnerSpec, status: OwnerStatus | None) -> int | None:
+    """How many pods it means to have still (W2, W5); None: its kind says nothing."""
+    if kind == "Job":
+        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        if spec.completions is None:
+            return parallelism
+        return min(parallelism, spec.completions - (status.succeeded or 0 if status else 0))
+    if kind == "JobSet":
+        jobs = spec.replicated_jobs or ()
+        return sum(job.replicas * (1 if (p := job.template.spec.parallelism) is None else p) for job in jobs)
+    if kind == "PodGroup":
+        policy = spec.scheduling_policy
+        if policy is not None:
+            return policy.gang.min_count if policy.gang else 1  # without a gang each goes its way
+        return spec.min_member
+    return None
 
 
 def _annotations(meta: Meta) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,62 @@ async def test_reading_an_owner_that_is_not_ours_to_read_is_none() -> None:
     assert await client(FakeTransport(no(403, "Forbidden"))).read_owner(ref, "hpc") is None
     with pytest.raises(Unanswered):
         await client(FakeTransport(no(500, "InternalError"))).read_owner(ref, "hpc")
+
+
+@pytest.mark.parametrize(
+    ("ref", "path", "spec", "status", "members"),
+    [
+        (OwnerRef("batch/v1", "Job", "a", "o-1"), "batch/v1/namespaces/hpc/jobs/a", {"parallelism": 8}, {}, 8),
+        (
+            OwnerRef("batch/v1", "Job", "a", "o-1"),
+            "batch/v1/namespaces/hpc/jobs/a",
+            {"parallelism": 8, "completions": 8},
+            {"succeeded": 3},
+            5,
+        ),
+        (
+            OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "a", "o-1"),
+            "jobset.x-k8s.io/v1alpha2/namespaces/hpc/jobsets/a",
+            {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 3}}}, {"template": {"spec": {}}}]},
+            {},
+            7,
+        ),
+        (
+            OwnerRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "a", "scheduling.x-k8s.io/v1alpha1/hpc/a"),
+            "scheduling.x-k8s.io/v1alpha1/namespaces/hpc/podgroups/a",
+            {"minMember": 4},
+            {},
+            4,
+        ),
+        (
+            OwnerRef("scheduling.k8s.io/v1alpha2", "PodGroup", "a", "scheduling.k8s.io/v1alpha2/hpc/a"),
+            "scheduling.k8s.io/v1alpha2/namespaces/hpc/podgroups/a",
+            {"schedulingPolicy": {"gang": {"minCount": 6}}},
+            {},
+            6,
+        ),
+        (
+            OwnerRef("scheduling.k8s.io/v1alpha2", "PodGroup", "a", "scheduling.k8s.io/v1alpha2/hpc/a"),
+            "scheduling.k8s.io/v1alpha2/namespaces/hpc/podgroups/a",
+            {"schedulingPolicy": {"basic": {}}},
+            {},
+            1,
+        ),
+        (OwnerRef("apps/v1", "ReplicaSet", "a", "o-1"), "apps/v1/namespaces/hpc/replicasets/a", {}, {}, None),
+    ],
+)
+async def test_how_many_pods_it_means_is_read_of_who_makes_them(
+    ref: OwnerRef, path: str, spec: dict[str, Any], status: dict[str, Any], members: int | None
+) -> None:
+    far = FakeTransport(reply({"metadata": {"name": "a", "uid": "o-1"}, "spec": spec, "status": status}))
+    owner = await client(far).read_owner(ref, "hpc")
+    assert owner is not None
+    assert (owner.members, far.asked[0][1]) == (members, f"/apis/{path}")
+
+
+async def test_a_group_of_a_kind_that_this_cluster_does_not_serve_is_none() -> None:
+    ref = OwnerRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "a", "scheduling.x-k8s.io/v1alpha1/hpc/a")
+    assert await client(FakeTransport(Reply(404, {}, b"404 page not found"))).read_owner(ref, "hpc") is None
 
 
 async def test_a_name_from_elsewhere_cannot_leave_its_place_in_the_path() -> None:
