@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,6 +37,7 @@ from scheduler.events import (
     SideLost,
     SlurmNodesPolled,
 )
+from scheduler.grouping import group_of
 from scheduler.model import Claim, Grant, GrantedNode, Job, Owner, Partition, Pod, PodPhase, Refusal, is_ended
 from scheduler.world import World
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, key_of, node, pod, slurm_node, without
@@ -198,6 +200,46 @@ class Histories(RuleBasedStateMachine):
             says=wrong,
         )
         self.pods[new.uid] = new
+
+    @rule(
+        size=st.integers(2, 3),
+        missing=st.sampled_from([-1, 0, 0, 0, 1]),
+        cpu=st.sampled_from([1000, 2000]),
+        owned=st.booleans(),
+        old=st.booleans(),
+        order=st.randoms(use_true_random=False),
+    )
+    @precondition(lambda self: len(self.pods) < 5)
+    def a_gang_comes(self, size: int, missing: int, cpu: int, owned: bool, old: bool, order: Random) -> None:
+        """All of it, or one too few, or one too many; in any order."""
+        self.serial += 1
+        gang, numbers = f"g{self.serial}", list(range(size - missing))
+        order.shuffle(numbers)
+        for number in numbers:
+            self.one_of_a_gang_comes(gang, number, size, cpu, owned, START - 60 if old else self.now)
+
+    def one_of_a_gang_comes(self, gang: str, number: int, size: int, cpu: int, owned: bool, created: float) -> None:
+        self.serial += 1
+        new = pod(
+            f"{gang}-{number}",
+            uid=f"uid-{gang}-{number}-{self.serial}",
+            cpu=cpu,
+            owner=OWNER if owned else None,
+            created=created,
+            labels={names.PREFIX + "gang": gang},
+            says={"gang-size": str(size)},
+        )
+        self.pods[new.uid] = new
+
+    @rule(number=st.integers(0, 9))
+    def one_of_a_gang_comes_again(self, number: int) -> None:
+        """One that is gone, finished or going is replaced by its controller."""
+        there = {one.name for one in self.pods.values() if not one.finished and one.deleting_at is None}
+        lost = [one for one in self.seen.values() if group_of(one) is not None and one.name not in there]
+        if lost and len(self.pods) < 9:
+            gang, _, rank = lost[number % len(lost)].name.partition("-")
+            size = int(lost[number % len(lost)].annotations[names.PREFIX + "gang-size"])
+            self.one_of_a_gang_comes(gang, int(rank), size, 1000, True, self.now)
 
     @rule(what=st.sampled_from(["edited", "claims", "deleted", "forced", "ends"]), number=st.integers(0, 9))
     def something_happens_to_a_pod(self, what: str, number: int) -> None:
@@ -376,7 +418,7 @@ class Histories(RuleBasedStateMachine):
     def check_bind(self, bind: act.BindPod) -> None:
         """V2: to a node of its own placeholder's live grant, as far as anybody could know."""
         job = self.world.placeholders[bind.job_id]
-        assert job.key == bind.key == key_of(self.world.workloads[bind.key].pod)
+        assert job.key == bind.key == self.world.key_of_pod[bind.uid]
         assert job.alive
         assert job.holds_nodes
         assert job.grant is not None
@@ -522,16 +564,25 @@ class Histories(RuleBasedStateMachine):
             self.an_ordinary_second(step, "x1", starts=True)
 
     def in_order(self) -> None:
-        alive = {key_of(one): one for one in self.pods.values() if not one.finished}
+        alive = {self.world.key_of_pod[one.uid]: one for one in self.pods.values() if not one.finished}
         for job in self.jobs.values():
             whose = names.whose(job.name)
             if whose is not None and whose[0] == CLUSTER and job.user == "alice" and not is_ended(job.states):
                 assert whose[1] in alive, f"L2: job {job.id} has no workload"
                 one = alive[whose[1]]
-                assert one.node or one.annotations.get(names.PREFIX + "nice") in ("x", "-1"), f"L1: {one.name} waits"
-        for key, one in alive.items():
-            told = self.world.workloads[key].told
-            assert one.node or one.uid in told, f"L1: {one.name} is neither bound nor told why"
+                assert one.node or self.spoilt(whose[1]), f"L1: {one.name} waits"
+        for one in self.pods.values():
+            if not one.finished:
+                told = self.world.workloads[self.world.key_of_pod[one.uid]].told
+                assert one.node or one.uid in told, f"L1: {one.name} is neither bound nor told why"
+        for workload in self.world.workloads.values():
+            bound = [bool(one.node) for one in workload.members]
+            assert len(set(bound)) < 2 or self.spoilt(workload.key), f"V4: {workload.readable} is bound in part"
+
+    def spoilt(self, key: str) -> bool:
+        """One of its pods asks for what cannot be read."""
+        pods = self.world.workloads[key].pods.values()
+        return any(one.annotations.get(names.PREFIX + "nice") in ("x", "-1") for one in pods)
 
 
 def facts(world: World) -> tuple[object, ...]:
