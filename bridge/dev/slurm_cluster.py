@@ -20,12 +20,14 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bridge.dev import slurm_rest
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
 from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from bridge.dev.slurm_waits import SINGLETON, Condition, open_conditions
 
 # Slurm's own defaults (FACTS 5): batch_sched_delay, bf_interval, the rounds in which limits of time are looked at.
 SUBMIT_DELAY_S = 3
@@ -46,6 +48,7 @@ class SlurmCluster:
     seed                       decides how late freed capacity is noticed
     stock                      Slurm's own scheduling pace; False: a full pass every second
     accounting                 there is a slurmdbd
+    licenses                   name to how many there are
     started                    epoch seconds
     """
 
@@ -59,6 +62,7 @@ class SlurmCluster:
         stock: bool = True,
         accounting: bool = True,
         started: float = 0.0,
+        licenses: Mapping[str, int] | None = None,
         max_job_count: int = MAX_JOB_COUNT,
         min_job_age_s: int = MIN_JOB_AGE_S,
     ) -> None:
@@ -66,6 +70,7 @@ class SlurmCluster:
         self.partitions = {partition.name: partition for partition in partitions}
         self.users = {user.name: user for user in users}
         self.jobs: dict[int, SimJob] = {}
+        self.licenses = dict(licenses or {})
         self.accounting = accounting
         self.controller_up = True
         self.accounting_up = accounting
@@ -112,7 +117,8 @@ class SlurmCluster:
             SimUser("carol", ("teamb",)),
             SimUser("slurm", ("root",), ("normal", "high", "low")),
         )
-        return cls(nodes, partitions, users, seed=seed, stock=stock, started=started)
+        licenses = {"matlab": 10}
+        return cls(nodes, partitions, users, seed=seed, stock=stock, started=started, licenses=licenses)
 
     # --- the two ways in
 
@@ -212,13 +218,22 @@ class SlurmCluster:
                     return other
         return None
 
-    def blocks_immediate(self, partition: SimPartition, asking: SimJob) -> bool:
+    def has_licenses(self, job: SimJob) -> bool:
+        """Whether those that it wants are free now."""
+        if not job.licenses:
+            return True
+        held: Counter[str] = Counter()
+        for other in self._live.values():
+            held.update(other.licenses)
+        return all(held[name] + count <= self.licenses[name] for name, count in job.licenses.items())
+
+    def blocks_immediate(self, partition: SimPartition, asking: SimJob, now: float) -> bool:
         """Whether another runnable job of an equal or higher tier waits, in whatever partition."""
         return any(
             job is not asking
             and self.partitions[job.partition].tier >= partition.tier
             and job.reason not in ("AssocGrpGRES", "ReqNodeNotAvail")
-            and not self._not_runnable(job)
+            and not self.not_runnable(job, now)
             for job in self._pending.values()
         )
 
@@ -363,6 +378,9 @@ class SlurmCluster:
             for kind, count in node.devices.items():
                 given = [index for h in holdings for index in h.devices.get(kind, ())] + node.free_devices[kind]
                 assert len(given) == len(set(given)) == count, f"devices of {node.name} were given twice"
+        for name, count in self.licenses.items():
+            held = sum(job.licenses.get(name, 0) for job in self._live.values())
+            assert held <= count, f"more licenses of {name} are held than there are"
         assert self._pending.keys() == {job.id for job in self.jobs.values() if job.pending}
         assert self._live.keys() == {job.id for job in self.jobs.values() if job.holds}
         assert self._ended.keys() == {job.id for job in self.jobs.values() if job.ended}
@@ -377,14 +395,17 @@ class SlurmCluster:
         """One pass of the main scheduler: in order, each partition up to its first job that does not fit."""
         blocked: set[str] = set()
         for job in self._queue():
-            if why := self._not_runnable(job):
-                job.reason, job.starts, job.planned = why, 0, ""
+            if why := self.not_runnable(job, now):
+                job.reason, job.starts, job.planned = why, job.begin if why == "BeginTime" else 0, ""
             elif self.over_limit(self.users[job.user], job.wanted):
                 job.reason, job.starts, job.planned = "AssocGrpGRES", 0, ""
             elif not self.has_node_in_service(job):
                 job.reason, job.starts, job.planned = "ReqNodeNotAvail", 0, ""
             elif job.partition in blocked:
                 job.reason = "Priority"
+            elif not self.has_licenses(job):
+                job.reason, job.starts, job.planned = "Licenses", 0, ""
+                blocked.add(job.partition)
             elif not self.place(job, now) and not (self.preempt_for(job, now) and self.place(job, now)):
                 job.reason = "Resources"
                 blocked.add(job.partition)
@@ -397,7 +418,7 @@ class SlurmCluster:
                 continue
             for node in self.nodes.values():
                 free_for = promised.get(node.name, NEVER) - now
-                if node.fits(job.wanted) and (job.time_limit_min or 10**9) * 60 <= free_for:
+                if node.fits(job.wanted) and self.has_licenses(job) and (job.time_limit_min or 10**9) * 60 <= free_for:
                     self._start(job, node, now)
                     break
             else:
@@ -417,20 +438,26 @@ class SlurmCluster:
                 best = min(best, (max([now, *ends, promised.get(node.name, now)]), node.name))
         return best
 
-    def _not_runnable(self, job: SimJob) -> str:
+    def not_runnable(self, job: SimJob, now: float) -> str:
         """Why it cannot start whatever room there is; "" : it could."""
         if job.held:
             return job.held
         if not self.partitions[job.partition].up:
             return "PartitionDown"
-        for condition in filter(None, job.dependency.split(",")):
-            if condition == "singleton" and self.twin(job):
-                return "Dependency"
-            if condition.startswith("afterany:"):
-                other = self.jobs.get(int(condition.removeprefix("afterany:")))
-                if other and not other.ended:
-                    return "Dependency"
-        return ""
+        waits_for = self.waits_for(job, now)
+        if any(condition.failed for condition in waits_for):
+            return "DependencyNeverSatisfied"
+        if waits_for:
+            return "Dependency"
+        return "BeginTime" if job.begin > now else ""
+
+    def waits_for(self, job: SimJob, now: float) -> tuple[Condition, ...]:
+        """What of its dependency does not hold; what has held once is forgotten, but for singleton."""
+        if not job.dependency:
+            return ()
+        left = open_conditions(job, self.jobs, self.twin(job), now)
+        job.dependency = (*(each for each in job.dependency if each.kind == SINGLETON and each not in left), *left)
+        return left
 
     def _victims(self, job: SimJob, node: SlurmSimNode) -> list[SimJob] | None:
         """Jobs on that node to end so that this one fits; None where that is not possible."""

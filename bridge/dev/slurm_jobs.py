@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge.dev.slurm_nodes import Holding, Wanted
+from bridge.dev.slurm_waits import Condition
 
 ENDED = frozenset({"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"})
 
@@ -49,7 +50,10 @@ class SimJob:
 
     time_limit_min  None: no limit
     starts          when it started, or (of a waiting one) when Slurm expects it to
-    dependency      as asked; only "singleton" and "afterany:ID" in an AND are understood
+    dependency      conditions that have not been seen to hold yet
+    begin           it does not start before
+    licenses        name to how many it holds while it runs; licenses_text: as asked
+    switches        leaf switches at most, and for how many seconds to wait for that
     held            "", "JobHeldUser" or "JobHeldAdmin"
     serial          counts submissions: unique for ever, unlike the id
     """
@@ -71,7 +75,11 @@ class SimJob:
     comment: str = ""
     nice: int = 0
     wckey: str = ""
-    dependency: str = ""
+    dependency: tuple[Condition, ...] = ()
+    begin: int = 0
+    licenses_text: str = ""
+    licenses: Mapping[str, int] = field(default_factory=dict)
+    switches: tuple[int, int] = (0, 0)
     constraints: str = ""
     shared: str = ""
     held: str = ""

@@ -16,6 +16,7 @@ import msgspec
 from bridge.dev import slurm_survey
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
 from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from bridge.dev.slurm_waits import Condition, conditions, licenses
 from scheduler.hostlist import HostlistError, expand
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2018: (422, "Invalid node name specified"),
     2029: (422, "Invalid feature specification"),
     2038: (422, "Job dependency problem"),
+    2040: (422, "Licenses currently unavailable"),
     2045: (422, "Invalid account or account/partition combination specified"),
+    2048: (422, "Invalid license specification"),
     2050: (422, "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
     2051: (422, "Requested time limit is invalid (missing or exceeds some limit)"),
     2053: (422, "Requested reservation is invalid"),
@@ -73,7 +76,8 @@ _KNOWN_FIELDS = frozenset(
     {
         "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task", "current_working_directory",
         "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate", "licenses", "memory_per_node", "name",
-        "nice", "nodes", "partition", "qos", "reservation", "shared", "tasks", "time_limit", "tres_per_node", "wckey",
+        "nice", "nodes", "partition", "qos", "required_switches", "reservation", "shared", "tasks", "time_limit",
+        "tres_per_node", "wait_for_switch", "wckey",
     }
 )  # fmt: skip
 # Of a running job these may be changed; the rest is 2073.
@@ -216,7 +220,7 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "account": job.account,
         "comment": job.comment,
         "cpus_per_task": _number(job.wanted.cpus),
-        "dependency": "",
+        "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
         "end_time": _number(job.ends),
         "excluded_nodes": job.excluded_text,
         "exit_code": {"return_code": _number(job.exit_code)},
@@ -224,6 +228,8 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "hold": bool(job.held),
         "job_id": job.id,
         "job_state": (job.state, *job.flags),
+        "licenses": job.licenses_text,
+        "maximum_switch_wait_time": job.switches[1],
         "memory_per_node": _number(job.wanted.memory_mib),
         "name": job.name,
         "nice": job.nice,
@@ -231,6 +237,7 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "partition": job.partition,
         "priority": _number(0 if job.held else 1),
         "qos": job.qos,
+        "required_switches": job.switches[0],
         "scheduled_nodes": job.planned,
         "start_time": _number(job.starts),
         "state_reason": job.reason,
@@ -373,13 +380,15 @@ def _allocate(asked: _Asked, _: str) -> Answer:
 
 def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
     """Start it at once; else the number that says why not."""
-    if "singleton" in job.dependency and cluster.twin(job):
+    if cluster.not_runnable(job, now) in ("Dependency", "DependencyNeverSatisfied", "BeginTime"):
         return 2038
     if cluster.over_limit(cluster.users[job.user], job.wanted):
         return 2050
     partition = cluster.partitions[job.partition]
-    if not partition.up or cluster.blocks_immediate(partition, job):
+    if not partition.up or cluster.blocks_immediate(partition, job, now):
         return 2013
+    if not cluster.has_licenses(job):
+        return 2040
     if not cluster.has_node_in_service(job):
         return 2068
     if cluster.place(job, now):
@@ -410,6 +419,8 @@ def _taken(asked: _Asked) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
     if not cluster.partitions[draft.partition].up:
         warnings += ({"description": "Partition in DOWN state", "source": "slurm_submit_batch_job()"},)
     cluster.new_job(draft)
+    draft.reason = cluster.not_runnable(draft, asked.now) or draft.reason
+    draft.starts = draft.begin if draft.reason == "BeginTime" else 0
     if not any(node.could(draft.wanted) for node in cluster.nodes.values()):
         cluster.refuse(draft, asked.now)
         raise SlurmSaysNo(2014)
@@ -425,7 +436,10 @@ def _unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
 
 
 # What Slurm takes for what is not said.
-_NEW: Body = {"name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": ""}
+_NEW: Body = {
+    "name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": "", "licenses": "",
+}  # fmt: skip
+MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
 
 
 def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
@@ -463,7 +477,11 @@ def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
         comment=wished["comment"],
         nice=wished["nice"],
         wckey=wished["wckey"],
-        dependency=_dependency(wished["dependency"]),
+        dependency=_dependency(cluster, wished["dependency"]),
+        begin=_begin(wished, 0),
+        licenses_text=wished["licenses"],
+        licenses=_licenses(cluster, wished["licenses"]),
+        switches=_switches(wished, (0, 0)),
         constraints=wished["constraints"],
     )
 
@@ -533,12 +551,33 @@ def _limit(partition: SimPartition, wished: Body | None) -> int | None:
     return minutes
 
 
-def _dependency(text: str) -> str:
-    for condition in filter(None, text.split(",")):
-        kind, _, job_id = condition.partition(":")
-        if condition != "singleton" and (kind != "afterany" or not job_id.isdecimal()):
-            raise SlurmSaysNo(2038)
-    return text
+def _dependency(cluster: SlurmCluster, text: str) -> tuple[Condition, ...]:
+    try:
+        return conditions(text, cluster.jobs)
+    except ValueError:
+        raise SlurmSaysNo(2038) from None
+
+
+def _licenses(cluster: SlurmCluster, text: str) -> Mapping[str, int]:
+    try:
+        wanted = licenses(text)
+    except ValueError:
+        raise SlurmSaysNo(2048) from None
+    if any(count > cluster.licenses.get(name, 0) for name, count in wanted.items()):
+        raise SlurmSaysNo(2048)
+    return wanted
+
+
+def _begin(wished: Body, before: int) -> int:
+    """0 leaves it as it is."""
+    asked = wished.get("begin_time") or {}
+    return int(asked["number"]) if asked.get("set") and asked["number"] > 0 else before
+
+
+def _switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
+    count = wished.get("required_switches", before[0])
+    wait = wished.get("wait_for_switch", before[1] or (MAX_SWITCH_WAIT_S if count else 0))
+    return count, min(wait, MAX_SWITCH_WAIT_S)
 
 
 def _update(asked: _Asked, argument: str) -> Answer:
@@ -575,7 +614,8 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
         limit = wished["time_limit"]
     merged: Body = {
         "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
-        "comment": job.comment, "dependency": job.dependency, "constraints": job.constraints, "wckey": job.wckey,
+        "comment": job.comment, "dependency": "", "constraints": job.constraints, "wckey": job.wckey,
+        "licenses": job.licenses_text,
         "tres_per_node": job.gres_text, "cpus_per_task": job.wanted.cpus, "shared": ["none"] if job.wanted.whole else [],
         "memory_per_node": {"set": True, "number": job.wanted.memory_mib},
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
@@ -583,9 +623,15 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
     user = cluster.users[job.user]
     unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
     changed = _draft(asked, unlimited, merged)
-    for field in ("name", "partition", "account", "qos", "nice", "comment", "dependency", "constraints", "wckey", "gres_text",
-                  "excluded_text", "wanted", "time_limit_min"):  # fmt: skip
+    if any(condition.job_id == job.id for condition in changed.dependency):
+        raise SlurmSaysNo(2038)
+    for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
+                  "excluded_text", "wanted", "time_limit_min", "licenses", "licenses_text"):  # fmt: skip
         setattr(job, field, getattr(changed, field))
+    if "dependency" in wished:
+        job.dependency = changed.dependency
+    job.begin = _begin(wished, job.begin)
+    job.switches = _switches(wished, job.switches)
 
 
 def _change_running(asked: _Asked, job: SimJob, wished: Body) -> None:
