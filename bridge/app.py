@@ -28,6 +28,7 @@ from bridge.kube.transport import Transport as KubeTransport
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
 from bridge.settings import Settings
+from bridge.slurm import survey
 from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.poll import Poller
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
@@ -130,7 +131,7 @@ async def run(settings: Settings) -> None:
         stack.push_async_callback(transport.close)
         kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
         version = await check_kubernetes(kube, access.server)
-        found = await check_slurm(slurm, settings)
+        found = await check_slurm(slurm, settings, tokens.user)
         bridge = Bridge(settings, kube, transport, slurm, clock, telemetry)
         health = Health(bridge.loop, tokens, telemetry, clock)
         if (address := settings.http_address) is not None:
@@ -207,8 +208,8 @@ async def check_kubernetes(kube: KubeClient, server: str) -> str:
     return version
 
 
-async def check_slurm(slurm: SlurmClient, settings: Settings) -> Discovery:
-    """Reachable, of a known version, and with the partitions that the policy names.  Raises ConfigError.
+async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Discovery:
+    """Reachable, of a known version, telling `user` of all jobs, and with the partitions of the policy.  Raises ConfigError.
 
     slurmctld may be down while slurmrestd answers: that is waited for, not refused.
     """
@@ -217,6 +218,12 @@ async def check_slurm(slurm: SlurmClient, settings: Settings) -> Discovery:
         found = await slurm.discover()
         await slurm.states()  # a ping is answered even to a token that nothing else accepts
         known = {partition.name for partition in await slurm.partitions()}
+        conf = await survey.configuration(slurm)
+        if conf is not None and not await survey.sees_all_jobs(slurm, conf, user):
+            raise ConfigError(
+                f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
+                f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."
+            )
     except FarSideError as error:
         if found is not None and not found.responding and not isinstance(error, Refused):
             return found

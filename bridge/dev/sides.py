@@ -214,7 +214,7 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
     pool = HttpPool(url, connections=2)
     stack.callback(pool.close)
     client = SlurmClient(pool, tokens)
-    found = await app.check_slurm(client, chosen)
+    found = await app.check_slurm(client, chosen, tokens.user)
     try:
         nodes, partitions = await client.nodes(), await client.partitions()
     except FarSideError as error:

@@ -36,6 +36,11 @@ class TokenSource(Protocol):
         """The token as it is now.  Raises ConfigError, in words, where there is none."""
         ...
 
+    @property
+    def user(self) -> str:
+        """The Slurm user that the token names; "" where it names none."""
+        ...
+
     def problem(self, now: float) -> str | None:
         """What is wrong with it, in a sentence that says what to do; None: nothing that can be seen from here."""
         ...
