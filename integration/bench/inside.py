@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,11 +62,23 @@ def _first(error: BaseException) -> BaseException:
 async def _measure(scenario: Scenario, asked: argparse.Namespace) -> Measured:
     measure = scenario.count if asked.counted else scenario.repeat
     assert measure is not None
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        async with furnished(Path(folder), thorough=not asked.brief, profile=asked.profile) as ground:
+    with _folder() as folder:
+        async with furnished(folder, thorough=not asked.brief, profile=asked.profile) as ground:
             turns = range(asked.turn, asked.turn + asked.repeats)
             figures = [figure for turn in turns for figure in await measure(replace(ground, turn=turn))]
             return Measured(merged(figures), await ground.versions())
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """For the bridge's log and settings: beside the rig's own, where they can be read as long as it is up."""
+    if state := os.environ.get("RIG_STATE"):
+        folder = Path(state) / "bench"
+        folder.mkdir(exist_ok=True)
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory(prefix="bench-") as passing:
+            yield Path(passing)
 
 
 if __name__ == "__main__":
