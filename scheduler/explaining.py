@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from scheduler.actions import Report
-from scheduler.decide import RULES, is_managed, spec_for
+from scheduler.asking import is_managed, spec_for
+from scheduler.decide import RULES
 from scheduler.events import Side
 from scheduler.feasible import demand, feasible, miss, slurm_name
 from scheduler.jobspec import jobspec

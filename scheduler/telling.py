@@ -6,6 +6,7 @@ and never more than once in a few seconds a pod.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from scheduler import names
@@ -81,6 +82,12 @@ def say(
         starts=starts,
     )
     view.add(report, workload.key)
+
+
+def say_all(workload: Workload, pods: Iterable[Pod], view: View, reason: str, message: str) -> None:
+    """The same warning on each of them."""
+    for pod in pods:
+        say(view, workload, pod, reason, message, warning=True)
 
 
 def _same(told: Told, condition: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:

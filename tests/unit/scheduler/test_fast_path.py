@@ -8,7 +8,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadClaims, ReadJob, ReadOwner, Report
-from scheduler.decide import MAX_BIND_FAILURES
+from scheduler.binding import MAX_BIND_FAILURES
 from scheduler.events import (
     ClaimsRead,
     NamespaceGone,

@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from scheduler.actions import Kick, Outcome, ReadJob, Report, SubmitJob
-from scheduler.decide import FRONT
 from scheduler.events import JobsPolled
 from scheduler.model import Job
 from scheduler.rations import Ration
+from scheduler.rounds import FRONT
 from tests.builders import CONFIG, START, Story, job_of, pod, without
 
 NOW = START + 20

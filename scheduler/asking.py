@@ -1,0 +1,142 @@
+"""What a workload asks Slurm for, and how: translation, feasible nodes, the rung of the ladder (T, F, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.feasible import Feasible, demand, feasible
+from scheduler.gangs import together
+from scheduler.grouping import group_of, rank_of
+from scheduler.hostlist import expand, fold
+from scheduler.jobspec import jobspec
+from scheduler.model import SINGLETON, JobSpec, NodeTerm, Pod, Refusal
+from scheduler.telling import say
+from scheduler.view import View
+from scheduler.workload import Workload
+from scheduler.world import World
+
+
+def is_managed(pod: Pod, world: World) -> bool:
+    """Whether pods of its namespace may use the bridge."""
+    namespace = (world.namespaces or {}).get(pod.namespace)
+    labelled = namespace is not None and namespace.labels.get(names.MANAGED_LABEL) == "true"
+    return labelled or pod.namespace in world.config.managed_namespaces
+
+
+def all_known(workload: Workload, pods: Iterable[Pod], view: View) -> bool:
+    """Of every one, so that all reads go out at once."""
+    known = [_known_enough(workload, pod, view) for pod in pods]
+    return all(known)
+
+
+def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
+    """Owners and volume claims are read once, before the first decision about a pod."""
+    world = view.world
+    chain, unread = world.owners_of(pod)
+    if unread is not None:
+        ref = chain[-1].owner if chain else pod.owner
+        assert ref is not None, "an unread owner has a reference"
+        if view.now < workload.wait_until:
+            view.wake_at(workload.key, workload.wait_until)
+        elif not view.being_read(ref.uid):
+            view.add(act.ReadOwner(pod.namespace, ref, f"annotations of {ref.kind} {ref.name}"), workload.key)
+        view.wait_for_owner(workload.key, ref.uid)
+        return False
+    if not pod.claims:
+        return True
+    claims = world.claims.get(pod.uid)
+    problem = next((claim.problem for claim in claims or () if claim.problem), "")
+    if problem:
+        say(view, workload, pod, names.REFUSED, problem, warning=True)
+    if claims is not None and not problem:
+        return True
+    if view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+    elif not view.being_read(pod.uid):
+        view.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"), workload.key)
+    return False
+
+
+def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
+    """What to ask Slurm for, nodes included; or why not."""
+    asked = []
+    pods = workload.members or workload.unfinished
+    for pod in sorted(pods, key=rank_of) if len(pods) > 1 else pods:
+        spec = _spec_of(workload, pod, len(pods), view)
+        if isinstance(spec, Refusal):
+            return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
+        asked.append((pod, spec))
+    return together(asked)
+
+
+def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | Refusal:
+    """One member, as if it were alone."""
+    world = view.world
+    shown = group_of(pod)
+    if isinstance(shown, Refusal):
+        return shown
+    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
+    if isinstance(tenant, Refusal):
+        return tenant
+    owners = world.owners_of(pod)[0]
+    spec = jobspec(pod, owners, tenant, world.around, workload.key, workload.readable, pods)
+    if isinstance(spec, Refusal):
+        return spec
+    partition = spec.partition or world.default_partition
+    if spec.partition and world.partitions and spec.partition not in world.partitions:
+        known = ", ".join(sorted(world.partitions))
+        return Refusal(names.REFUSED, f'Slurm has no partition "{spec.partition}". It has: {known}.')
+    found = _feasible(pod, spec, partition, view)
+    if found.problem:
+        return Refusal(names.NO_NODE, found.problem)
+    excluded = found.excluded
+    if recently := view.excluded(workload):
+        excluded = fold([*expand(excluded), *recently])
+        if found.nodes <= frozenset(recently):
+            view.wake_at(workload.key, min(until for until in workload.excluded.values() if until > view.now))
+            tried = ", ".join(sorted(found.nodes))
+            return Refusal(names.NO_NODE, f"The only nodes that can run this pod could not be used just now: {tried}.")
+    return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
+
+
+def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:
+    """From the world's memory where the same was asked since the nodes last changed."""
+    world = view.world
+    volumes: tuple[tuple[NodeTerm, ...], ...] = tuple(
+        claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None
+    )
+    wanted = demand(pod, spec, partition, volumes)
+    known = world.feasibility.get(wanted)
+    if known is None:
+        ports = world.ports_taken() if pod.host_ports else {}
+        known = feasible(wanted, (world.nodes or {}).values(), world.slurm_nodes or {}, ports)
+        world.feasibility[wanted] = known
+    return known
+
+
+def ask(workload: Workload, spec: JobSpec, view: View) -> None:
+    """The ladder (section 5): nodes at once where that is likely to be granted, else a place in the queue."""
+    world = view.world
+    partition = spec.partition or world.default_partition
+    where = f"partition {partition} as {spec.user}"
+    if _immediate(workload, spec, partition, view):
+        view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
+    else:
+        view.add(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload.key)
+
+
+def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) -> bool:
+    """It may start now, breaker closed, nobody of ours waits there, and no more than one try until one has succeeded."""
+    world = view.world
+    if spec.dependency != SINGLETON or (spec.begin is not None and spec.begin > view.now):
+        return False
+    if workload.immediate_refused or world.queued_in[partition] > 0:
+        return False
+    breaker = world.breakers.get(partition)
+    if breaker is not None and view.now < breaker.open_until:
+        return False
+    trusted = breaker is not None and breaker.trusted
+    return trusted or world.immediate_under_way[partition] + view.immediate[partition] == 0

@@ -1,0 +1,214 @@
+"""GRANTED: Slurm gave nodes; bind, wait for room, or give the grant back (BEHAVIOUR S1, S11, F6, W9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.asking import all_known, spec_for
+from scheduler.events import Side
+from scheduler.feasible import demand, miss, slurm_name
+from scheduler.hostlist import fold
+from scheduler.looking import cancel, cancel_twins, look_at, trusted
+from scheduler.model import JobSpec, Node, Pod, Refusal
+from scheduler.phase import chosen
+from scheduler.placement import Blocked, Place, Standing, blocked, places, shortfall
+from scheduler.telling import outage, say, say_all
+from scheduler.view import View
+from scheduler.workload import Placeholder, Workload
+
+RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks again after so long
+MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
+
+
+def bind(workload: Workload, view: View) -> None:
+    """Slurm gave nodes: bind, or wait for room, or give the grant back (S1, S11, F6)."""
+    world = view.world
+    job = chosen(workload, world.mine(workload))
+    assert job is not None, "GRANTED has a placeholder"
+    homeless = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pod_holds]
+    if workload.hold is not None or not homeless:
+        return
+    lost = world.lost.get(Side.SLURM)
+    if lost is not None and job.learned < lost.since:  # old news: it may have ended meanwhile
+        for pod in homeless:
+            outage(view, workload, pod, lost, f"The pod waits to be bound for job {job.id}.")
+        return
+    if job.grant is None or not trusted(job, view):
+        look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
+        return
+    if not all_known(workload, homeless, view):
+        return
+    if why_not := next((why for pod in homeless if (why := _not_allowed(pod, job, view))), ""):
+        _give_back(workload, job, view, why_not)
+        return
+    asked = job.spec or spec_for(workload, view)
+    if isinstance(asked, Refusal):
+        _give_back(workload, job, view, asked.message)
+        return
+    if missing := shortfall(asked, job.grant):
+        exclude = job.grant.nodes[0].name if len(job.grant.nodes) == 1 else ""
+        _give_back(workload, job, view, f"Slurm granted it without {missing}", exclude=exclude)
+        return
+    replacing = all(_came_later(pod, job, view) for pod in homeless) and len(homeless) < len(workload.members)
+    if not replacing and _too_long_bound(workload, view):
+        _give_back(workload, job, view, f"not all pods of {workload.readable} could be bound in time")
+        return
+    _place(workload, homeless, job, asked, view, replacing=replacing)
+    cancel_twins(workload, job, view)
+
+
+def _came_later(pod: Pod, job: Placeholder, view: View) -> bool:
+    """It was created after the grant: it takes the place of one that is gone (W5)."""
+    read = job.job.starts if job.job is not None else None
+    granted = job.granted_at if job.granted_at is not None else read
+    return granted is not None and pod.created > granted
+
+
+def _too_long_bound(workload: Workload, view: View) -> bool:
+    """Some are bound, and the others have had their time (V4)."""
+    if not any(workload.node_of(pod) for pod in workload.members):
+        return False
+    until = max(workload.first_bound_at, view.world.started) + view.tuning.gang_bind_deadline_s
+    if view.now < until:
+        view.wake_at(workload.key, until)
+    return view.now >= until
+
+
+def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
+    """A job that this life did not make may have been made under another policy, or by its user himself (V8)."""
+    tenant = view.world.config.policy.tenant(pod.namespace, pod.service_account)
+    if isinstance(tenant, Refusal):
+        return tenant.message
+    if job.spec is not None or job.job is None:
+        return ""
+    read = job.job
+    for what, choice, value in (
+        (names.ACCOUNT, tenant.accounts, read.account),
+        (names.PARTITION, tenant.partitions, read.partition),
+        (names.QOS, tenant.qos, read.qos),
+    ):
+        usual = choice.default or (view.world.default_partition if what == names.PARTITION else value)
+        if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
+            return refused.message
+    return ""
+
+
+def _place(
+    workload: Workload, homeless: Sequence[Pod], job: Placeholder, asked: JobSpec, view: View, *, replacing: bool
+) -> None:
+    """No member is bound until every place is fit; then all binds go out together (W9, F6).
+
+    replacing   the others run: nothing of what they stand on is given back, whatever is in the way of these
+    """
+    assert job.grant is not None
+    world = view.world
+    stands = {
+        pod.uid: slurm_name(world.nodes[stand]) if world.nodes and stand in world.nodes else stand
+        for pod in workload.members
+        if (stand := workload.node_of(pod) or _on_its_way(workload, pod))
+    }
+    found = places(asked, job.grant, workload.members, stands)
+    if found is None:
+        _give_back(workload, job, view, f"it has fewer places than {workload.readable} has pods")
+        return
+    since = job.granted_at if job.granted_at is not None else view.now
+    taken: dict[str, Standing] = {}
+    until, waits = float("-inf"), ""
+    for pod in homeless:
+        granted = found[pod.uid].node.name
+        name = world.by_slurm_name.get(granted, "")
+        node = (world.nodes or {}).get(name)
+        here = taken.setdefault(name, Standing())
+        obstacle = blocked(pod, node, name or granted, [*view.standing(name), here])
+        obstacle = obstacle or _unfit(pod, job, node, granted, view)
+        if obstacle is not None and replacing:
+            obstacle = Blocked(obstacle.why, obstacle.until if obstacle.until is not None else view.now + RETRY_PLACE_S)
+        elif obstacle is not None and (obstacle.until is None or view.now >= max(obstacle.until, since)):
+            _give_back(workload, job, view, obstacle.why, exclude=granted)
+            return
+        if obstacle is not None and obstacle.until is not None and obstacle.until > until:
+            until, waits = obstacle.until, f"Slurm job {job.id} was granted {granted}; the bind waits: {obstacle.why}."
+        here.put(pod)
+    if waits:
+        for pod in homeless:
+            say(view, workload, pod, names.GRANT_WAITS, waits)
+        view.wake_at(workload.key, until)
+    else:
+        _send_binds(workload, homeless, job, found, view)
+
+
+def _on_its_way(workload: Workload, pod: Pod) -> str:
+    """Where a bind that is under way puts it."""
+    held = workload.pod_holds.get(pod.uid)
+    return held.action.node if held is not None and isinstance(held.action, act.BindPod) else ""
+
+
+def _send_binds(
+    workload: Workload, pods: Sequence[Pod], job: Placeholder, found: Mapping[str, Place], view: View
+) -> None:
+    if workload.bind_failures >= MAX_BIND_FAILURES * len(workload.members):
+        _give_back(workload, job, view, "Kubernetes refused the bind again and again")
+        return
+    if view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+        return
+    for pod in pods:
+        place = found[pod.uid]
+        name = view.world.by_slurm_name[place.node.name]
+        bind = act.BindPod(
+            workload.key,
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            name,
+            job.id,
+            _keys_of(workload, pod, job, place, view),
+            reason=f"Slurm job {job.id} was granted {place.node.name}",
+            created=pod.created,
+            asked=job.asked_at,
+            granted=job.granted_at,
+            message=f"Bound to {name} by Slurm job {job.id}.",
+        )
+        if not view.add(bind, workload.key):
+            return
+
+
+def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: View) -> Blocked | None:
+    """Labels and taints may have changed since the job was made; a job of a previous life may know of none (F6)."""
+    if node is None or (job.spec is None and job.job is None):
+        return None
+    world = view.world
+    volumes = tuple(claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None)
+    wanted = demand(replace(pod, host_ports=()), JobSpec("", "", 1, 1), "", volumes)
+    why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
+    return Blocked(f"node {node.name} is {why}") if why else None
+
+
+def _keys_of(workload: Workload, pod: Pod, job: Placeholder, place: Place, view: View) -> Mapping[str, str]:
+    """The annotations that go with the bind: there before a container starts (K)."""
+    assert job.grant is not None
+    keys = {
+        names.JOB_ID: str(job.id),
+        names.JOB_NODES: fold(node.name for node in job.grant.nodes),
+        names.SIZE: str(len(workload.members)),
+        names.RANK: str(place.rank),
+        names.LOCAL_RANK: str(place.local_rank),
+        names.TRACEPARENT: names.traceparent(view.world.cluster, workload.key),
+    }
+    return {key: value for key, value in keys.items() if key != names.TRACEPARENT or key not in pod.annotations}
+
+
+def _give_back(workload: Workload, job: Placeholder, view: View, why: str, exclude: str = "") -> None:
+    """The grant cannot be used: end the job, say so, and ask again without that node (S11, F6).
+
+    Of a gang of which some are bound that is to unwind it: they follow their job (W9, V4).
+    """
+    before = len(view.actions)
+    cancel(job, workload, view, f"given back: {why}")
+    if len(view.actions) > before:
+        view.exclude(workload.key, exclude)
+        message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
+        say_all(workload, workload.members, view, names.GIVEN_BACK, message)
