@@ -103,8 +103,12 @@ class SlurmCluster:
     ) -> SlurmCluster:
         """A cluster like the one of `integration/rig`: nodes k1… without slurmd, n1… with one, alice, bob and carol."""
         devices = {("gpu", "h100"): 8}
-        nodes = [SlurmSimNode(f"n{i + 1}", devices=devices, external=False, dynamic=False) for i in range(slurmd)]
-        nodes += [SlurmSimNode(f"k{i + 1}", devices=devices) for i in range(external)]
+        has = ("h100",)
+        nodes = [
+            SlurmSimNode(f"n{i + 1}", features=has, devices=devices, external=False, dynamic=False)
+            for i in range(slurmd)
+        ]
+        nodes += [SlurmSimNode(f"k{i + 1}", features=has, devices=devices) for i in range(external)]
         partitions = (
             SimPartition("main", default_time_min=60, default=True),
             SimPartition("gpu", default_time_min=60),

@@ -81,6 +81,7 @@ class SimJob:
     licenses: Mapping[str, int] = field(default_factory=dict)
     switches: tuple[int, int] = (0, 0)
     constraints: str = ""
+    reservation: str = ""
     shared: str = ""
     held: str = ""
     starts: int = 0

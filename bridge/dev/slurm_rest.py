@@ -221,6 +221,7 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "comment": job.comment,
         "cpus_per_task": _number(job.wanted.cpus),
         "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
+        "eligible_time": _number(max(job.submitted, job.begin)),
         "end_time": _number(job.ends),
         "excluded_nodes": job.excluded_text,
         "exit_code": {"return_code": _number(job.exit_code)},
@@ -238,7 +239,9 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "priority": _number(0 if job.held else 1),
         "qos": job.qos,
         "required_switches": job.switches[0],
+        "resv_name": job.reservation,
         "scheduled_nodes": job.planned,
+        "shared": [job.shared] if job.shared and asked.version == "v0.0.44" else [],  # the newer one does not tell
         "start_time": _number(job.starts),
         "state_reason": job.reason,
         "step_id": {"sluid": f"s{job.serial:013d}"},
@@ -438,6 +441,7 @@ def _unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
 # What Slurm takes for what is not said.
 _NEW: Body = {
     "name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": "", "licenses": "",
+    "reservation": "",
 }  # fmt: skip
 MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
 
@@ -459,7 +463,7 @@ def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
     excluded = ",".join(wished.get("excluded_nodes", ()))
     limit = _limit(partition, wished.get("time_limit"))
     wanted = _wanted(cluster, wished, excluded)
-    if wished.get("reservation", "") not in ("", *cluster.reservations):
+    if wished["reservation"] not in ("", *cluster.reservations):
         raise SlurmSaysNo(2053)
     return SimJob(
         id=0,
@@ -483,6 +487,8 @@ def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
         licenses=_licenses(cluster, wished["licenses"]),
         switches=_switches(wished, (0, 0)),
         constraints=wished["constraints"],
+        reservation=wished["reservation"],
+        shared=next(iter(wished.get("shared", ())), ""),
     )
 
 
@@ -599,6 +605,8 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
     cluster = asked.cluster
     if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
         raise SlurmSaysNo(2002)
+    if wished.get("account") == "":
+        raise SlurmSaysNo(2045)
     if "hold" in wished:
         if job.held == "JobHeldAdmin" and not asked.operator:
             raise SlurmSaysNo(2002)
@@ -614,7 +622,8 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
         limit = wished["time_limit"]
     merged: Body = {
         "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
-        "comment": job.comment, "dependency": "", "constraints": job.constraints, "wckey": job.wckey,
+        "comment": job.comment, "dependency": "", "reservation": job.reservation,
+        "constraints": job.constraints, "wckey": job.wckey,
         "licenses": job.licenses_text,
         "tres_per_node": job.gres_text, "cpus_per_task": job.wanted.cpus, "shared": ["none"] if job.wanted.whole else [],
         "memory_per_node": {"set": True, "number": job.wanted.memory_mib},
@@ -626,7 +635,7 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
     if any(condition.job_id == job.id for condition in changed.dependency):
         raise SlurmSaysNo(2038)
     for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
-                  "excluded_text", "wanted", "time_limit_min", "licenses", "licenses_text"):  # fmt: skip
+                  "excluded_text", "wanted", "time_limit_min", "licenses", "licenses_text", "reservation"):  # fmt: skip
         setattr(job, field, getattr(changed, field))
     if "dependency" in wished:
         job.dependency = changed.dependency
@@ -674,6 +683,17 @@ def _record(asked: _Asked, argument: str) -> Answer:
     job.derived_exit_code = code >> 8
     job.accounted_comment = (wished.get("comment") or {}).get("job", job.accounted_comment)
     return _yes(asked, {"results": (f"{job.id} submitted",)})
+
+
+def _reserve(asked: _Asked, _: str) -> Answer:
+    wished: Body = msgspec.json.decode(asked.body)
+    asked.cluster.reservations.add(wished["name"])
+    return _yes(asked, {"reservation_name": wished["name"]})
+
+
+def _unreserve(asked: _Asked, argument: str) -> Answer:
+    asked.cluster.reservations.discard(argument)
+    return _yes(asked, {})
 
 
 def _change_node(asked: _Asked, argument: str) -> Answer:
@@ -733,6 +753,8 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
     ("GET", "slurm", "conf", 3): _conf,
     ("GET", "slurm", "diag", 3): _diag,
     ("GET", "slurm", "reservations", 3): _reservations,
+    ("POST", "slurm", "reservation", 3): _reserve,
+    ("DELETE", "slurm", "reservation", 4): _unreserve,
     ("GET", "slurmdb", "jobs", 3): _accounted,
     ("POST", "slurmdb", "job", 4): _record,
     ("GET", "slurmdb", "user", 4): _user,

@@ -133,6 +133,8 @@ REFUSALS = {
     "gres": ({"gres": (("foo", 1),)}, 2072, "Invalid generic resource"),
     "feature": ({"constraints": "nope"}, 2029, "Invalid feature"),
     "reservation": ({"reservation": "nope"}, 2053, "reservation is invalid"),
+    "license": ({"licenses": (("nope", 1),)}, 2048, "there is no such license, or not that many"),
+    "more-licenses-than-there-are": ({"licenses": (("matlab", 99),)}, 2048, "Invalid license specification"),
     "too-many-cpus": ({"cpus_per_task": 99_999}, 2005, "More processors requested"),
     "too-long": ({"partition": "short", "time_limit_min": 60}, 2051, "time limit is invalid"),
     "node-unknown": ({"excluded_nodes": "no-such-node[1-3]"}, 2018, "Invalid node name"),

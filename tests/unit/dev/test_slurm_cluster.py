@@ -244,3 +244,54 @@ def test_where_scheduling_is_deferred_nothing_is_allocated_at_once_and_no_record
     job_id = face.submit()
     face.pass_time(5)
     assert face.state(job_id) == "RUNNING"
+
+
+# --- what jobs wait for -------------------------------------------------------------------------------------------
+
+
+def reason(face: Face, job_id: int) -> str:
+    return str(face.ask("GET", f"job/{job_id}")[1]["jobs"][0]["state_reason"])
+
+
+def test_a_begin_time_is_seen_at_slurms_leisure_or_at_the_next_update() -> None:
+    late, kicked = Face(), Face()
+    jobs = late.submit("a", begin=40), kicked.submit("a", begin=40)
+    late.pass_time(41), kicked.pass_time(41)
+    assert (late.state(jobs[0]), reason(late, jobs[0])) == ("PENDING", "BeginTime")
+    assert kicked.ask("POST", f"job/{jobs[1]}", b'{"comment":""}', user="alice")[0] == 200
+    late.pass_time(1), kicked.pass_time(1)
+    assert (late.state(jobs[0]), kicked.state(jobs[1])) == ("PENDING", "RUNNING")
+    late.pass_time(30)
+    assert late.state(jobs[0]) == "RUNNING"
+
+
+def test_after_counts_the_minutes_from_the_other_jobs_start() -> None:
+    face = Face(stock=False)
+    first = face.allocate("first")
+    second = face.submit("second", dependency=f"singleton,after:{first}+1")
+    face.pass_time(59)
+    assert reason(face, second) == "Dependency"
+    face.pass_time(1)
+    assert face.state(second) == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "kind", "then"),
+    [
+        ("COMPLETED", 0, "afterok", "None"),
+        ("COMPLETED", 0, "aftercorr", "None"),
+        ("COMPLETED", 0, "afternotok", "DependencyNeverSatisfied"),
+        ("FAILED", 1, "afterok", "DependencyNeverSatisfied"),
+        ("FAILED", 1, "afternotok", "None"),
+        ("CANCELLED", 0, "afterany", "None"),
+    ],
+)
+def test_what_the_other_jobs_end_means(ended: str, code: int, kind: str, then: str) -> None:
+    face = Face(stock=False)
+    first = face.allocate("first")
+    second = face.submit("second", dependency=f"singleton,{kind}:{first}")
+    face.cluster.end(first, ended, face.now, exit_code=code)
+    face.pass_time(1)
+    assert reason(face, second) == then
+    face.pass_time(MIN_JOB_AGE_S + 1)
+    assert reason(face, second) == then, "how it ended is known after it is forgotten"

@@ -1,0 +1,154 @@
+"""What a placeholder may wait for besides room: a begin time, other jobs, licenses; and whom that holds back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.errors import Conflict, Exhausted, Invalid
+from bridge.slurm.codec import Envelope
+from scheduler.model import Job, is_ended
+from tests.contract.slurm_subjects import Slurm
+
+NEW_YEAR = 4_102_444_800  # 2100-01-01
+UNKNOWN = 99_999_999
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+
+
+async def read(slurm: Slurm, job_id: int) -> Job:
+    job = await slurm.client.job(job_id)
+    assert job is not None
+    return job
+
+
+async def running(slurm: Slurm, name: str, **wishes: Any) -> int:
+    return await slurm.client.allocate_now(slurm.spec(name, **wishes))
+
+
+async def waiting(slurm: Slurm, reason: str, name: str = "waits", **wishes: Any) -> int:
+    job_id = await slurm.client.submit(slurm.spec(name, **wishes))
+    job = await slurm.until(lambda: read(slurm, job_id), lambda job: job.reason == reason, within=100)
+    assert "PENDING" in job.states
+    return job_id
+
+
+async def runs_soon(slurm: Slurm, job_id: int) -> None:
+    await slurm.client.kick(job_id, "alice", "")
+    await slurm.until(lambda: read(slurm, job_id), lambda job: "RUNNING" in job.states, within=50)
+
+
+async def test_a_job_waits_for_its_begin_time_which_it_tells(slurm: Slurm) -> None:
+    job = await read(slurm, await waiting(slurm, "BeginTime", begin=NEW_YEAR))
+    assert job.starts == NEW_YEAR
+
+
+async def test_a_begin_time_that_is_taken_back_or_past_holds_nothing(slurm: Slurm) -> None:
+    job_id = await waiting(slurm, "BeginTime", begin=NEW_YEAR)
+    await slurm.client.update(job_id, "alice", slurm.spec("waits"), frozenset({"begin"}))
+    await runs_soon(slurm, job_id)
+    assert await running(slurm, "past", begin=1)
+
+
+async def test_a_job_waits_for_another_users_job_to_end(slurm: Slurm) -> None:
+    other = await running(slurm, "before", user="bob")
+    job_id = await waiting(slurm, "Dependency", dependency=f"singleton,afterany:{other}")
+    assert (await read(slurm, job_id)).dependency == f"afterany:{other}(unfulfilled)"
+    await slurm.client.cancel(other, "bob")
+    await runs_soon(slurm, job_id)
+    assert (await read(slurm, job_id)).dependency == ""
+
+
+async def test_all_of_several_conditions_must_hold(slurm: Slurm) -> None:
+    one, two = await running(slurm, "one"), await running(slurm, "two")
+    job_id = await waiting(slurm, "Dependency", dependency=f"singleton,afterany:{one}:{two},after:{one}")
+    await slurm.client.cancel(one, "alice")
+    job = await slurm.until(lambda: read(slurm, job_id), lambda job: str(one) not in job.dependency, within=400)
+    assert job.dependency == f"afterany:{two}(unfulfilled)"
+    await slurm.client.cancel(two, "alice")
+    await runs_soon(slurm, job_id)
+
+
+async def test_a_job_that_waits_for_its_twin_says_so(slurm: Slurm) -> None:
+    await running(slurm, "twin")
+    job_id = await waiting(slurm, "Dependency", "twin")
+    assert (await read(slurm, job_id)).dependency == "singleton(unfulfilled)"
+
+
+async def test_a_placeholder_never_ends_well_enough_for_afterok(slurm: Slurm) -> None:
+    """It ends as CANCELLED; whoever depends on it says afterany, and can still say so."""
+    placeholder = await running(slurm, "before")
+    await slurm.client.cancel(placeholder, "alice")
+    await slurm.until(lambda: read(slurm, placeholder), lambda job: is_ended(job.states), within=20)
+    job_id = await waiting(slurm, "DependencyNeverSatisfied", dependency=f"singleton,afterok:{placeholder}")
+    assert (await read(slurm, job_id)).dependency == f"afterok:{placeholder}(failed)"
+    mended = slurm.spec("waits", dependency=f"singleton,afterany:{placeholder}")
+    await slurm.client.update(job_id, "alice", mended, frozenset({"dependency"}))
+    await runs_soon(slurm, job_id)
+
+
+@pytest.mark.parametrize("kind", ["afterok", "afternotok"])
+async def test_how_a_job_ended_that_slurm_does_not_know_cannot_be_asked(slurm: Slurm, kind: str) -> None:
+    with pytest.raises(Invalid, match="it does not know a job that this one depends on") as caught:
+        await slurm.client.submit(slurm.spec("waits", dependency=f"singleton,{kind}:{UNKNOWN}"))
+    assert caught.value.code == 2038
+
+
+async def test_a_job_that_slurm_does_not_know_is_over(slurm: Slurm) -> None:
+    job_id = await slurm.client.submit(slurm.spec("waits", dependency=f"singleton,afterany:{UNKNOWN}"))
+    assert (await read(slurm, job_id)).dependency == ""
+    await runs_soon(slurm, job_id)
+
+
+@pytest.mark.parametrize("wait", ["begin", "dependency"])
+async def test_nodes_at_once_for_a_job_that_may_not_start_are_refused_as_if_it_had_a_twin(
+    slurm: Slurm, wait: str
+) -> None:
+    other = await running(slurm, "before")
+    wishes: dict[str, Any] = {"begin": NEW_YEAR} if wait == "begin" else {"dependency": f"singleton,afterany:{other}"}
+    with pytest.raises(Conflict) as caught:
+        await running(slurm, "waits", **wishes)
+    assert caught.value.code == 2038
+
+
+@pytest.mark.parametrize(
+    "reason", ["BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin"]
+)
+async def test_beside_a_job_that_wants_no_nodes_yet_others_get_theirs_at_once(slurm: Slurm, reason: str) -> None:
+    over = await running(slurm, "over")
+    await slurm.client.cancel(over, "alice")
+    lives = await running(slurm, "lives")
+    wishes: dict[str, Any] = {
+        "BeginTime": {"begin": NEW_YEAR},
+        "Dependency": {"dependency": f"singleton,afterany:{lives}"},
+        "DependencyNeverSatisfied": {"dependency": f"singleton,afterok:{over}"},
+    }.get(reason, {"begin": NEW_YEAR})
+    job_id = await waiting(slurm, "BeginTime" if reason.startswith("JobHeld") else reason, **wishes)
+    if reason.startswith("JobHeld"):
+        body = json.dumps({"hold": True}).encode()
+        user = "alice" if reason == "JobHeldUser" else ""
+        await slurm.client.ask("hold", "POST", f"job/{job_id}", _ENVELOPE, body, user=user)
+        await slurm.client.update(job_id, "alice", slurm.spec("waits"), frozenset({"begin"}))
+        await slurm.until(lambda: read(slurm, job_id), lambda job: job.reason == reason, within=100)
+    assert await running(slurm, "beside")
+
+
+async def test_licenses_are_counted(slurm: Slurm) -> None:
+    most, more = (("matlab", 8),), (("matlab", 3),)
+    first = await running(slurm, "most", licenses=most)
+    with pytest.raises(Exhausted) as caught:
+        await running(slurm, "more", licenses=more)
+    assert caught.value.code == 2040
+    job_id = await waiting(slurm, "Licenses", "more", licenses=more)
+    with pytest.raises(Exhausted) as caught:
+        await running(slurm, "behind")
+    assert caught.value.code == 2013
+    await slurm.client.update(
+        job_id, "alice", replace(slurm.spec("more"), licenses=(("matlab", 2),)), frozenset({"licenses"})
+    )
+    await runs_soon(slurm, job_id)
+    await slurm.client.cancel(first, "alice")
+    assert await running(slurm, "again", licenses=most)
