@@ -13,10 +13,13 @@ from scheduler.grouping import group_of, rank_of
 from scheduler.hostlist import expand, fold
 from scheduler.jobspec import jobspec
 from scheduler.model import SINGLETON, JobSpec, NodeTerm, Pod, Refusal
+from scheduler.neighbours import apart_from_its_own, beside_its_own
 from scheduler.telling import say
 from scheduler.view import View
 from scheduler.workload import Workload
 from scheduler.world import World
+
+MAX_REMEMBERED = 4096  # answers of feasibility; where pods mind each other the questions change all the time
 
 
 def is_managed(pod: Pod, world: World) -> bool:
@@ -99,6 +102,10 @@ def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | R
             view.wake_at(workload.key, min(until for until in workload.excluded.values() if until > view.now))
             tried = ", ".join(sorted(found.nodes))
             return Refusal(names.NO_NODE, f"The only nodes that can run this pod could not be used just now: {tried}.")
+    if pods > 1 and apart_from_its_own(pod):
+        spec = replace(spec, tasks_per_node=1)
+    if pods > 1 and beside_its_own(pod):
+        spec = replace(spec, min_nodes=1, max_nodes=1)
     return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
 
 
@@ -108,10 +115,12 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:
     volumes: tuple[tuple[NodeTerm, ...], ...] = tuple(
         claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None
     )
-    wanted = demand(pod, spec, partition, volumes)
+    wanted = demand(pod, spec, partition, volumes, world.closed_to(pod))
     known = world.feasibility.get(wanted)
     if known is None:
         ports = world.ports_taken() if pod.host_ports else {}
+        if len(world.feasibility) >= MAX_REMEMBERED:
+            world.feasibility.clear()
         known = feasible(wanted, (world.nodes or {}).values(), world.slurm_nodes or {}, ports)
         world.feasibility[wanted] = known
     return known

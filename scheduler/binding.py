@@ -182,7 +182,7 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
         return None
     world = view.world
     volumes = tuple(claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None)
-    wanted = demand(replace(pod, host_ports=()), JobSpec("", "", 1, 1), "", volumes)
+    wanted = demand(replace(pod, host_ports=()), JobSpec("", "", 1, 1), "", volumes, world.closed_to(pod))
     why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
     return Blocked(f"node {node.name} is {why}") if why else None
 

@@ -35,6 +35,7 @@ class Demand:
     needs: tuple[tuple[str, int], ...]
     partition: str  # "": Slurm's default one, which this Slurm does not tell
     devices: bool
+    closed: frozenset[str] = frozenset()  # nodes that other pods close to it (F5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,17 @@ class Feasible:
     exclusive: bool = False
 
 
-def demand(pod: Pod, spec: JobSpec, partition: str, volumes: tuple[tuple[NodeTerm, ...], ...] = ()) -> Demand:
-    """What of this pod decides where it may stand.  volumes: the node affinity of each of its bound volumes."""
+def demand(
+    pod: Pod,
+    spec: JobSpec,
+    partition: str,
+    volumes: tuple[tuple[NodeTerm, ...], ...] = (),
+    closed: frozenset[str] = frozenset(),
+) -> Demand:
+    """What of this pod decides where it may stand.
+
+    volumes   the node affinity of each of its bound volumes; closed: nodes that other pods close to it now
+    """
     return Demand(
         selector=tuple(sorted(pod.node_selector.items())),
         affinity=pod.node_affinity,
@@ -61,6 +71,7 @@ def demand(pod: Pod, spec: JobSpec, partition: str, volumes: tuple[tuple[NodeTer
         needs=tuple(sorted(needs(pod).items())),
         partition=partition,
         devices=bool(spec.gres),
+        closed=closed,
     )
 
 
@@ -120,6 +131,8 @@ def miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[H
         return "not matching the pod's node affinity"
     if not all(any_term(terms, node) for terms in wanted.volumes):
         return "out of reach of the pod's volumes"
+    if node.name in wanted.closed:
+        return "not satisfying pod (anti-)affinity"
     if ports_clash(wanted.host_ports, taken):
         return "without a free port for the pod's host ports"
     return _too_small(wanted.needs, node.allocatable)
@@ -157,13 +170,14 @@ def any_term(terms: Iterable[NodeTerm], node: Node) -> bool:
     """Required node affinity: one term must match wholly; an empty term matches nothing."""
     return any(
         (term.expressions or term.fields)
-        and all(_holds(requirement, node.labels) for requirement in term.expressions)
-        and all(_holds(requirement, {"metadata.name": node.name}) for requirement in term.fields)
+        and all(holds(requirement, node.labels) for requirement in term.expressions)
+        and all(holds(requirement, {"metadata.name": node.name}) for requirement in term.fields)
         for term in terms
     )
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """One expression of a selector on these labels."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

@@ -99,6 +99,8 @@ def _our_pod(world: World, pod: Pod) -> None:
             where = f"stands on node {pod.node}"
             told = where if workload.group is None else f"{pod.name} {where}"
             workload.tell(max(last_at, pod.created), told)
+    if pod.apart or pod.beside:
+        world.choosy.add(workload.key)
     settle(world, workload)
     world.refresh(workload)
 

@@ -82,6 +82,14 @@ class NodeTerm:
 
 
 @dataclass(frozen=True, slots=True)
+class PodTerm:
+    """One term of a required pod (anti-)affinity on hostname: pods of these namespaces whose labels it selects."""
+
+    expressions: tuple[Requirement, ...]
+    namespaces: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Toleration:
     """As in the pod spec; an empty key with operator Exists tolerates everything, an empty effect every effect."""
 
@@ -132,6 +140,7 @@ class Pod:
     grace_s         deletionGracePeriodSeconds while it is being deleted, else terminationGracePeriodSeconds
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     gated           it has scheduling gates
+    apart, beside   required pod anti-affinity, affinity, on hostname (F5)
     claims          names of the persistent volume claims it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
@@ -162,6 +171,8 @@ class Pod:
     pod_limits: Amounts = EMPTY
     node_selector: Mapping[str, str] = NO_TEXT
     node_affinity: tuple[NodeTerm, ...] | None = None
+    apart: tuple[PodTerm, ...] = ()
+    beside: tuple[PodTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     claims: tuple[str, ...] = ()

@@ -35,6 +35,7 @@ from scheduler.model import (
     holds_nodes,
     is_ended,
 )
+from scheduler.neighbours import closed
 from scheduler.phase import Phase, phase
 from scheduler.placement import Standing
 from scheduler.rations import Breaker, Ration
@@ -64,6 +65,7 @@ class World:
         self.by_slurm_name: dict[str, str] = {}
         self.standing: dict[str, Standing] = {}
         self.assumed: dict[str, str] = {}  # pod UID to the node that a bind of ours takes, until the watch shows one
+        self.averse: set[str] = set()  # UIDs of standing pods with an anti-affinity: it binds whoever comes
         self.listed: dict[Scope, set[str]] = {}
         self.owners: dict[str, Owner | None] = {}
         self.owner_read_at: dict[str, float] = {}
@@ -105,6 +107,7 @@ class World:
         self.detail_new: dict[str, float] = {}  # queued, never read in detail: when that is due
         self.detail_round: dict[str, float] = {}  # queued, in the order in which they were last read, and when
         self.looking: dict[str, None] = {}
+        self.choosy: set[str] = set()  # whose pods mind beside whom they stand
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
         # attention
         self.dirty: dict[str, None] = {}
@@ -247,6 +250,12 @@ class World:
                 taken[node] = ports
         return taken
 
+    def closed_to(self, pod: Pod) -> frozenset[str]:
+        """Nodes that other pods close to it now (F5)."""
+        if not (pod.apart or pod.beside or self.averse):
+            return frozenset()
+        return closed(pod, self.nodes or {}, {node: there.pods.values() for node, there in self.standing.items()})
+
     def story(self, key: str) -> list[tuple[float, str]]:
         """The last events and actions of one workload, oldest first."""
         workload = self.workloads.get(key)
@@ -296,7 +305,20 @@ class World:
         there = self.standing.get(node)
         if there is None:
             there = self.standing[node] = Standing()
-        return there.put(pod)
+        before = there.put(pod)
+        if before is None:
+            if pod.apart:
+                self.averse.add(pod.uid)
+            self._neighbours_changed(pod)
+        return before
+
+    def _neighbours_changed(self, pod: Pod) -> None:
+        """It came to a node, or left one: who minds waits for another answer (F5)."""
+        waiting = [*self.by_phase[Phase.UNCLAIMED], *self.by_phase[Phase.QUEUED], *self.by_phase[Phase.GRANTED]]
+        if pod.apart:
+            self.dirty.update(dict.fromkeys(waiting))
+        elif self.choosy:
+            self.dirty.update(dict.fromkeys(key for key in waiting if key in self.choosy))
 
     def leave(self, node: str, uid: str) -> None:
         """That pod stands there no more."""
@@ -306,8 +328,10 @@ class World:
             return
         if not there.pods:
             del self.standing[node]
+        self.averse.discard(uid)
         if left.host_ports:
             self.ports_changed()
+        self._neighbours_changed(left)
         self.room_changed()
 
     def room_changed(self) -> None:
@@ -452,6 +476,7 @@ class World:
             index.pop(key, None)
         for marks in (self.looking, *self.limited.values()):
             marks.pop(key, None)
+        self.choosy.discard(key)
         self.dirty.pop(key, None)
         for lane in self.parked.values():
             lane.pop(key, None)

@@ -28,6 +28,8 @@ from scheduler.quantity import QuantityError, amount
 # kubectl keeps a copy of the whole manifest there; nobody decides by it.
 BALLAST = "kubectl.kubernetes.io/last-applied-configuration"
 
+HOSTNAME = "kubernetes.io/hostname"
+
 Texts = dict[str, str]
 
 
@@ -115,10 +117,28 @@ class NodeAffinity(Wire):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class PodTerms(Wire):
-    """`affinity.podAffinity` and `podAntiAffinity`: only whether anything is required."""
+class LabelSelector(Wire):
+    """`labelSelector` of a pod affinity term."""
 
-    required: list[Anything] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    match_labels: Texts | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class PodTerm(Wire):
+    """One required term of `affinity.podAffinity` or `podAntiAffinity`."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: Anything | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class PodTerms(Wire):
+    """`affinity.podAffinity` and `podAntiAffinity`: what is required."""
+
+    required: list[PodTerm] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(Wire):
@@ -593,6 +613,8 @@ def to_pod(wire: WirePod) -> model.Pod:
         pod_limits=_asked(asked.limits, "limits", refused) if asked else EMPTY,
         node_selector=spec.node_selector or NO_TEXT,
         node_affinity=_required_nodes(spec.affinity),
+        apart=_pod_terms(meta, spec.affinity.pod_anti_affinity, "anti-affinity", refused) if spec.affinity else (),
+        beside=_pod_terms(meta, spec.affinity.pod_affinity, "affinity", refused) if spec.affinity else (),
         tolerations=_tolerations(tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ())),
         host_ports=_host_ports(spec),
         claims=_claims(meta.name, spec.volumes),
@@ -611,11 +633,6 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
     """Demands that would be broken silently if they were not refused (T11, F5)."""
     if spec.resource_claims:
         yield "resourceClaims (dynamic resource allocation)"
-    if spec.affinity:
-        if spec.affinity.pod_affinity and spec.affinity.pod_affinity.required:
-            yield "required pod affinity"
-        if spec.affinity.pod_anti_affinity and spec.affinity.pod_anti_affinity.required:
-            yield "required pod anti-affinity"
     if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
         yield "topologySpreadConstraints with DoNotSchedule"
 
@@ -719,6 +736,24 @@ def _required_nodes(affinity: Affinity | None) -> tuple[model.NodeTerm, ...] | N
     if affinity is None or affinity.node_affinity is None:
         return None
     return node_terms(affinity.node_affinity.required)
+
+
+def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]) -> tuple[model.PodTerm, ...]:
+    """Those on hostname; any other is refused (F5)."""
+    found = []
+    for term in (terms.required if terms else None) or ():
+        if term.topology_key != HOSTNAME:
+            refused.append(f'required pod {kind} on "{term.topology_key}" (only {HOSTNAME})')
+        elif term.namespace_selector is not None or term.match_label_keys or term.mismatch_label_keys:
+            refused.append(f"required pod {kind} by namespaceSelector or matchLabelKeys")
+        elif term.label_selector is not None:  # without a selector it speaks of no pod
+            found.append(model.PodTerm(_selector(term.label_selector), frozenset(term.namespaces or [meta.namespace])))
+    return tuple(found)
+
+
+def _selector(selector: LabelSelector) -> tuple[model.Requirement, ...]:
+    equal = ((key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))
+    return (*(model.Requirement(*each) for each in equal), *_requirements(selector.match_expressions))
 
 
 def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | None:

@@ -38,13 +38,27 @@ from scheduler.events import (
     SlurmNodesPolled,
 )
 from scheduler.grouping import group_of
-from scheduler.model import Claim, Grant, GrantedNode, Job, Owner, Partition, Pod, PodPhase, Refusal, is_ended
+from scheduler.model import (
+    Claim,
+    Grant,
+    GrantedNode,
+    Job,
+    Owner,
+    Partition,
+    Pod,
+    PodPhase,
+    PodTerm,
+    Refusal,
+    Requirement,
+    is_ended,
+)
 from scheduler.world import World
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, key_of, node, pod, slurm_node, without
 
 ROOMY = without(CONFIG, submits=999, reads=999, cancels=999, binds=999, reports=999)
 CONFIG_HERE = replace(ROOMY, accounting=True)
 NODES = ("x1", "x2")
+APART = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
 STEPS = st.sampled_from([0.0, 0.01, 0.3, 1.0, 2.5, 6.0, 13.0, 61.0, 310.0])
 RUNS = frozenset({"RUNNING"})
 WAITS = frozenset({"PENDING"})
@@ -161,6 +175,7 @@ class Histories(RuleBasedStateMachine):
         old=st.booleans(),
         claims=st.sampled_from([(), (), ("data",)]),
         service=st.booleans(),
+        apart=st.sampled_from([(), (), APART]),
         wrong=st.sampled_from([{}, {}, {}, {"nice": "-1"}, {"partition": "gpu"}, {"account": "teamx"}]),
     )
     @precondition(lambda self: len(self.pods) < 6)
@@ -173,10 +188,11 @@ class Histories(RuleBasedStateMachine):
         old: bool,
         claims: tuple[str, ...],
         service: bool,
+        apart: tuple[PodTerm, ...],
         wrong: dict[str, str],
     ) -> None:
         for _ in range(count):
-            self.one_pod_comes(gpu, cpu, owned, old, claims, service, wrong)
+            self.one_pod_comes(gpu, cpu, owned, old, claims, service, apart, wrong)
 
     def one_pod_comes(
         self,
@@ -186,6 +202,7 @@ class Histories(RuleBasedStateMachine):
         old: bool,
         claims: tuple[str, ...],
         service: bool,
+        apart: tuple[PodTerm, ...],
         wrong: dict[str, str],
     ) -> None:
         self.serial += 1
@@ -197,6 +214,8 @@ class Histories(RuleBasedStateMachine):
             created=START - 60 if old else self.now,
             claims=claims,
             restart_policy="Always" if service else "Never",
+            labels={"app": "a"} if self.serial % 2 else {},
+            apart=apart,
             says=wrong,
         )
         self.pods[new.uid] = new

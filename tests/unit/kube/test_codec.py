@@ -19,6 +19,7 @@ from scheduler.model import (
     OwnerRef,
     Pod,
     PodPhase,
+    PodTerm,
     Requirement,
     Taint,
     Toleration,
@@ -157,11 +158,19 @@ def test_where_a_pod_may_stand_is_read() -> None:
         ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims (dynamic resource allocation)"),
         (
             {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z"}]}}},
-            "required pod affinity",
+            'required pod affinity on "z" (only kubernetes.io/hostname)',
         ),
         (
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "required pod anti-affinity",
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [
+                            {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}
+                        ]
+                    }
+                }
+            },
+            "required pod anti-affinity by namespaceSelector or matchLabelKeys",
         ),
         (
             {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
@@ -183,6 +192,19 @@ def test_a_demand_that_is_not_honoured_is_named(spec: dict[str, Any], words: str
 )
 def test_a_preference_refuses_nothing(spec: dict[str, Any]) -> None:
     assert read(**spec).refused_fields == ()
+
+
+def test_terms_on_hostname_are_read_with_whom_they_speak_of() -> None:
+    selector = {"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
+    here = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    there = {**here, "namespaces": ["x", "y"]}
+    nobody = {"topologyKey": "kubernetes.io/hostname"}
+    needs = "requiredDuringSchedulingIgnoredDuringExecution"
+    pod = read(affinity={"podAntiAffinity": {needs: [here, nobody]}, "podAffinity": {needs: [there]}})
+    said = (Requirement("app", "In", ("a",)), Requirement("tier", "Exists"))
+    assert pod.apart == (PodTerm(said, frozenset({pod.namespace})),)
+    assert pod.beside == (PodTerm(said, frozenset({"x", "y"})),)
+    assert pod.refused_fields == ()
 
 
 def test_the_conditions_that_matter_are_read() -> None:

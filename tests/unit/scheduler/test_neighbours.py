@@ -1,0 +1,112 @@
+"""Required pod (anti-)affinity on hostname: who may stand beside whom (BEHAVIOUR F5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob, UpdateJob
+from scheduler.events import PodSeen, Scope
+from scheduler.model import Grant, GrantedNode, JobSpec, Pod, PodPhase, PodTerm, Requirement
+from scheduler.neighbours import closed
+from tests.builders import START, Story, grant, pod
+
+NOW = START + 20
+
+
+def of_app(app: str, namespace: str = "hpc") -> tuple[PodTerm, ...]:
+    return (PodTerm((Requirement("app", "In", (app,)),), frozenset({namespace})),)
+
+
+def app(name: str, of: str = "a", **fields: Any) -> Pod:
+    return pod(name, labels={"app": of, **fields.pop("labels", {})}, **fields)
+
+
+def standing(name: str, on: str, **fields: Any) -> Pod:
+    return app(name, node=on, phase=PodPhase.RUNNING, **fields)
+
+
+def asked(story: Story, at: float = NOW) -> JobSpec:
+    [one] = [each.spec for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+    return one
+
+
+def test_apart_closes_nodes_both_ways_and_only_to_those_it_speaks_of() -> None:
+    there = {"x1": [standing("one", "x1")], "x2": []}
+    assert closed(app("new", apart=of_app("a")), there, there) == {"x1"}
+    assert closed(app("new", apart=of_app("b")), there, there) == set()
+    assert closed(app("new", apart=of_app("a", "other")), there, there) == set()
+    shy = {"x1": [standing("one", "x1", apart=of_app("a"))], "x2": []}
+    assert closed(app("new"), shy, shy) == {"x1"}
+    assert closed(app("new", of="b"), shy, shy) == set()
+
+
+def test_beside_leaves_the_nodes_where_they_are_and_the_first_may_choose() -> None:
+    there: dict[str, list[Pod]] = {"x1": [standing("one", "x1")], "x2": []}
+    assert closed(app("new", beside=of_app("a")), there, there) == {"x2"}
+    empty: dict[str, list[Pod]] = {"x1": [], "x2": []}
+    assert closed(app("new", beside=of_app("a")), empty, empty) == set()
+    assert closed(app("new", beside=of_app("b")), empty, empty) == {"x1", "x2"}
+
+
+def test_the_job_is_kept_from_nodes_where_it_must_not_stand() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")), app("new", apart=of_app("a")))
+    assert asked(story).excluded_nodes == "x1"
+
+
+def test_nothing_is_asked_for_where_no_node_is_left_and_it_says_so() -> None:
+    story = Story()
+    story.sees(*[PodSeen(Scope.OTHERS, standing(f"on-{node}", node)) for node in ("x1", "x2")])
+    story.sees(app("new", apart=of_app("a")))
+    [said] = story.acts(Report, NOW)
+    assert said.message == ("0/2 nodes can run this pod in Slurm partition main: 2 not satisfying pod (anti-)affinity.")
+
+
+def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
+    story = Story()
+    new = app("new", apart=of_app("a"))
+    story.queues(new, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x2")))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.spec.excluded_nodes == "x2"
+
+
+def test_a_grant_where_somebody_came_first_is_given_back() -> None:
+    story = Story()
+    story.sees(app("new", apart=of_app("a")))
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")))
+    story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert "not satisfying pod (anti-)affinity" in cancel.reason
+
+
+def test_a_gang_apart_from_its_own_has_one_member_a_node() -> None:
+    story = Story()
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "apart": of_app("a")}
+    story.sees(app("w-0", **gang), app("w-1", **gang))
+    [allocate] = story.acts(AllocateNow, NOW)
+    assert (allocate.spec.tasks, allocate.spec.tasks_per_node) == (2, 1)
+    nodes = tuple(GrantedNode(name, 64, 512_000) for name in ("x1", "x2"))
+    story.ended(allocate, at=NOW, job_id=17, grant=Grant(17, nodes))
+    assert {bind.name: bind.node for bind in story.acts(BindPod, NOW)} == {"w-0": "x1", "w-1": "x2"}
+
+
+def test_a_gang_beside_its_own_asks_for_one_node() -> None:
+    story = Story()
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "beside": of_app("a")}
+    story.sees(app("w-0", **gang), app("w-1", **gang))
+    spec = asked(story)
+    assert (spec.tasks, spec.max_nodes) == (2, 1)
+
+
+def test_a_pod_that_leaves_opens_its_node() -> None:
+    story = Story()
+    one, other = standing("one", "x1"), standing("other", "x2")
+    story.sees(*[PodSeen(Scope.OTHERS, each) for each in (one, other)], app("new", apart=of_app("a")))
+    assert story.acts(AllocateNow, NOW) == []
+    story.sees(PodSeen(Scope.OTHERS, replace(one, phase=PodPhase.SUCCEEDED)))
+    assert asked(story, NOW + 1).excluded_nodes == "x2"
