@@ -91,8 +91,9 @@ def test_every_field_of_a_single_pods_job_is_in_the_table() -> None:
     assert set(WISHES) | apart | gangs == {field.name for field in fields(JobSpec)}
 
 
-@pytest.mark.parametrize("version", API_VERSIONS, ids=[version.name for version in API_VERSIONS])
-async def test_what_was_submitted_is_read_back(slurm: Slurm, version: ApiVersion) -> None:
+@pytest.mark.parametrize("name", [version.name for version in API_VERSIONS])
+async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
+    version = next(version for version in API_VERSIONS if version.name == name)
     async with reservation(slurm):
         client = slurm.other(versions=(version,))
         await client.discover()
@@ -135,14 +136,15 @@ async def test_a_dependency_is_changed_in_place_and_taken_back(slurm: Slurm) -> 
     assert (await told(slurm, job_id))["dependency"] == ""
 
 
-@pytest.mark.parametrize(
-    ("field", "sent", "number"),
-    [("exclusive", {"shared": ["none"]}, 2002), ("account", {"account": ""}, 2045)],
-    ids=["exclusive", "account"],
-)
-async def test_what_is_called_unchangeable_is_refused(
-    slurm: Slurm, field: str, sent: dict[str, Any], number: int
-) -> None:
+REFUSED: dict[str, tuple[dict[str, Any], int]] = {
+    "exclusive": ({"shared": ["none"]}, 2002),
+    "account": ({"account": ""}, 2045),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+async def test_what_is_called_unchangeable_is_refused(slurm: Slurm, field: str) -> None:
+    sent, number = REFUSED[field]
     job_id = await waits_till_new_year(slurm, account="teama-dev")
     assert unchangeable(slurm.spec("waits"), frozenset({field})) == {field}
     with pytest.raises(Invalid) as caught:
