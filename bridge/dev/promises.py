@@ -2,11 +2,13 @@
 
 There are two moments.  What the bridge sends is judged when it is sent (V2, V3, V5, V6, V7), since it may take effect
 when it is no longer right; and what stands in the clusters is judged whenever anything took effect (V1, V8) and when
-faults ended long ago (L1, L2, L3).
+faults ended long ago (V4, L1, L2, L3).
 
 Where both clusters are simulated, every judgment is on the truth and counts at once.  Where one is real, it is on what was
 seen a moment ago, and the two were seen at different moments: a contradiction counts when it still stands at a second
-look.  V4 is of gangs, which are not built yet.
+look.
+
+Which pods are a gang is taken from their gang label; what others' controllers show is not looked at here.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bridge.dev.kube_objects import epoch
 from bridge.dev.sight import KubeSight, Object, SeenJob, SlurmSight
 from scheduler import names
+from scheduler.hostlist import fold
 from scheduler.quantity import amount
 
 # A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
 ON_ITS_WAY_S = 30.0
 # A workload whose job Slurm started is bound within this (L3).
 SOON_S = 60.0
+# A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
+GANG_S = 30.0
 # Slurm tells times in whole seconds, by a clock that need not be ours.
 CLOCKS_S = 2.0
 MAX_REMEMBERED = 200
@@ -36,7 +42,8 @@ PROMISES: Mapping[str, str] = {
     "V1": "one running job a workload",
     "V2": "a pod stands where its job is",
     "V3": "a pod is bound only where it fits",
-    "V5": "no grant is given to two pods",
+    "V4": "a gang is bound wholly or not at all",
+    "V5": "nothing that was granted is given to two pods",
     "V6": "no foreign job is touched",
     "V7": "no pod is ended while its job lives",
     "V8": "jobs only as the policy says",
@@ -225,14 +232,26 @@ class Promises:
 
             return judged
 
-        granted = self._judge("V2", if_bound(lambda _, job: self._not_granted(who, uid, node, job, job_id, sent)))
+        granted = self._judge("V2", if_bound(lambda pod, job: self._not_granted(pod, node, job, job_id, sent)))
         if granted and self._judge("V3", if_bound(lambda pod, _: self._too_much(pod, node))):
-            self._judge("V5", if_bound(lambda _, job: self._given_twice(job, uid, who)))
+            self._judge("V5", if_bound(lambda pod, job: self._given_twice(pod, node, job)))
 
-    def _not_granted(self, who: str, uid: str, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
+    def _is_for(self, job: SeenJob, pod: Object) -> bool:
+        """The job's name says that it is the pod's own, or its gang's."""
+        whose = names.whose(job.name)
+        return whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
+
+    def _held_by(self, job: SeenJob) -> list[str]:
+        """The nodes of the job, or of all components of a heterogeneous one."""
+        if not job.het_id:
+            return list(job.nodes)
+        return [node for other in self.slurm.jobs() if other.het_id == job.het_id for node in other.nodes]
+
+    def _not_granted(self, pod: Object, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
+        who = _name(pod)
         if job is None:
             return f"{who} is bound for job {job_id}, which is not there"
-        if names.whose(job.name) != (self.cluster, names.workload_key(uid)):
+        if not self._is_for(job, pod):
             return f"{who} is bound for the job of another: {job.name}"
         if job.ended and sent - job.ends > ON_ITS_WAY_S:
             return f"{who} is bound for job {job.id}, {job.state} {sent - job.ends:.0f} s ago"
@@ -240,8 +259,9 @@ class Promises:
         if found is None:
             return f"{who} is bound to {node}, which is no node"
         known_as = (found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)
-        if job.node and known_as != job.node:
-            return f"{who} is bound to {node}, job {job.id} holds {job.node}"
+        held = self._held_by(job)
+        if held and known_as not in held:
+            return f"{who} is bound to {node}, job {job.id} holds {fold(held)}"
         return ""
 
     def _too_much(self, pod: Object, node: str) -> str:
@@ -259,28 +279,50 @@ class Promises:
                 return f"{_name(pod)} is bound to {node}: {used} {resource} of {has}"
         return ""
 
-    def _given_twice(self, job: SeenJob | None, uid: str, who: str) -> str:
+    def _given_twice(self, pod: Object, node: str, job: SeenJob | None) -> str:
+        """A grant of one place serves one pod, for ever; of several, no more pods at a time than it holds places for."""
         if job is None:
             return ""  # V2 says so
-        first = self._served.setdefault(job.serial, uid)
-        while len(self._served) > JOBS_REMEMBERED:
-            del self._served[next(iter(self._served))]
-        return f"job {job.id} served pod {first} before {who}" if first != uid else ""
+        who, uid = _name(pod), pod["metadata"]["uid"]
+        if job.tasks == 1 and not job.het_id:
+            first = self._served.setdefault(job.serial, uid)
+            return f"job {job.id} served pod {first} before {who}" if first != uid else ""
+        together = [
+            other
+            for other in self.kube.pods()
+            if other["metadata"]["uid"] != uid
+            and other["spec"].get("nodeName") == node
+            and not _finished(other)
+            and _said(other) in (str(job.id), str(job.het_id))
+        ]
+        parts = [each for each in self.slurm.jobs() if each.het_id == job.het_id] if job.het_id else [job]
+        places = sum(each.places.get(self._known_as(node), 0) for each in parts)
+        if places and len(together) + 1 > places:
+            return f"{who} is the pod number {len(together) + 1} on {node}, where job {job.id} has {places} places"
+        return ""
+
+    def _known_as(self, node: str) -> str:
+        """The node's name in Slurm."""
+        found = self.kube.node(node)
+        return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
     def _harm(self, pod: Object, method: str) -> None:
         meta, sent = pod["metadata"], self.clock()
-        who, key = _name(pod), names.workload_key(meta["uid"])
+        who = _name(pod)
         self.note(f"{method} pod {who}")
         claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
         if claimed is None or not pod["spec"].get("nodeName"):
             if self.exact:  # else it may have been bound since it was seen
                 self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
             return
-        self._judge("V7", lambda: self._job_lived(who, key, self.slurm.job(int(claimed)), sent))
+        self._judge("V7", lambda: self._job_lived(pod, self.slurm.job(int(claimed)), sent))
 
-    def _job_lived(self, who: str, key: str, job: SeenJob | None, sent: float) -> str:
-        if job is None or names.whose(job.name) != (self.cluster, key):
+    def _job_lived(self, pod: Object, job: SeenJob | None, sent: float) -> str:
+        who = _name(pod)
+        if job is None or not self._is_for(job, pod):
             return ""  # Slurm lost it
+        if any(not other["spec"].get("nodeName") for other in self._members(pod)):
+            return ""  # its gang is being unwound (W9)
         if job.ended and (self.exact or job.ends <= sent + CLOCKS_S):
             return ""
         return f"{who} is ended while its job {job.id} is {job.state}"
@@ -296,7 +338,7 @@ class Promises:
         ours = self.ours()
         self.checked["V1"] += len(ours)
         self.checked["V8"] += len(ours)
-        running = Counter(job.name for job in ours if job.holds)
+        running = Counter(name for name, _ in {(job.name, job.het_id or job.id) for job in ours if job.holds})
         for name, count in running.items():
             if count > 1:
                 yield Finding("V1", name, f"{count} running placeholders of {name}")
@@ -313,16 +355,17 @@ class Promises:
             if len(self._homes) > JOBS_REMEMBERED:
                 self._homes.clear()
             for pod in self.kube.pods():
-                self._homes[names.workload_key(pod["metadata"]["uid"])] = pod["metadata"]["namespace"]
+                self._homes.update(dict.fromkeys(_keys(pod), pod["metadata"]["namespace"]))
         return self._homes.get(whose[1], job.name.partition("/")[0])
 
     def at_rest(self) -> Iterator[Finding]:
-        """L1, L2 and L3, when faults ended long ago: what is not as it should be."""
-        waiting: dict[str, Object] = {}
+        """V4, L1, L2 and L3, when faults ended long ago: what is not as it should be."""
+        mine: dict[str, list[Object]] = {}
         for pod in self.kube.pods():
             if pod["spec"].get("schedulerName") != self.scheduler_name or _finished(pod):
                 continue
-            waiting[names.workload_key(pod["metadata"]["uid"])] = pod
+            for key in _keys(pod):
+                mine.setdefault(key, []).append(pod)
             self.checked["L1"] += 1
             said = [each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"]
             if not pod["spec"].get("nodeName") and not any(each.get("message") for each in said):
@@ -333,20 +376,42 @@ class Promises:
         for job in ours:
             whose = names.whose(job.name)
             assert whose is not None
-            mine = waiting.get(whose[1])
-            if mine is None:
+            pods = mine.get(whose[1], [])
+            if not pods:
                 yield Finding("L2", str(job.id), f"job {job.id} ({job.name}) is {job.state} and has no pod")
-            if job.holds and not self._covers(job, mine) and self.clock() - job.starts > SOON_S:
-                name = mine["metadata"]["name"] if mine else ""
-                yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {name} is not bound for it")
+            if job.holds and not self._covers(job, pods) and self.clock() - job.starts > SOON_S:
+                waiting = ", ".join(pod["metadata"]["name"] for pod in pods)
+                yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {waiting} is not bound for it")
+            yield from self._half_bound(job, pods)
 
-    def _covers(self, job: SeenJob, pod: Object | None) -> bool:
-        """Its pod is bound for it, or stands on the node that it holds: the id on the pod may be of a job that was lost."""
-        node = pod["spec"].get("nodeName") if pod else None
-        if pod is None or not node:
-            return False
-        said = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
-        return said == str(job.id) or node == job.node
+    def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
+        """A pod is bound for it, or stands on a node that it holds: the id on the pod may be of a job that was lost."""
+        for pod in pods:
+            node = pod["spec"].get("nodeName")
+            if node and (_said(pod) in (str(job.id), str(job.het_id)) or node in job.nodes):
+                return True
+        return False
+
+    def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
+        """V4: some members stand on what the job holds, and others have been waiting for too long."""
+        if not job.holds or job.tasks == 1:
+            return
+        self.checked["V4"] += 1
+        staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        bound = [pod for pod in staying if pod["spec"].get("nodeName")]
+        waiting = [pod for pod in staying if not pod["spec"].get("nodeName")]
+        since = max([job.starts, *(epoch(pod["metadata"]["creationTimestamp"]) for pod in waiting)])
+        if bound and waiting and len(bound) < job.tasks and self.clock() - since > GANG_S:
+            what = f"{len(bound)} pods stand for job {job.id} of {job.tasks} tasks, and {len(waiting)} of them wait"
+            yield Finding("V4", str(job.id), what)
+
+    def _members(self, pod: Object) -> list[Object]:
+        """The other pods of its gang that have not ended."""
+        if not _gang(pod):
+            return []
+        keys, uid = _keys(pod), pod["metadata"]["uid"]
+        others = (other for other in self.kube.pods() if other["metadata"]["uid"] != uid and not _finished(other))
+        return [other for other in others if _gang(other) and keys & _keys(other)]
 
     # --- as time goes by, where lives do not end ------------------------------------------------------------------
 
@@ -384,13 +449,30 @@ def _name(pod: Object) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
+def _gang(pod: Mapping[str, Any]) -> str:
+    return (pod["metadata"].get("labels") or {}).get(names.PREFIX + names.GANG) or ""
+
+
+def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
+    """The workloads that it may be part of: itself, and the gang that its label names."""
+    meta = pod["metadata"]
+    gang = _gang(pod)
+    own = names.workload_key(meta["uid"])
+    return frozenset({own, names.workload_key(f"gang\0{meta['namespace']}\0{gang}")} if gang else {own})
+
+
 def _finished(pod: Mapping[str, Any]) -> bool:
     return pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 def _bound_by(pod: Mapping[str, Any], node: str, job_id: int) -> bool:
-    said = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
-    return bool(pod["spec"].get("nodeName") == node and said == str(job_id))
+    return bool(pod["spec"].get("nodeName") == node and _said(pod) == str(job_id))
+
+
+def _said(pod: Mapping[str, Any]) -> str | None:
+    """The job that it says it was bound for."""
+    said: str | None = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
+    return said
 
 
 def _settled(pod: Mapping[str, Any]) -> bool:

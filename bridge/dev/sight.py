@@ -8,7 +8,7 @@ that came since the first look are asked for, so many a look.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -33,7 +33,14 @@ DEADLINE_S = 10.0
 
 
 class SeenJob(Protocol):
-    """A job as Slurm tells it.  serial: never given out twice; node: what it holds, "" nothing; times: epoch seconds."""
+    """A job as Slurm tells it.  Times are epoch seconds.
+
+    serial   never given out twice
+    nodes    what it holds, in Slurm's order
+    tasks    how many it asked for
+    places   node to how many tasks what it holds there is enough for; {} where that is not known
+    het_id   of a component of a heterogeneous job: the leader's id; 0: an ordinary job
+    """
 
     @property
     def id(self) -> int: ...
@@ -48,7 +55,13 @@ class SeenJob(Protocol):
     @property
     def state(self) -> str: ...
     @property
-    def node(self) -> str: ...
+    def nodes(self) -> tuple[str, ...]: ...
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def places(self) -> Mapping[str, int]: ...
+    @property
+    def het_id(self) -> int: ...
     @property
     def starts(self) -> float: ...
     @property
@@ -204,9 +217,21 @@ class ReadJob:
         return " ".join(sorted(self.job.states))
 
     @property
-    def node(self) -> str:
-        """The first: a workload of one pod has one."""
-        return next(iter(expand(self.job.nodes)), "") if self.holds else ""
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(expand(self.job.nodes)) if self.holds else ()
+
+    @property
+    def tasks(self) -> int:
+        return self.job.tasks
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """How a real Slurm lays tasks out is not asked: what nodes hold is checked by V3."""
+        return {}
+
+    @property
+    def het_id(self) -> int:
+        return self.job.het_id or 0
 
     @property
     def starts(self) -> float:

@@ -8,6 +8,7 @@ Slurm 26.05 was measured to (the contract suite drives it and the real one with 
 * `stock` plays Slurm as it is shipped: a new job is looked at after 3 s, freed capacity is noticed by chance (the next
   event or backfill pass, up to 30 s later), unless an update of any job makes slurmctld look at the next second.  Without
   `stock` every second is a full pass.
+* A heterogeneous job is started by the backfill pass alone, all of its components together or none.
 * Immediate allocations are refused with 2013 while a runnable job of an equal or higher tier waits anywhere, with 2016
   where there is no room now (and preempt lower ones all the same, as the real one does).
 
@@ -26,8 +27,10 @@ from typing import Any
 
 from bridge.dev import slurm_rest
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from bridge.dev.slurm_layout import layout
+from bridge.dev.slurm_nodes import NOTHING, Holding, SlurmSimNode, Wanted
 from bridge.dev.slurm_waits import SINGLETON, Condition, open_conditions
+from scheduler.hostlist import fold
 
 # Slurm's own defaults (FACTS 5): batch_sched_delay, bf_interval, the rounds in which limits of time are looked at.
 SUBMIT_DELAY_S = 3
@@ -38,7 +41,12 @@ MAX_JOB_COUNT = 10_000
 # slurmctld saves its state about every five seconds: a crash loses what is younger.
 SAVE_INTERVAL_S = 5
 BACKFILL_DEPTH = 100
+# What befalls one component of a heterogeneous job befalls all; a time limit or a cancel of a component does not.
+SHARED_FATES = frozenset({"PREEMPTED", "NODE_FAIL"})
 NEVER = float("inf")
+
+_Freed = Mapping[str, Mapping[int, Holding]]
+_NOTHING_FREED: _Freed = {}
 
 
 class SlurmCluster:
@@ -201,26 +209,42 @@ class SlurmCluster:
         return sum(
             len(indices)
             for job in self._live.values()
-            if job.user == user and job.holding
-            for (name, _), indices in job.holding.devices.items()
+            if job.user == user
+            for holding in job.holdings
+            for (name, _), indices in holding.devices.items()
             if name == gres
         )
 
     def over_limit(self, user: SimUser, wanted: Wanted) -> bool:
         """Whether his group limit leaves no room for this job now."""
         for gres, limit in user.group_tres.items():
-            asked = sum(count for name, _, count in wanted.gres if name == gres)
+            asked = wanted.devices(gres)
             if asked and asked + self.held_of(user.name, gres) > limit:
                 return True
         return False
 
     def twin(self, job: SimJob) -> SimJob | None:
-        """Another living job of this name and user, submitted before: what singleton waits for."""
+        """Another living job of this name and user, submitted before: what singleton waits for.
+
+        Components of one heterogeneous job do not wait for each other.
+        """
         for jobs in (self._live, self._pending):
             for other in jobs.values():
-                if other.name == job.name and other.user == job.user and other.serial < job.serial:
+                named_alike = other.name == job.name and other.user == job.user
+                if named_alike and other.serial < job.serial and (not job.het_id or other.het_id != job.het_id):
                     return other
         return None
+
+    def components(self, job: SimJob) -> list[SimJob]:
+        """All components of the heterogeneous job that it is part of, the leader first; of another job itself."""
+        if not job.het_id:
+            return [job]
+        found: list[SimJob] = []
+        job_id = job.het_id
+        while (each := self.jobs.get(job_id)) is not None and each.het_id == job.het_id:
+            found.append(each)
+            job_id += 1  # their ids follow each other
+        return found
 
     def has_licenses(self, job: SimJob) -> bool:
         """Whether those that it wants are free now."""
@@ -241,25 +265,55 @@ class SlurmCluster:
             for job in self._pending.values()
         )
 
-    def has_node_in_service(self, job: SimJob) -> bool:
-        """Whether some node that is neither down nor drained would do."""
-        return any(node.in_service and node.could(job.wanted) for node in self.nodes.values())
+    def could(self, wanted: Wanted) -> bool:
+        """Whether the cluster could ever run it, if it were empty."""
+        return self._fits_empty(wanted, list(self.nodes.values()))
+
+    def has_nodes_in_service(self, job: SimJob) -> bool:
+        """Whether nodes that are neither down nor drained would do."""
+        return self._fits_empty(job.wanted, [node for node in self.nodes.values() if node.in_service])
+
+    def _fits_empty(self, wanted: Wanted, nodes: list[SlurmSimNode]) -> bool:
+        if wanted.tasks == 1:
+            return any(node.room_when_empty(wanted) for node in nodes)
+        return layout({node.name: node.room_when_empty(wanted) for node in nodes}, wanted) is not None
 
     def place(self, job: SimJob, now: float) -> bool:
-        """Start the job on the first node that has room."""
-        for node in self.nodes.values():
-            if node.fits(job.wanted):
-                self._start(job, node, now)
-                return True
-        return False
+        """Start the job where it has room."""
+        places = self._places(job.wanted)
+        if places:
+            self._start(job, places, now)
+        return bool(places)
+
+    def _places(
+        self, wanted: Wanted, nodes: Iterable[SlurmSimNode] | None = None, freed: _Freed = _NOTHING_FREED
+    ) -> Mapping[str, int] | None:
+        """Node to how many of its tasks it would get there; None: no room.
+
+        nodes   only these; None: all
+        freed   reckoned with as if it had been given back
+        """
+        among = self.nodes.values() if nodes is None else nodes
+        if wanted.tasks == 1:
+            fitting = (node.name for node in among if node.room(wanted, freed.get(node.name, NOTHING)))
+            first = next(fitting, "")
+            return {first: 1} if first else None
+        names = {node.name for node in among}
+        rooms = {
+            name: node.room(wanted, freed.get(name, NOTHING)) if name in names else 0
+            for name, node in self.nodes.items()
+        }
+        return layout(rooms, wanted)
 
     def preempt_for(self, job: SimJob, now: float) -> bool:
         """End lower jobs, the youngest first, until the job fits somewhere; False where that would not help."""
-        for node in self.nodes.values():
-            victims = self._victims(job, node)
-            if victims is not None:
-                for victim in victims:
+        everywhere = list(self.nodes.values())
+        for nodes in [[node] for node in everywhere] if job.wanted.tasks == 1 else [everywhere]:
+            victims = self._victims(job, nodes)
+            for victim in victims:
+                if not victim.ended:  # by the fate of another component
                     self.end(victim.id, "PREEMPTED", now)
+            if victims:
                 return True
         return False
 
@@ -269,10 +323,10 @@ class SlurmCluster:
         """The job ends in that state; what it held is free at once, and is noticed when slurmctld next looks."""
         job = self.jobs[job_id]
         assert not job.ended, f"job {job_id} has ended already"
-        if job.holding:
-            self.nodes[job.holding.node].give_back(job_id, job.holding)
-        else:
+        if not job.holdings:
             job.starts = int(now)
+        for holding in job.holdings:
+            self.nodes[holding.node].give_back(job_id, holding)
         job.state, job.ends, job.exit_code, job.flags = state, int(now), exit_code, ()
         job.reason = {"TIMEOUT": "TimeLimit", "NODE_FAIL": "NodeDown"}.get(state, "None")
         job.planned = ""
@@ -280,6 +334,10 @@ class SlurmCluster:
         self._live.pop(job_id, None)
         self._ended[job_id] = job
         self._notice_by_chance(now)
+        if state in SHARED_FATES:
+            for other in self.components(job):
+                if not other.ended:
+                    self.end(other.id, state, now)
 
     def refuse(self, job: SimJob, now: float) -> None:
         """An immediate allocation that got nothing leaves a record."""
@@ -287,8 +345,11 @@ class SlurmCluster:
         job.reason = "BadConstraints"
 
     def cancel(self, job_id: int, now: float) -> None:
-        """An admin cancels it."""
-        self.end(job_id, "CANCELLED", now)
+        """It is cancelled: of a heterogeneous job one component, or by its leader all that live."""
+        job = self.jobs[job_id]
+        for each in self.components(job) if job.id == job.het_id else [job]:
+            if not each.ended:
+                self.end(each.id, "CANCELLED", now)
 
     def preempt(self, job_id: int, now: float, *, grace_s: int = 0) -> None:
         """It gives way: at once, or after a grace in which it is SIGNALING and its end is known."""
@@ -326,8 +387,8 @@ class SlurmCluster:
         """
         lost = [job for job in self._unsaved if now - job.submitted <= younger_than_s and job.id in self.jobs]
         for job in lost:
-            if job.holding and not job.ended:
-                self.nodes[job.holding.node].give_back(job.id, job.holding)
+            for holding in () if job.ended else job.holdings:
+                self.nodes[holding.node].give_back(job.id, holding)
             for jobs in (self.jobs, self._pending, self._live, self._ended):
                 jobs.pop(job.id, None)
         self._unsaved.clear()
@@ -345,8 +406,8 @@ class SlurmCluster:
     def down(self, node: str, now: float, reason: str = "") -> None:
         """Its jobs fail at once and for good."""
         self.nodes[node].down, self.nodes[node].reason = True, reason
-        for job_id in sorted(self.nodes[node].jobs):
-            self.end(job_id, "NODE_FAIL", now)
+        while self.nodes[node].jobs:
+            self.end(min(self.nodes[node].jobs), "NODE_FAIL", now)
 
     def resume(self, node: str, now: float) -> None:
         """Back in service."""
@@ -371,8 +432,9 @@ class SlurmCluster:
     def check(self) -> None:
         """No core, memory or device is given twice, and every list of jobs agrees."""
         for node in self.nodes.values():
-            holdings = [job.holding for job in self._live.values() if job.holding and job.holding.node == node.name]
-            assert node.jobs == {job.id for job in self._live.values() if job.holding and job.holding.node == node.name}
+            there = {job.id: h for job in self._live.values() for h in job.holdings if h.node == node.name}
+            assert node.jobs == there.keys()
+            holdings = there.values()
             cores = 0
             for holding in holdings:
                 assert not cores & holding.cores, f"cores of {node.name} were given twice"
@@ -401,9 +463,11 @@ class SlurmCluster:
         for job in self._queue():
             if why := self.not_runnable(job, now):
                 job.reason, job.starts, job.planned = why, job.begin if why == "BeginTime" else 0, ""
+            elif job.het_id:
+                job.reason = "Resources" if job.reason == "Resources" else "None"
             elif self.over_limit(self.users[job.user], job.wanted):
                 job.reason, job.starts, job.planned = "AssocGrpGRES", 0, ""
-            elif not self.has_node_in_service(job):
+            elif not self.has_nodes_in_service(job):
                 job.reason, job.starts, job.planned = "ReqNodeNotAvail", 0, ""
             elif job.partition in blocked:
                 job.reason = "Priority"
@@ -418,28 +482,60 @@ class SlurmCluster:
         """Tell when the waiting jobs will start, and let those by that delay none of them."""
         promised: dict[str, float] = {}
         for job in self._queue()[:BACKFILL_DEPTH]:
+            if job.het_id:
+                if job.id == job.het_id:
+                    self._start_together(self.components(job), now, promised)
+                continue
             if job.reason not in ("Resources", "Priority"):
                 continue
-            for node in self.nodes.values():
-                free_for = promised.get(node.name, NEVER) - now
-                if node.fits(job.wanted) and self.has_licenses(job) and (job.time_limit_min or 10**9) * 60 <= free_for:
-                    self._start(job, node, now)
-                    break
-            else:
-                start, name = self._expected(job, now, promised)
-                if name:
-                    job.starts, job.planned = int(start), name
-                    promised[name] = min(start, promised.get(name, NEVER))
-
-    def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, str]:
-        """The node that will have room first, and when, as if nothing else came.  ("" where that is not known.)"""
-        best: tuple[float, str] = (NEVER, "")
-        for node in self.nodes.values():
-            if not node.in_service or not node.could(job.wanted):
+            places = self._places(job.wanted, self._not_promised(job, now, promised))
+            if places and self.has_licenses(job):
+                self._start(job, places, now)
                 continue
-            ends = [self.jobs[job_id].ends for job_id in node.jobs]
-            if all(ends):
-                best = min(best, (max([now, *ends, promised.get(node.name, now)]), node.name))
+            start, names = self._expected(job, now, promised)
+            if names:
+                job.starts, job.planned = int(start), fold(names)
+                promised.update({name: min(start, promised.get(name, NEVER)) for name in names})
+
+    def _not_promised(self, job: SimJob, now: float, promised: Mapping[str, float]) -> list[SlurmSimNode]:
+        """The nodes where it would be over before anybody is to start there."""
+        needs_s = (job.time_limit_min or 10**9) * 60
+        return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
+
+    def _start_together(self, jobs: list[SimJob], now: float, promised: Mapping[str, float]) -> None:
+        """All components of a heterogeneous job or none.  One of which a component was cancelled waits for ever."""
+        if any(not job.pending or self.not_runnable(job, now) for job in jobs):
+            return
+        user = self.users[jobs[0].user]
+        if any(self.over_limit(user, job.wanted) or not self.has_licenses(job) for job in jobs):
+            return
+        for job in jobs:
+            places = self._places(job.wanted, self._not_promised(job, now, promised))
+            if not places:
+                break
+            job.holdings = self._taken(job, places)
+        if all(job.holdings for job in jobs):
+            for job in jobs:
+                self._run(job, now)
+            return
+        for job in jobs:
+            for holding in job.holdings:
+                self.nodes[holding.node].give_back(job.id, holding)
+            job.holdings, job.reason = (), "Resources"
+
+    def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, list[str]]:
+        """The nodes that will have room first, and when, as if nothing else came.  (None where that is not known.)"""
+        best: tuple[float, list[str]] = (NEVER, [])
+        if job.wanted.tasks == 1:
+            for node in self.nodes.values():
+                ends = [self.jobs[job_id].ends for job_id in node.jobs]
+                if node.in_service and node.room_when_empty(job.wanted) and all(ends):
+                    best = min(best, (max([now, *ends, promised.get(node.name, now)]), [node.name]))
+            return best
+        for end in sorted({other.ends for other in self._live.values() if other.ends}):
+            over = [other for other in self._live.values() if 0 < other.ends <= end]
+            if places := self._places(job.wanted, freed=_freed(over)):
+                return max([now, end, *(promised.get(name, now) for name in places)]), list(places)
         return best
 
     def not_runnable(self, job: SimJob, now: float) -> str:
@@ -463,32 +559,35 @@ class SlurmCluster:
         job.dependency = (*(each for each in job.dependency if each.kind == SINGLETON and each not in left), *left)
         return left
 
-    def _victims(self, job: SimJob, node: SlurmSimNode) -> list[SimJob] | None:
-        """Jobs on that node to end so that this one fits; None where that is not possible."""
-        if not node.in_service or not node.could(job.wanted):
-            return None
+    def _victims(self, job: SimJob, nodes: list[SlurmSimNode]) -> list[SimJob]:
+        """Jobs on those nodes to end so that this one fits there; none where that is not possible."""
         tier = self.partitions[job.partition].tier
-        lower = [
-            other
-            for other in (self.jobs[job_id] for job_id in node.jobs)
+        there = [self.jobs[job_id] for node in nodes if node.in_service for job_id in node.jobs]
+        lower = {
+            other.id: other
+            for other in there
             if self.partitions[other.partition].preempted and self.partitions[other.partition].tier < tier
-        ]
+        }
         victims: list[SimJob] = []
-        spare = node.free_cores.bit_count(), node.free_memory_mib, {k: len(v) for k, v in node.free_devices.items()}
-        for other in sorted(lower, key=lambda other: -other.serial):
+        for other in sorted(lower.values(), key=lambda other: -other.serial):
             victims.append(other)
-            spare = _with(spare, other)
-            if _enough(spare, job.wanted) and (not job.wanted.whole or len(victims) == len(node.jobs)):
-                return victims
-        return None
+            if places := self._places(job.wanted, nodes, _freed(victims)):
+                return [victim for victim in victims if not places.keys().isdisjoint(victim.nodes)]
+        return []
 
     def _notice_by_chance(self, now: float) -> None:
         """What an end makes possible is seen by the next event, often soon, at the latest by the next backfill pass."""
         if self._stock:
             self._pass_due = min(self._pass_due, now + self._random.choice((1, 1, 6, 20, BACKFILL_INTERVAL_S)))
 
-    def _start(self, job: SimJob, node: SlurmSimNode, now: float) -> None:
-        job.holding = node.take(job.id, job.wanted)
+    def _start(self, job: SimJob, places: Mapping[str, int], now: float) -> None:
+        job.holdings = self._taken(job, places)
+        self._run(job, now)
+
+    def _taken(self, job: SimJob, places: Mapping[str, int]) -> tuple[Holding, ...]:
+        return tuple(self.nodes[name].take(job.id, job.wanted, tasks) for name, tasks in places.items())
+
+    def _run(self, job: SimJob, now: float) -> None:
         job.state, job.reason, job.starts, job.planned = "RUNNING", "None", int(now), ""
         job.ends = int(now) + job.time_limit_min * 60 if job.time_limit_min is not None else 0
         self._pending.pop(job.id, None)
@@ -513,25 +612,10 @@ class SlurmCluster:
         return old
 
 
-_Spare = tuple[int, int, dict[tuple[str, str], int]]
-
-
-def _with(spare: _Spare, other: SimJob) -> _Spare:
-    """What is free, and what that job would give back."""
-    assert other.holding is not None
-    cores, memory, devices = spare
-    held = other.holding
-    more = {kind: count + len(held.devices.get(kind, ())) for kind, count in devices.items()}
-    return cores + held.cores.bit_count(), memory + held.memory_mib, more
-
-
-def _enough(spare: _Spare, wanted: Wanted) -> bool:
-    cores, memory, devices = spare
-    return (
-        wanted.cpus <= cores
-        and wanted.memory_mib <= memory
-        and all(
-            sum(count for known, count in devices.items() if known[0] == name and kind in ("", known[1])) >= asked
-            for name, kind, asked in wanted.gres
-        )
-    )
+def _freed(jobs: Iterable[SimJob]) -> _Freed:
+    """What those jobs hold, by node and job."""
+    freed: dict[str, dict[int, Holding]] = {}
+    for job in jobs:
+        for holding in job.holdings:
+            freed.setdefault(holding.node, {})[job.id] = holding
+    return freed

@@ -56,6 +56,8 @@ class SimJob:
     switches        leaf switches at most, and for how many seconds to wait for that
     held            "", "JobHeldUser" or "JobHeldAdmin"
     serial          counts submissions: unique for ever, unlike the id
+    holdings        what it holds, node by node; of an ended one what it held
+    het_id          of a component of a heterogeneous job: the leader's id; 0: an ordinary job
     """
 
     id: int
@@ -82,12 +84,15 @@ class SimJob:
     switches: tuple[int, int] = (0, 0)
     constraints: str = ""
     reservation: str = ""
+    task_gres_text: str = ""
     shared: str = ""
     held: str = ""
     starts: int = 0
     ends: int = 0
     planned: str = ""
-    holding: Holding | None = None
+    holdings: tuple[Holding, ...] = ()
+    het_id: int = 0
+    het_offset: int = 0
     flags: tuple[str, ...] = ()
     exit_code: int = 0
     derived_exit_code: int = 0
@@ -98,9 +103,19 @@ class SimJob:
         return self.state == "PENDING"
 
     @property
-    def node(self) -> str:
-        """What it holds; "" nothing."""
-        return self.holding.node if self.holding else ""
+    def nodes(self) -> tuple[str, ...]:
+        """What it holds, in Slurm's node order."""
+        return tuple(holding.node for holding in self.holdings)
+
+    @property
+    def tasks(self) -> int:
+        """How many it asked for."""
+        return self.wanted.tasks
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Node to how many of its tasks what it holds there is enough for."""
+        return {holding.node: self.wanted.places(holding) for holding in self.holdings}
 
     @property
     def holds(self) -> bool:

@@ -1,7 +1,8 @@
 """The nodes of the simulated Slurm: who may be put where, and what each job got there.
 
 A node counts cores, memory and devices, and hands out devices by index, lowest first, so that a device given twice is an
-assertion and not an average.  Typed devices ("gpu:h100") are asked for with their type or without.
+assertion and not an average.  Typed devices ("gpu:h100") are asked for with their type or without.  Which nodes a job of
+several tasks gets, and how many tasks each, is decided in slurm_layout.py.
 """
 
 from __future__ import annotations
@@ -9,21 +10,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+Gres = tuple[tuple[str, str, int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a job asks of one node.
+    """What a job asks for.
 
-    gres    (name, type or "", count)
-    whole   the node for itself: all its cores and devices (but memory only as asked)
+    cpus            of each task
+    memory_mib      on each node that it gets, or, with memory_by_cpu, for each CPU that it gets
+    gres            on each node: (name, type or "", count)
+    task_gres       of each task
+    whole           the nodes for itself: all their cores and devices (but memory only as asked)
+    tasks_per_node  exactly so many places on every node that it gets, be they used or not; None: as it fits
+    min_nodes       at least so many nodes
+    max_nodes       at most so many; Slurm takes as many as it may, rather than as few.  None: as few as it needs
     """
 
     cpus: int
     memory_mib: int
-    gres: tuple[tuple[str, str, int], ...] = ()
+    gres: Gres = ()
     features: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
     whole: bool = False
+    tasks: int = 1
+    tasks_per_node: int | None = None
+    min_nodes: int = 1
+    max_nodes: int | None = 1
+    memory_by_cpu: bool = False
+    task_gres: Gres = ()
+
+    def devices(self, name: str) -> int:
+        """How many devices of that name the whole job asks for."""
+        a_node = sum(count for known, _, count in self.gres if known == name)
+        a_task = sum(count for known, _, count in self.task_gres if known == name)
+        return a_node * self.min_nodes + a_task * self.tasks
+
+    def places(self, holding: Holding) -> int:
+        """How many tasks what was given on one node is enough for."""
+        held = {kind: len(indices) for kind, indices in holding.devices.items()}
+        by_devices = [_count(held, name, kind) // count for name, kind, count in self.task_gres]
+        by_memory = [holding.memory_mib // (self.memory_mib * self.cpus)] if self.memory_by_cpu else []
+        return min([holding.cores.bit_count() // self.cpus, *by_devices, *by_memory])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +66,9 @@ class Holding:
     cores: int
     memory_mib: int
     devices: Mapping[tuple[str, str], tuple[int, ...]]
+
+
+NOTHING: Mapping[int, Holding] = {}
 
 
 @dataclass(slots=True)
@@ -100,38 +131,58 @@ class SlurmSimNode:
         }
         return [base, *(flag for flag, holds in flags.items() if holds)]
 
-    def could(self, wanted: Wanted) -> bool:
-        """Whether the job fits on this node when it is empty, whatever its state."""
-        return (
-            wanted.cpus <= self.cpus
-            and wanted.memory_mib <= self.memory_mib
-            and self.name not in wanted.excluded
-            and wanted.features.issubset(self.features)
-            and all(self._has(name, kind) >= count for name, kind, count in wanted.gres)
-        )
+    def room_when_empty(self, wanted: Wanted) -> int:
+        """How many tasks of the job this node could ever take, whatever its state."""
+        return self._room(wanted, self.cpus, self.memory_mib, self.devices)
 
-    def fits(self, wanted: Wanted) -> bool:
-        """Whether the job fits now."""
-        if not self.in_service or self.whole_for is not None or not self.could(wanted):
-            return False
-        if wanted.whole and self.jobs:
-            return False
-        return (
-            wanted.cpus <= self.free_cores.bit_count()
-            and wanted.memory_mib <= self.free_memory_mib
-            and all(self._free(name, kind) >= count for name, kind, count in wanted.gres)
-        )
+    def room(self, wanted: Wanted, freed: Mapping[int, Holding] = NOTHING) -> int:
+        """How many tasks of the job it could take now, or would if `freed` (by job) were given back."""
+        alone = not self.jobs.difference(freed)
+        if not self.in_service or (self.whole_for is not None and self.whole_for not in freed):
+            return 0
+        if wanted.whole and not alone:
+            return 0
+        cores, memory = self.free_cores.bit_count(), self.free_memory_mib
+        devices = {kind: len(free) for kind, free in self.free_devices.items()}
+        for holding in freed.values():
+            cores += holding.cores.bit_count()
+            memory += holding.memory_mib
+            for kind, indices in holding.devices.items():
+                devices[kind] += len(indices)
+        return self._room(wanted, cores, memory, devices)
 
-    def take(self, job_id: int, wanted: Wanted) -> Holding:
-        """Give the job what it wants; `fits` said that it can be had."""
-        assert self.fits(wanted), f"{self.name} has no room for job {job_id}"
-        cores = self.free_cores if wanted.whole else _lowest(self.free_cores, wanted.cpus)
-        devices = self._pick_all() if wanted.whole else self._pick(wanted)
+    def _room(self, wanted: Wanted, cpus: int, memory_mib: int, devices: Mapping[tuple[str, str], int]) -> int:
+        if self.name in wanted.excluded or not wanted.features.issubset(self.features):
+            return 0
+        tasks = min(max(wanted.tasks, wanted.tasks_per_node or 0), cpus // wanted.cpus)
+        if wanted.memory_by_cpu and wanted.memory_mib and not wanted.whole:
+            tasks = min(tasks, memory_mib // wanted.memory_mib // wanted.cpus)
+        elif self._memory(wanted, tasks) > memory_mib:
+            return 0
+        if not all(_count(devices, name, kind) >= count for name, kind, count in wanted.gres):
+            return 0
+        tasks = min([tasks, *(_count(devices, name, kind) // count for name, kind, count in wanted.task_gres)])
+        if wanted.tasks_per_node is None:
+            return tasks
+        return wanted.tasks_per_node if tasks >= wanted.tasks_per_node else 0
+
+    def _memory(self, wanted: Wanted, tasks: int) -> int:
+        """MiB that so many tasks are charged: of a whole node by all of its CPUs."""
+        if not wanted.memory_by_cpu:
+            return wanted.memory_mib
+        return wanted.memory_mib * (self.cpus if wanted.whole else wanted.cpus * tasks)
+
+    def take(self, job_id: int, wanted: Wanted, tasks: int = 1) -> Holding:
+        """Give the job what so many of its tasks want; `room` said that it can be had."""
+        assert 0 < tasks <= self.room(wanted), f"{self.name} has no room for job {job_id}"
+        cores = self.free_cores if wanted.whole else _lowest(self.free_cores, wanted.cpus * tasks)
+        devices = self._pick_all() if wanted.whole else self._pick(wanted, tasks)
+        memory = self._memory(wanted, tasks)
         self.free_cores &= ~cores
-        self.free_memory_mib -= wanted.memory_mib
+        self.free_memory_mib -= memory
         self.jobs.add(job_id)
         self.whole_for = job_id if wanted.whole else None
-        return Holding(self.name, cores, wanted.memory_mib, devices)
+        return Holding(self.name, cores, memory, devices)
 
     def give_back(self, job_id: int, holding: Holding) -> None:
         """The job ended."""
@@ -147,9 +198,10 @@ class SlurmSimNode:
         if self.whole_for == job_id:
             self.whole_for = None
 
-    def _pick(self, wanted: Wanted) -> dict[tuple[str, str], tuple[int, ...]]:
+    def _pick(self, wanted: Wanted, tasks: int) -> dict[tuple[str, str], tuple[int, ...]]:
         picked: dict[tuple[str, str], tuple[int, ...]] = {}
-        for name, kind, count in wanted.gres:
+        asked = (*wanted.gres, *((name, kind, count * tasks) for name, kind, count in wanted.task_gres))
+        for name, kind, count in asked:
             left = count
             for known, free in self.free_devices.items():
                 if left and known[0] == name and kind in ("", known[1]):
@@ -164,13 +216,10 @@ class SlurmSimNode:
         self.free_devices = {kind: [] for kind in self.free_devices}
         return picked
 
-    def _has(self, name: str, kind: str) -> int:
-        return sum(count for known, count in self.devices.items() if known[0] == name and kind in ("", known[1]))
 
-    def _free(self, name: str, kind: str) -> int:
-        return sum(
-            len(free) for known, free in self.free_devices.items() if known[0] == name and kind in ("", known[1])
-        )
+def _count(devices: Mapping[tuple[str, str], int], name: str, kind: str) -> int:
+    """How many devices of that name; kind "": of any type."""
+    return sum(count for known, count in devices.items() if known[0] == name and kind in ("", known[1]))
 
 
 def _lowest(bits: int, count: int) -> int:

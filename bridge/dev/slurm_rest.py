@@ -15,9 +15,9 @@ import msgspec
 
 from bridge.dev import slurm_survey
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from bridge.dev.slurm_nodes import Holding, SlurmSimNode, Wanted
 from bridge.dev.slurm_waits import Condition, conditions, licenses
-from scheduler.hostlist import HostlistError, expand
+from scheduler.hostlist import HostlistError, expand, fold
 
 if TYPE_CHECKING:
     from bridge.dev.slurm_cluster import SlurmCluster
@@ -50,6 +50,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2016: (422, "Requested nodes are busy"),
     2017: (404, _UNKNOWN_JOB),
     2018: (422, "Invalid node name specified"),
+    2025: (422, "Task count specification invalid"),
     2029: (422, "Invalid feature specification"),
     2038: (422, "Job dependency problem"),
     2040: (422, "Licenses currently unavailable"),
@@ -62,6 +63,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2068: (422, "Required node not available (down, drained or reserved)"),
     2072: (422, "Invalid generic resource (gres) specification"),
     2073: (422, "Job is no longer pending execution"),
+    2078: (422, "Job can not start immediately"),
     2084: (422, "Job has already finished"),
     2085: (422, "Job is not running"),
     2123: (422, "Invalid --nice value"),
@@ -74,10 +76,11 @@ TEXTS: Mapping[int, tuple[int, str]] = {
 # Fields of a job description that Slurm knows; another one earns a warning.
 _KNOWN_FIELDS = frozenset(
     {
-        "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task", "current_working_directory",
-        "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate", "licenses", "memory_per_node", "name",
-        "nice", "nodes", "partition", "qos", "required_switches", "reservation", "shared", "tasks", "time_limit",
-        "tres_per_node", "wait_for_switch", "wckey",
+        "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task",
+        "current_working_directory", "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate",
+        "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_nodes", "name", "nice", "nodes",
+        "partition", "qos", "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit",
+        "tres_per_node", "tres_per_task", "wait_for_switch", "wckey",
     }
 )  # fmt: skip
 # Of a running job these may be changed; the rest is 2073.
@@ -207,16 +210,28 @@ def _ping(asked: _Asked, _: str) -> Answer:
 def _states(asked: _Asked, _: str) -> Answer:
     jobs = asked.cluster.jobs
     if wanted := asked.query.get("job_id"):
-        listed = [jobs[job_id] for job_id in map(int, wanted) if job_id in jobs]
+        listed = [part for job_id in map(int, wanted) if job_id in jobs for part in _with_parts(asked, jobs[job_id])]
     else:
         listed = list(jobs.values())
-    return _yes(asked, {"jobs": [{"job_id": str(job.id), "state": (job.state, *job.flags)} for job in listed]})
+    return _yes(asked, {"jobs": [{"job_id": _full_id(job), "state": (job.state, *job.flags)} for job in listed]})
+
+
+def _full_id(job: SimJob) -> str:
+    return f"{job.id}+{job.het_offset}" if job.het_id else str(job.id)
+
+
+def _with_parts(asked: _Asked, job: SimJob) -> list[SimJob]:
+    """Who asks for a leader is told of all components."""
+    return asked.cluster.components(job) if job.id == job.het_id else [job]
 
 
 def _job(asked: _Asked, argument: str) -> Answer:
-    job = _known(asked, argument)
+    return _yes(asked, {"jobs": [_told(asked, job) for job in _with_parts(asked, _known(asked, argument))]})
+
+
+def _told(asked: _Asked, job: SimJob) -> Mapping[str, Any]:
     limit = job.time_limit_min
-    told = {
+    return {
         "account": job.account,
         "comment": job.comment,
         "cpus_per_task": _number(job.wanted.cpus),
@@ -231,10 +246,13 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "job_state": (job.state, *job.flags),
         "licenses": job.licenses_text,
         "maximum_switch_wait_time": job.switches[1],
-        "memory_per_node": _number(job.wanted.memory_mib),
+        "het_job_id": _number(job.het_id),
+        "het_job_offset": _number(job.het_offset),
+        "memory_per_cpu": _number(job.wanted.memory_mib if job.wanted.memory_by_cpu else None),
+        "memory_per_node": _number(None if job.wanted.memory_by_cpu else job.wanted.memory_mib),
         "name": job.name,
         "nice": job.nice,
-        "nodes": job.holding.node if job.holding else "",
+        "nodes": fold(job.nodes),
         "partition": job.partition,
         "priority": _number(0 if job.held else 1),
         "qos": job.qos,
@@ -246,33 +264,35 @@ def _job(asked: _Asked, argument: str) -> Answer:
         "state_reason": job.reason,
         "step_id": {"sluid": f"s{job.serial:013d}"},
         "submit_time": _number(job.submitted),
+        "tasks": _number(job.wanted.tasks),
+        "tasks_per_node": _number(job.wanted.tasks_per_node or 0),
         "time_limit": _number(limit) if limit is not None else {"set": False, "infinite": True, "number": 0},
         "tres_per_node": job.gres_text,
+        "tres_per_task": job.task_gres_text,
         "user_name": job.user,
         "wckey": job.wckey,
     }
-    return _yes(asked, {"jobs": (told,)})
 
 
 def _resources(asked: _Asked, argument: str) -> Answer:
     job = _known(asked, argument)
     if not job.holds:
         raise SlurmSaysNo(2085)
-    assert job.holding is not None
-    cores = asked.cluster.nodes[job.holding.node].cpus
-    gres = [
-        {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices)}
-        for (name, kind), indices in job.holding.devices.items()
-    ]
-    node = {
-        "node": job.holding.node,
+    return _yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node].cpus) for holding in job.holdings]})
+
+
+def _held(holding: Holding, cores: int) -> Mapping[str, Any]:
+    return {
+        "node": holding.node,
         "sockets_per_node": 1,
         "cores_per_socket": cores,
-        "mem_alloc": job.holding.memory_mib,
-        "core_bitmap": f"0x{job.holding.cores:0{-(-cores // 4)}X}",
-        "gres": gres,
+        "mem_alloc": holding.memory_mib,
+        "core_bitmap": f"0x{holding.cores:0{-(-cores // 4)}X}",
+        "gres": [
+            {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices)}
+            for (name, kind), indices in holding.devices.items()
+        ],
     }
-    return _yes(asked, {"nodes": (node,)})
 
 
 def _nodes(asked: _Asked, _: str) -> Answer:
@@ -364,7 +384,11 @@ def _accounted(asked: _Asked, _: str) -> Answer:
 
 
 def _submit(asked: _Asked, _: str) -> Answer:
-    job, warnings = _taken(asked)
+    wished = _wished(asked)
+    if isinstance(wished.get("jobs"), list):
+        job, warnings = _taken_together(asked, wished["jobs"])
+    else:
+        job, warnings = _taken(asked, wished.get("job"))
     asked.cluster.look_after_submission(asked.now)
     return _yes(asked, {"job_id": job.id, "step_id": "batch"}, warnings)
 
@@ -372,7 +396,7 @@ def _submit(asked: _Asked, _: str) -> Answer:
 def _allocate(asked: _Asked, _: str) -> Answer:
     if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
         raise SlurmSaysNo(2125)  # and keeps no record of it
-    job, warnings = _taken(asked)
+    job, warnings = _taken(asked, _wished(asked).get("job"))
     cluster = asked.cluster
     number = _not_now(cluster, job, asked.now)
     if number:
@@ -392,7 +416,7 @@ def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
         return 2013
     if not cluster.has_licenses(job):
         return 2040
-    if not cluster.has_node_in_service(job):
+    if not cluster.has_nodes_in_service(job):
         return 2068
     if cluster.place(job, now):
         return 0
@@ -400,10 +424,39 @@ def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
     return 2016
 
 
-def _taken(asked: _Asked) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+def _wished(asked: _Asked) -> Body:
+    wished = msgspec.json.decode(asked.body) if asked.body else {}
+    return wished if isinstance(wished, dict) else {}
+
+
+def _taken(asked: _Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
     """The job in the queue.  Raises SlurmSaysNo."""
+    draft, warnings = _drafted(asked, wished)
+    _queued(asked, draft)
+    if not asked.cluster.could(draft.wanted):
+        asked.cluster.refuse(draft, asked.now)
+        raise SlurmSaysNo(2014)
+    return draft, warnings
+
+
+def _taken_together(asked: _Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    """The components of a heterogeneous job in the queue; its leader.  Raises SlurmSaysNo."""
     cluster = asked.cluster
-    wished = (msgspec.json.decode(asked.body) if asked.body else {}).get("job")
+    if any(isinstance(wished, dict) and wished.get("immediate") for wished in wishes):
+        raise SlurmSaysNo(2078)
+    drafts = [_drafted(asked, wished) for wished in wishes or [None]]
+    jobs = [draft for draft, _ in drafts]
+    for offset, job in enumerate(jobs):
+        job.het_id, job.het_offset = cluster.next_id - offset, offset
+        _queued(asked, job)
+    if not all(cluster.could(job.wanted) for job in jobs):
+        cluster.cancel(jobs[0].id, asked.now)
+        raise SlurmSaysNo(2014)
+    return jobs[0], tuple(warning for _, warnings in drafts for warning in warnings)
+
+
+def _drafted(asked: _Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    cluster = asked.cluster
     if not isinstance(wished, dict):
         raise SlurmSaysNo(9000)
     if len(cluster.jobs) >= cluster.max_job_count:
@@ -413,7 +466,6 @@ def _taken(asked: _Asked) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
         raise SlurmSaysNo(6010)
     warnings = _unknown_fields(wished)
     draft = _draft(asked, user, {**_NEW, **wished})
-    draft.id, draft.serial = cluster.new_id()
     if wished.get("hold"):
         draft.held = draft.reason = "JobHeldUser"
         warnings += (
@@ -421,13 +473,14 @@ def _taken(asked: _Asked) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
         )
     if not cluster.partitions[draft.partition].up:
         warnings += ({"description": "Partition in DOWN state", "source": "slurm_submit_batch_job()"},)
-    cluster.new_job(draft)
-    draft.reason = cluster.not_runnable(draft, asked.now) or draft.reason
-    draft.starts = draft.begin if draft.reason == "BeginTime" else 0
-    if not any(node.could(draft.wanted) for node in cluster.nodes.values()):
-        cluster.refuse(draft, asked.now)
-        raise SlurmSaysNo(2014)
     return draft, warnings
+
+
+def _queued(asked: _Asked, draft: SimJob) -> None:
+    draft.id, draft.serial = asked.cluster.new_id()
+    asked.cluster.new_job(draft)
+    draft.reason = asked.cluster.not_runnable(draft, asked.now) or draft.reason
+    draft.starts = draft.begin if draft.reason == "BeginTime" else 0
 
 
 def _unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
@@ -475,6 +528,7 @@ def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
         qos=qos,
         wanted=wanted,
         gres_text=wished.get("tres_per_node", ""),
+        task_gres_text=wished.get("tres_per_task", ""),
         excluded_text=excluded,
         time_limit_min=limit,
         submitted=int(asked.now),
@@ -501,20 +555,36 @@ def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
 
 
 def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
-    cpus = wished.get("cpus_per_task", 1)
-    if cpus > max(node.cpus for node in cluster.nodes.values()):
+    cpus, tasks = wished.get("cpus_per_task", 1), wished.get("tasks", 1)
+    least, most = _node_counts(wished)
+    if cpus * tasks > sum(node.cpus for node in cluster.nodes.values()):
         raise SlurmSaysNo(2005)
-    memory = wished.get("memory_per_node") or {}
+    if tasks < least:
+        raise SlurmSaysNo(2025)
+    by_cpu, by_node = (wished.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
+    memory_mib = by_cpu.get("number") or by_node.get("number") or max(n.memory_mib for n in cluster.nodes.values())
     return Wanted(
         cpus=cpus,
-        memory_mib=memory["number"]
-        if memory.get("set") and memory["number"]
-        else max(n.memory_mib for n in cluster.nodes.values()),
+        memory_mib=memory_mib,
         gres=_gres(cluster, wished.get("tres_per_node", "")),
         features=_features(cluster, wished["constraints"]),
         excluded=_excluded(cluster, excluded),
         whole="none" in wished.get("shared", ()),
+        tasks=tasks,
+        tasks_per_node=wished.get("tasks_per_node") or None,
+        min_nodes=least,
+        max_nodes=most,
+        memory_by_cpu=bool(by_cpu.get("number")),
+        task_gres=_gres(cluster, wished.get("tres_per_task", "")),
     )
+
+
+def _node_counts(wished: Body) -> tuple[int, int | None]:
+    """At least and at most how many nodes: "2", "2-4", or the two fields."""
+    least, _, most = str(wished.get("nodes", "")).partition("-")
+    at_least = wished.get("minimum_nodes") or int(least or 1)
+    at_most = wished.get("maximum_nodes") or int(most or least or 0)
+    return at_least, at_most or None
 
 
 def _gres(cluster: SlurmCluster, text: str) -> tuple[tuple[str, str, int], ...]:
@@ -625,8 +695,7 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
         "comment": job.comment, "dependency": "", "reservation": job.reservation,
         "constraints": job.constraints, "wckey": job.wckey,
         "licenses": job.licenses_text,
-        "tres_per_node": job.gres_text, "cpus_per_task": job.wanted.cpus, "shared": ["none"] if job.wanted.whole else [],
-        "memory_per_node": {"set": True, "number": job.wanted.memory_mib},
+        "shared": ["none"] if job.wanted.whole else [], **_layout_told(job, wished),
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
     user = cluster.users[job.user]
@@ -635,12 +704,28 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
     if any(condition.job_id == job.id for condition in changed.dependency):
         raise SlurmSaysNo(2038)
     for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
-                  "excluded_text", "wanted", "time_limit_min", "licenses", "licenses_text", "reservation"):  # fmt: skip
+                  "task_gres_text", "excluded_text", "wanted", "time_limit_min", "licenses", "licenses_text",
+                  "reservation"):  # fmt: skip
         setattr(job, field, getattr(changed, field))
     if "dependency" in wished:
         job.dependency = changed.dependency
     job.begin = _begin(wished, job.begin)
     job.switches = _switches(wished, job.switches)
+
+
+def _layout_told(job: SimJob, wished: Body) -> Body:
+    """What the job asks of its nodes, less what a change puts in its place."""
+    wanted = job.wanted
+    told: Body = {
+        "tres_per_node": job.gres_text, "tres_per_task": job.task_gres_text, "cpus_per_task": wanted.cpus,
+        "tasks": wanted.tasks, "tasks_per_node": wanted.tasks_per_node, "minimum_nodes": wanted.min_nodes,
+        "maximum_nodes": wanted.max_nodes,
+    }  # fmt: skip
+    if wished.get("nodes"):
+        del told["minimum_nodes"], told["maximum_nodes"]
+    if not (wished.get("memory_per_node") or wished.get("memory_per_cpu")):
+        told["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = _number(wanted.memory_mib)
+    return told
 
 
 def _change_running(asked: _Asked, job: SimJob, wished: Body) -> None:
@@ -660,18 +745,15 @@ def _change_running(asked: _Asked, job: SimJob, wished: Body) -> None:
 
 def _cancel(asked: _Asked, argument: str) -> Answer:
     job = asked.cluster.jobs.get(_id(argument))
-    code = 0
     if job is None:
-        code = 2017
-    elif job.ended:
-        code = 2021
-    elif job.user != asked.acts_as and not asked.operator:
-        code = 2002
-    if code == 0:
-        asked.cluster.cancel(_id(argument), asked.now)
-        return _yes(asked, {"status": ()})
-    text = "Job/step already completing or completed" if code == 2021 else TEXTS[code][1]
-    return _yes(asked, {"status": ({"error": {"string": text, "code": code, "message": text}},)})
+        codes = [2017]
+    elif job.user != asked.acts_as and not asked.operator and not job.ended:
+        codes = [2002]
+    else:  # also where only some components of it had ended
+        codes = [2021 for each in _with_parts(asked, job) if each.ended]
+        asked.cluster.cancel(job.id, asked.now)
+    texts = [(code, "Job/step already completing or completed" if code == 2021 else TEXTS[code][1]) for code in codes]
+    return _yes(asked, {"status": [{"error": {"string": text, "code": code, "message": text}} for code, text in texts]})
 
 
 def _record(asked: _Asked, argument: str) -> Answer:

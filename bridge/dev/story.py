@@ -16,6 +16,7 @@ from bridge.dev.hands import Hands, Life
 from bridge.dev.load import SHORT_S, Kind, Load
 from bridge.dev.stage import Stage
 from scheduler import names
+from scheduler.hostlist import fold
 
 LOOK_EVERY_S = 0.02
 PAUSE_S = 0.05
@@ -142,7 +143,7 @@ class Run:
     def _tell_jobs(self) -> None:
         for job in self.stage.slurm.sight.jobs():
             if self.stage.promises.is_ours(job):
-                where = f" on {job.node}" if job.node and not job.ended else ""
+                where = f" on {fold(job.nodes)}" if job.nodes and not job.ended else ""
                 self._say_once(f"job {job.id}", f"{job.state}{where}  ({job.user}, {job.name.partition('~')[0]})")
 
     def _say_once(self, who: str, line: str) -> None:

@@ -92,16 +92,14 @@ def clusters() -> Clusters:
 
 
 def test_the_right_bind_breaks_nothing(clusters: Clusters) -> None:
-    holding = clusters.slurm.jobs[clusters.job].holding
-    assert holding is not None
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
     clusters.binds(clusters.pod, holding.node, clusters.job)
     clusters.promises.after()
     assert list(clusters.promises.at_rest()) == []
 
 
 def test_a_bind_to_a_node_that_was_not_granted_breaks_v2(clusters: Clusters) -> None:
-    holding = clusters.slurm.jobs[clusters.job].holding
-    assert holding is not None
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
     with pytest.raises(Violation, match="V2"):
         clusters.binds(clusters.pod, "k2" if holding.node == "k1" else "k1", clusters.job)
 
@@ -113,8 +111,7 @@ def test_a_bind_for_the_job_of_another_breaks_v2(clusters: Clusters) -> None:
 
 
 def test_a_bind_where_there_is_no_room_breaks_v3(clusters: Clusters) -> None:
-    holding = clusters.slurm.jobs[clusters.job].holding
-    assert holding is not None
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
     squatter = objects.pod("alice-a", "squatter", scheduler="other", requests={"cpu": "64"}, nodeName=holding.node)
     clusters.kube.create(0.0, "pods", squatter)
     with pytest.raises(Violation, match="V3"):
@@ -128,8 +125,7 @@ def test_touching_a_foreign_job_breaks_v6(clusters: Clusters) -> None:
 
 
 def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:
-    holding = clusters.slurm.jobs[clusters.job].holding
-    assert holding is not None
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
     clusters.binds(clusters.pod, holding.node, clusters.job)
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
     with pytest.raises(Violation, match="V7"):

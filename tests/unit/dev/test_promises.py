@@ -57,10 +57,10 @@ class Seen:
     def has_job(self, job_id: int, name: str, *, on: str = "", user: str = "alice", **fields: Any) -> SimJob:
         """The placeholder of that pod, or a foreign job where the name has a space."""
         full = name if " " in name else names.job_name(f"dev/{name}", CLUSTER, names.workload_key(f"uid-{name}"))
-        holding = Holding(on, 1, 100, {}) if on else None
+        holdings = (Holding(on, 1, 100, {}),) if on else ()
         made = SimJob(
             job_id, job_id, full, user, "teama", "main", "normal", Wanted(1, 100), "", "", None, int(self.clock),
-            state="RUNNING" if on else "PENDING", starts=int(self.clock), holding=holding, **fields,
+            state="RUNNING" if on else "PENDING", starts=int(self.clock), holdings=holdings, **fields,
         )  # fmt: skip
         self.listed[job_id] = made
         return made
