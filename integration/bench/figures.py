@@ -71,12 +71,13 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """None where nothing is asked."""
+        """None where nothing is asked.  What is judged is what is shown: three digits, no more is measured."""
         if self.target is None:
             return None
         values = self.ratios if self.target.of_floor else self.values
         held = values if self.target.always else [statistics.median(values)]
-        return all(value >= self.target.bound if self.target.at_least else value <= self.target.bound for value in held)
+        bound, shown = self.target.bound, [float(f"{value:.3g}") for value in held]
+        return all(value >= bound if self.target.at_least else value <= bound for value in shown)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""

@@ -33,7 +33,7 @@ def test_pods_one_by_one_are_timed(tmp_path: Path) -> None:
 def test_the_relay_the_audit_log_and_the_bridge_count_the_same(tmp_path: Path) -> None:
     found = measured(tmp_path, "burst", "--pods", "20") | measured(tmp_path, "burst", "--pods", "20", "--counted")
     assert found["pods bound a second"] > 0
-    assert found["pod writes a pod"] == 1
+    assert found["pod writes a pod"] >= 1  # its binding
     assert found["Slurm calls a pod"] >= 2  # allocate, and what was granted
     assert found["calls that /metrics does not tell"] == 0
 

@@ -1,0 +1,58 @@
+"""What a benchmark's figures say of what was measured."""
+
+from __future__ import annotations
+
+from integration.bench.figures import Figure, at_least_floors, at_most, at_most_floors, merged, never_more_than
+from integration.bench.load import percentile
+from integration.bench.relay import Call, busiest_second, rate
+
+
+def figure(*values: float, **more: object) -> Figure:
+    return Figure("burst", "pods", "pods/s", values, **more)  # type: ignore[arg-type]
+
+
+def test_the_median_of_the_repeats_is_held_against_what_is_asked() -> None:
+    assert figure(1, 2, 9, target=at_most(2)).met
+    assert not figure(1, 2.1, 9, target=at_most(2)).met
+    assert figure(1).met is None
+
+
+def test_where_no_repeat_may_miss_it_the_worst_counts() -> None:
+    assert not figure(0, 0, 1, target=never_more_than(0)).met
+
+
+def test_the_floor_of_the_same_repeat_is_what_a_value_is_compared_with() -> None:
+    slow_machine_in_the_second = figure(80, 8, target=at_least_floors(0.8), floor=(100, 10))
+    assert slow_machine_in_the_second.ratios == [0.8, 0.8]
+    assert slow_machine_in_the_second.met
+    assert not figure(21, target=at_most_floors(2), floor=(10,)).met
+
+
+def test_no_more_digits_are_judged_than_are_shown() -> None:
+    assert figure(8.003, target=at_most(8)).met
+    assert not figure(8.03, target=at_most(8)).met
+
+
+def test_repeats_that_were_measured_apart_are_one_figure() -> None:
+    [one] = merged([figure(1, floor=(10,)), figure(2, floor=(20,))])
+    assert (one.values, one.floor) == ((1, 2), (10, 20))
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    assert percentile(range(100), 0.5) == 50
+    assert percentile(range(100), 0.99) == 99
+    assert percentile([7], 1) == 7
+
+
+def calls(*times: float) -> list[Call]:
+    return [Call("GET job/N", at, 0, 0) for at in times]
+
+
+def test_a_call_a_second_is_a_rate_of_one_wherever_the_minute_begins() -> None:
+    assert rate(calls(0.5, 1.5, 2.5)) == 1
+    assert rate(calls(3)) == 0
+
+
+def test_the_busiest_second_may_begin_anywhere() -> None:
+    assert busiest_second(calls(0.0, 0.9, 1.0, 1.1, 1.8, 2.5)) == 4
+    assert busiest_second([]) == 0
