@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bridge.errors import (
@@ -29,7 +30,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
-from scheduler.model import Grant, Refusal, holds_nodes
+from scheduler.model import Grant, Job, Refusal, holds_nodes
 
 # Kubernetes events are news, not truth: they wait while pods are on their way to their nodes, and are dropped rather than
 # in the way (O1).
@@ -146,9 +147,15 @@ class Executor:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
         if job is not None and holds_nodes(job.states) and names.whose(job.name) is not None:
-            with contextlib.suppress(NotFound, Invalid):  # it ended between the two calls: the next look says so
-                grant = await self._slurm.grant(action.job_id)
+            with contextlib.suppress(NotFound, Invalid):  # it ended between the calls: the next look says so
+                grant = await self._grant_of(job)
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
+
+    async def _grant_of(self, job: Job) -> Grant:
+        """What it holds, with what its further components hold.  Raises Invalid where one of them holds nothing."""
+        grant = await self._slurm.grant(job.id)
+        parts = [await self._slurm.grant(part.id) for part in job.parts]
+        return replace(grant, parts=tuple(parts)) if parts else grant
 
     async def _find_jobs(self, action: act.FindJobs, began: float) -> ActionEnded:
         found = await self._slurm.find(action.name)

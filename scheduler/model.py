@@ -313,6 +313,7 @@ class Job:
     tasks                     how many it asked for
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
                               is 0); None: an ordinary job
+    parts                     of a leader that was read: the further components, in their order
     """
 
     id: int
@@ -337,6 +338,7 @@ class Job:
     tasks: int = 1
     het_id: int | None = None
     het_offset: int | None = None
+    parts: tuple[Job, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,10 +354,14 @@ class GrantedNode:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What Slurm gave to a job, node by node, in Slurm's own node order."""
+    """What Slurm gave to a job, node by node, in Slurm's own node order.
+
+    parts   of the leader of a heterogeneous job: what its further components hold, in their order
+    """
 
     job_id: int
     nodes: tuple[GrantedNode, ...]
+    parts: tuple[Grant, ...] = ()
 
 
 UNLIMITED = -1
@@ -381,9 +387,10 @@ class JobSpec:
     dependency      conditions joined by commas, all of which must hold, SINGLETON always among them
     switches        at most so many leaf switches, waiting for that so many seconds at most
     tasks           at least 1; one task stands on one node, several on as few or many nodes as Slurm likes
-    tasks_per_node  at most so many on a node; None: as many as fit.  Of several tasks only
-    min_nodes, max_nodes  how many nodes; None: Slurm's choice.  Of several tasks only
-    parts           the further components of a heterogeneous job (W7); they have no parts of their own
+    tasks_per_node  room for so many on every node, whether there are so many left or not; None: as many as fit
+    min_nodes, max_nodes  how many nodes, of several tasks; None: as few as it takes.  (Where it may have more than it
+                    needs, Slurm gives it as many as it may.)
+    parts           the further components of a heterogeneous job (W7), all of the same user; they have no parts
     """
 
     name: str

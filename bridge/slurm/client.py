@@ -156,7 +156,7 @@ class SlurmClient:
         """Ask for nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
 
         Returns the job id: granted.  What, says `grant(id)`.
-        Only for a job that depends on nothing but singleton and may begin now.
+        Only for a job that depends on nothing but singleton, may begin now and is not heterogeneous.
         Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: a twin of this name lives; look
         for it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED
         record, and where partitions preempt, 2016 may have ended lower jobs already: callers ration it (ARCHITECTURE 5).
@@ -167,7 +167,8 @@ class SlurmClient:
     async def submit(self, spec: JobSpec) -> int:
         """Stand in Slurm's queue as `spec.user` (`POST job/submit`).
 
-        Returns the job id.  A second one of a name waits (singleton), so this may be repeated after Unanswered.
+        Returns the job id, of a heterogeneous job the leader's: `job(id)` tells the other components.
+        A second one of a name waits (singleton), so this may be repeated after Unanswered.
         Raises Exhausted (a limit on jobs), Invalid (2038: it depends on a job that Slurm does not know).
         """
         body = codec.job_body(spec, immediate=False)
@@ -195,7 +196,9 @@ class SlurmClient:
     async def cancel(self, job_id: int, user: str) -> bool:
         """End a job of that user (`DELETE job/{id}`, no signal: others break external nodes, FACTS 2).
 
-        Returns False where it had ended already or Slurm does not know it (2021, 2017): it is not there any more.
+        By its leader a heterogeneous job ends wholly; by another component, that one alone.
+        Returns False where it had ended already or Slurm does not know it (2021, 2017): it is not there any more.  (Also
+        where a component of it had ended, and the others did so now.)
         Raises Invalid where the job is not that user's (2002).
         """
         try:
@@ -204,13 +207,11 @@ class SlurmClient:
             if error.code != NO_SUCH_JOB:
                 raise
             return False
-        for status in answer.status or ():
-            code = status.error.code
-            if code in (NO_SUCH_JOB, ALREADY_ENDED):
-                return False
-            if code:
-                raise by_number("cancel", ErrorEntry(code, status.error.message or status.error.string))
-        return True
+        failures = [status.error for status in answer.status or () if status.error.code]
+        for failed in failures:
+            if failed.code not in (NO_SUCH_JOB, ALREADY_ENDED):
+                raise by_number("cancel", ErrorEntry(failed.code, failed.message or failed.string))
+        return not failures
 
     # --- what Slurm knows
 
@@ -225,7 +226,10 @@ class SlurmClient:
         return self._shown[1]
 
     async def job(self, job_id: int) -> Job | None:
-        """One job (`GET job/{id}`, 2 ms).  None only where Slurm itself says that it knows no such job (2017)."""
+        """One job, a heterogeneous one with all its components (`GET job/{id}`, 2 ms).
+
+        None only where Slurm itself says that it knows no such job (2017).
+        """
         try:
             answer = await self._get("job", self._path(f"job/{job_id}"), _JOB)
         except NotFound as error:
@@ -235,7 +239,7 @@ class SlurmClient:
         return _sensible("job", lambda a: codec.job(a, job_id), answer)
 
     async def grant(self, job_id: int) -> Grant:
-        """What a running job holds, node by node (`GET resources/{id}`, 0.3 kB a node).
+        """What a running job or component holds, node by node (`GET resources/{id}`, 0.3 kB a node).
 
         Raises NotFound where the job is gone, Invalid where it holds nothing, yet or any more (2085).
         """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -148,6 +148,9 @@ class _Job(msgspec.Struct):
     dependency: str = ""
     step_id: _StepId = msgspec.field(default_factory=_StepId)
     time_limit: Number = msgspec.field(default_factory=Number)
+    tasks: Number = msgspec.field(default_factory=Number)
+    het_job_id: Number = msgspec.field(default_factory=Number)
+    het_job_offset: Number = msgspec.field(default_factory=Number)
     exit_code: _ExitCode = msgspec.field(default_factory=_ExitCode)
 
 
@@ -296,13 +299,23 @@ def leading_number(text: str) -> int:
 
 
 def job(answer: JobAnswer, job_id: int) -> Job:
-    """The job of that id; of an array or a heterogeneous job, which answer with all their parts, that part.
+    """The job of that id; the leader of a heterogeneous one with its further components, in their order.
 
+    Slurm answers with all components where the leader was asked for, and of an array with all its tasks.
     Raises ValueError where the answer does not hold it.
     """
     seen = next((candidate for candidate in answer.jobs if candidate.job_id == job_id), None)
     if seen is None:
         raise ValueError(f"the answer for job {job_id} does not hold it")
+    found = _one_job(seen)
+    if found.het_id != job_id:
+        return found
+    others = (_one_job(other) for other in answer.jobs if other is not seen and other.het_job_id.value == job_id)
+    return replace(found, parts=tuple(sorted(others, key=lambda part: part.het_offset or 0)))
+
+
+def _one_job(seen: _Job) -> Job:
+    het_id = seen.het_job_id.value or None
     return Job(
         id=seen.job_id,
         name=seen.name,
@@ -323,6 +336,9 @@ def job(answer: JobAnswer, job_id: int) -> Job:
         excluded_nodes=seen.excluded_nodes,
         dependency=seen.dependency,
         exit_code=seen.exit_code.return_code.value or 0,
+        tasks=seen.tasks.value or 1,
+        het_id=het_id,
+        het_offset=None if het_id is None else seen.het_job_offset.value,
     )
 
 
@@ -432,9 +448,9 @@ _EXCLUSIVE = {"exclusive": "none", "user": "user", "mcs": "mcs"}
 # is sent, and clears.  `user` is no field of a job but who sends the request (I2).
 _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "name": lambda spec: {"name": spec.name},
-    "cpus_per_task": lambda spec: {"cpus_per_task": spec.cpus_per_task},
-    "memory_mib": lambda spec: {"memory_per_node": {"set": True, "number": spec.memory_mib}},
-    "gres": lambda spec: {"tres_per_node": ",".join(f"gres/{name}:{count}" for name, count in spec.gres)},
+    "cpus_per_task": lambda spec: _cpus(spec),
+    "memory_mib": lambda spec: _memory(spec),
+    "gres": lambda spec: _gres(spec),
     "account": lambda spec: {"account": spec.account},
     "partition": lambda spec: {"partition": spec.partition},
     "qos": lambda spec: {"qos": spec.qos},
@@ -459,14 +475,58 @@ _ALWAYS = frozenset({"name", "cpus_per_task", "memory_mib"})
 
 
 def job_body(spec: JobSpec, *, immediate: bool) -> bytes:
-    """A new placeholder: one task on one node, no script (`EXTERNAL_JOB`)."""
-    wanted: dict[str, Any] = {"flags": ["EXTERNAL_JOB"], "tasks": 1, "nodes": "1"}
+    """A new placeholder without a script (`EXTERNAL_JOB`), one job or a heterogeneous one."""
+    if not spec.parts:
+        return msgspec.json.encode({"job": _job(spec) | ({"immediate": True} if immediate else {})})
+    assert not immediate, "Slurm starts heterogeneous jobs from its queue alone (2078)"
+    assert all(part.user == spec.user and not part.parts for part in spec.parts), "one job of one user"
+    return msgspec.json.encode({"jobs": [_job(component) for component in (spec, *spec.parts)]})
+
+
+def _job(spec: JobSpec) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"flags": ["EXTERNAL_JOB"], **_layout(spec)}
     for field, render in _FIELDS.items():
         if field in _ALWAYS or getattr(spec, field) not in ("", (), None):
             wanted |= render(spec)
-    if immediate:
-        wanted["immediate"] = True
-    return msgspec.json.encode({"job": wanted})
+    return wanted
+
+
+def _layout(spec: JobSpec) -> dict[str, Any]:
+    """How many tasks on how many nodes; of what is not said, Slurm packs them on as few as it can."""
+    if spec.tasks == 1:
+        return {"tasks": 1, "nodes": "1"}
+    said = {"tasks_per_node": spec.tasks_per_node, "minimum_nodes": spec.min_nodes, "maximum_nodes": spec.max_nodes}
+    return {"tasks": spec.tasks, **{field: number for field, number in said.items() if number is not None}}
+
+
+def _places(spec: JobSpec) -> int | None:
+    """On every node that it gets; None where that is Slurm's to decide."""
+    return 1 if spec.tasks == 1 else spec.tasks_per_node
+
+
+def _cpus(spec: JobSpec) -> Mapping[str, Any]:
+    if spec.tasks == 1:
+        return {"cpus_per_task": spec.cpus_per_task}
+    # without the tasks beside them Slurm would go on counting the CPUs of before; and memory goes by CPUs
+    return {"tasks": spec.tasks, "cpus_per_task": spec.cpus_per_task, **_memory(spec)}
+
+
+def _memory(spec: JobSpec) -> Mapping[str, Any]:
+    """Of a node where it is known how many tasks that has, else for each CPU, so that no task gets less than it asks for.
+
+    (For each CPU is the lesser choice: an exclusive job is charged for all CPUs of its nodes.)
+    """
+    places = _places(spec)
+    if places is not None:
+        return {"memory_per_node": {"set": True, "number": places * spec.memory_mib}}
+    return {"memory_per_cpu": {"set": True, "number": -(-spec.memory_mib // spec.cpus_per_task)}}
+
+
+def _gres(spec: JobSpec) -> Mapping[str, Any]:
+    """Of a node, which static external nodes count rightly too (FACTS 7), else of each task."""
+    places = _places(spec)
+    text = ",".join(f"gres/{name}:{count * (places or 1)}" for name, count in spec.gres)
+    return {"tres_per_task" if places is None else "tres_per_node": text}
 
 
 def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -77,6 +78,25 @@ def test_the_part_that_was_asked_for_is_taken_from_a_heterogeneous_job() -> None
     assert codec.job(answer, 54).name == "b"
     with pytest.raises(ValueError, match="does not hold it"):
         codec.job(answer, 55)
+
+
+def test_the_leader_of_a_heterogeneous_job_tells_all_of_it_and_another_component_itself() -> None:
+    parts = [
+        job(job_id=53 + i, tasks=number(i + 1), het_job_id=number(53), het_job_offset=number(i)) for i in (0, 2, 1)
+    ]
+    leader = codec.job(msgspec.convert({"jobs": parts}, codec.JobAnswer), 53)
+    assert (leader.tasks, leader.het_id, leader.het_offset) == (1, 53, 0)
+    assert [(part.id, part.tasks, part.het_id, part.het_offset) for part in leader.parts] == [
+        (54, 2, 53, 1),
+        (55, 3, 53, 2),
+    ]
+    other = codec.job(msgspec.convert({"jobs": parts[2:]}, codec.JobAnswer), 54)
+    assert (other.het_id, other.het_offset, other.parts) == (53, 1, ())
+
+
+def test_an_ordinary_job_is_no_component() -> None:
+    ordinary = one(het_job_id=number(0), het_job_offset=number(0), tasks=number(4))
+    assert (ordinary.het_id, ordinary.het_offset, ordinary.parts, ordinary.tasks) == (None, None, (), 4)
 
 
 def test_a_job_without_the_field_that_says_whose_it_is_makes_no_sense() -> None:
@@ -184,8 +204,69 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
 
 
 def test_every_field_of_a_spec_but_the_user_can_be_sent() -> None:
-    layout = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}  # of a new job alone
+    layout = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}  # of a new job alone (edits.py)
     assert set(codec._FIELDS) == set(JobSpec.__dataclass_fields__) - {"user"} - layout
+
+
+def sent(spec: JobSpec) -> dict[str, Any]:
+    """What of a new job is about tasks, nodes, memory and devices."""
+    body = json.loads(codec.job_body(spec, immediate=True))["job"]
+    told = ("task", "node", "memory", "tres")
+    return {field: value for field, value in body.items() if any(word in field for word in told)}
+
+
+def test_tasks_that_slurm_may_pack_are_asked_for_by_the_task() -> None:
+    assert sent(replace(SPEC, tasks=12, gres=(("gpu", 1), ("shard", 3)))) == {
+        "tasks": 12,
+        "cpus_per_task": 2,
+        "memory_per_cpu": {"set": True, "number": 512},
+        "tres_per_task": "gres/gpu:1,gres/shard:3",
+    }
+
+
+@given(st.integers(1, 512), st.integers(1, 10**7))
+def test_memory_by_the_cpu_is_never_less_than_a_task_asks_for_and_hardly_more(cpus: int, memory_mib: int) -> None:
+    asked = sent(replace(SPEC, tasks=2, cpus_per_task=cpus, memory_mib=memory_mib))["memory_per_cpu"]["number"]
+    assert memory_mib <= asked * cpus < memory_mib + cpus
+
+
+def test_tasks_whose_number_on_a_node_is_said_are_asked_for_by_the_node() -> None:
+    assert sent(replace(SPEC, tasks=7, tasks_per_node=2, gres=(("gpu:h100", 3),))) == {
+        "tasks": 7,
+        "tasks_per_node": 2,
+        "cpus_per_task": 2,
+        "memory_per_node": {"set": True, "number": 2048},
+        "tres_per_node": "gres/gpu:h100:6",
+    }
+
+
+def test_the_number_of_nodes_is_sent_where_it_is_said() -> None:
+    assert sent(replace(SPEC, tasks=4, min_nodes=2, max_nodes=3)) == {
+        "tasks": 4,
+        "minimum_nodes": 2,
+        "maximum_nodes": 3,
+        "cpus_per_task": 2,
+        "memory_per_cpu": {"set": True, "number": 512},
+    }
+
+
+def test_a_heterogeneous_job_is_its_components_each_in_its_own_words() -> None:
+    launcher = replace(SPEC, cpus_per_task=1, parts=(replace(SPEC, tasks=3, gres=(("gpu", 1),), account="a"),))
+    body = json.loads(codec.job_body(launcher, immediate=False))
+    assert [(part["tasks"], part.get("tres_per_task"), part.get("account")) for part in body["jobs"]] == [
+        (1, None, None),
+        (3, "gres/gpu:1", "a"),
+    ]
+    assert {part["name"] for part in body["jobs"]} == {SPEC.name}
+    assert {part["dependency"] for part in body["jobs"]} == {"singleton"}
+
+
+def test_changed_cpus_of_many_tasks_are_sent_with_what_slurm_reckons_from_them() -> None:
+    assert json.loads(codec.update_body(replace(SPEC, tasks=6, cpus_per_task=3), frozenset({"cpus_per_task"}))) == {
+        "tasks": 6,
+        "cpus_per_task": 3,
+        "memory_per_cpu": {"set": True, "number": 342},
+    }
 
 
 def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
