@@ -38,7 +38,7 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
             arrived.append(job_id)
         elif was is states or was == states:
             continue
-        elif holds_nodes(was) and is_ended(states):
+        elif is_ended(states) and not is_ended(was):  # of a waiting one, too: others may have waited for its end
             world.freed_at = event.ended
         _poll_shows(world, job_id, states, event)
     for job_id in (world.expected | world.absent) & event.states.keys():

@@ -43,7 +43,9 @@ from scheduler.tuning import Config
 from scheduler.workload import Placeholder, Workload
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
-NO_CONTENDER = frozenset({"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin"})
+NO_CONTENDER = frozenset(
+    {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"}
+)
 MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
 
 _FOLDS: Mapping[type, Callable[[World, Any], None]] = {

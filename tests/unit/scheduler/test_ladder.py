@@ -151,7 +151,7 @@ def test_a_begin_time_that_is_past_keeps_nobody_from_trying() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin"]
+    "reason", ["BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"]
 )
 def test_a_job_that_wants_no_nodes_yet_is_in_nobodys_way(reason: str) -> None:
     """Slurm grants immediate allocations beside it; a pod that begins tomorrow must not slow all others down today."""
