@@ -158,7 +158,7 @@ async def _tidy(stage: Stage, hands: Hands) -> None:
         async with asyncio.timeout(TIDY_S):
             stage.cable.cut = False
             await hands.clear()
-            while stage.promises.ours() or await hands.pods():  # noqa: ASYNC110 - asked, not told
+            while await hands.pods() or stage.left:  # noqa: ASYNC110 - asked, not told
                 await asyncio.sleep(AGAIN_S)
             if not stage.kube.simulated:
                 await hands.close()

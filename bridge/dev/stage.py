@@ -85,6 +85,12 @@ class Stage:
         return self.bridge.world if self.bridge else None
 
     @property
+    def left(self) -> bool:
+        """Whether a job may be left in Slurm: one that was seen, or one that only the bridge knows of yet."""
+        world = self.world
+        return bool(self.promises.ours()) or (world is not None and (not world.ready or bool(world.workloads)))
+
+    @property
     def violations(self) -> list[Violation]:
         """Every promise that was broken."""
         return self.promises.violations
