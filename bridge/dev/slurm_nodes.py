@@ -154,7 +154,7 @@ class SlurmSimNode:
     def _room(self, wanted: Wanted, cpus: int, memory_mib: int, devices: Mapping[tuple[str, str], int]) -> int:
         if self.name in wanted.excluded or not wanted.features.issubset(self.features):
             return 0
-        tasks = min(max(wanted.tasks, wanted.tasks_per_node or 0), cpus // wanted.cpus)
+        tasks = cpus // wanted.cpus
         if wanted.memory_by_cpu and wanted.memory_mib and not wanted.whole:
             tasks = min(tasks, memory_mib // wanted.memory_mib // wanted.cpus)
         elif self._memory(wanted, tasks) > memory_mib:

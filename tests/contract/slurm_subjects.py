@@ -8,8 +8,8 @@ Recordings are made by the suite itself: `pytest tests/contract --record-slurm` 
 writes one file a test.  They hold no token and no machine's name.
 
 A real Slurm needs the users and accounts of `integration/rig` (alice in teama, bob in teamb with GrpTRES gpu=4 and
-MaxSubmitJobs=50), the partitions main, gpu, short (at most 5 minutes) and low (preempted by gpu), and one idle external
-node with four or more GPUs, which the suite has for itself while it runs.  SLURM_CONTROL is a command to which `stop` and
+MaxSubmitJobs=50), the partitions main, gpu, short (at most 5 minutes) and low (preempted by gpu), and three idle external
+nodes, alike, with eight GPUs, which the suite has for itself while it runs.  SLURM_CONTROL is a command to which `stop` and
 `start` are appended to end and begin slurmctld; without it the outage tests are left out.
 """
 
@@ -315,12 +315,16 @@ class Slurm:
 
     place   the external GPU node on which the tests' jobs run
     others  a hostlist of all other nodes
+    beside  a hostlist of all nodes but `places`
+    places  the three alike on which gangs run, in Slurm's order; `place` is the last
     """
 
     subject: Subject
     client: SlurmClient
     place: SlurmNode
     others: str
+    places: tuple[SlurmNode, ...]
+    beside: str
     calls: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
@@ -331,10 +335,12 @@ class Slurm:
         )
         await client.discover()
         nodes = await client.nodes()
-        places = [node for node in nodes if node.states == IDLE and node.gres.get("gpu", 0) >= 4]
-        assert places, "the suite needs an idle external node, made by new/node, with four GPUs"
-        place = max(places, key=lambda node: (len(node.name), node.name))
-        return cls(subject, client, place, fold(node.name for node in nodes if node.name != place.name), calls)
+        idle = [node for node in nodes if node.states == IDLE and node.gres.get("gpu", 0) >= 8]
+        places = tuple(sorted(idle, key=lambda node: (len(node.name), node.name))[-3:])
+        assert len(places) == 3, "the suite needs three idle external nodes, made by new/node, with eight GPUs"
+        place = places[-1]
+        others, beside = (fold(node.name for node in nodes if node not in kept) for kept in ((place,), places))
+        return cls(subject, client, place, others, places, beside, calls)
 
     def other(
         self,
@@ -361,6 +367,10 @@ class Slurm:
                 **wishes,
             }
         )
+
+    def gang(self, name: str, tasks: int, **wishes: Any) -> JobSpec:
+        """A small job of several tasks on the three nodes of the tests."""
+        return self.spec(name, tasks=tasks, **{"excluded_nodes": self.beside, **wishes})
 
     async def until(self, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], *, within: int) -> T:
         """What `look` saw when it held.  within: looks; some moments each (real: 0.1 s, simulated: 1 s)."""

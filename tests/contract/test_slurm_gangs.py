@@ -1,0 +1,184 @@
+"""Jobs of several tasks: on which nodes, with how much of each; all of it or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bridge.errors import Conflict, Exhausted, Invalid
+from bridge.slurm.codec import API_VERSIONS
+from scheduler.model import Grant, Job
+from tests.contract.slurm_subjects import Slurm
+
+_, OLDER = API_VERSIONS
+
+
+async def granted(slurm: Slurm, name: str, tasks: int, **wishes: Any) -> Grant:
+    return await slurm.client.grant(await slurm.client.allocate_now(slurm.gang(name, tasks, **wishes)))
+
+
+async def read(slurm: Slurm, job_id: int) -> Job:
+    job = await slurm.client.job(job_id)
+    assert job is not None
+    return job
+
+
+def cpus(grant: Grant, slurm: Slurm) -> list[int]:
+    """CPUs on each of the three nodes, in Slurm's order, which the grant must keep."""
+    held = {node.name: node.cpus for node in grant.nodes}
+    known = [node.name for node in slurm.places]
+    assert list(held) == [name for name in known if name in held]
+    return [held.get(name, 0) for name in known]
+
+
+async def test_tasks_stand_on_as_few_nodes_as_need_be_and_fill_them_in_slurms_order(slurm: Slurm) -> None:
+    a_node = slurm.place.cpus
+    grant = await granted(slurm, "gang", 12, cpus_per_task=a_node // 8)
+    assert cpus(grant, slurm) == [a_node, a_node // 2, 0]
+    assert [node.memory_mib for node in grant.nodes] == [13 * a_node, 13 * a_node // 2]  # 100 MiB by 8 CPUs, rounded up
+
+
+async def test_a_task_never_stands_on_two_nodes(slurm: Slurm) -> None:
+    share = 3 * slurm.place.cpus // 8
+    assert cpus(await granted(slurm, "gang", 5, cpus_per_task=share), slurm) == [2 * share, 2 * share, share]
+
+
+async def test_memory_limits_how_many_tasks_a_node_takes(slurm: Slurm) -> None:
+    grant = await granted(slurm, "gang", 3, cpus_per_task=4, memory_mib=slurm.place.memory_mib // 2 + 1000)
+    assert cpus(grant, slurm) == [4, 4, 4]
+    assert all(node.memory_mib >= slurm.place.memory_mib // 2 + 1000 for node in grant.nodes)
+
+
+async def test_devices_are_counted_by_the_task_and_told_by_index(slurm: Slurm) -> None:
+    grant = await granted(slurm, "gang", 5, gres=(("gpu:h100", 3),))
+    assert [(node.name, node.cpus, node.gres["gpu"], node.indices["gpu"]) for node in grant.nodes] == [
+        (slurm.places[0].name, 2, 6, "0-5"),
+        (slurm.places[1].name, 2, 6, "0-5"),
+        (slurm.places[2].name, 1, 3, "0-2"),
+    ]
+
+
+async def test_an_older_api_version_grants_a_gang_the_same(slurm: Slurm) -> None:
+    client = slurm.other(versions=(OLDER,))
+    await client.discover()
+    job_id = await client.allocate_now(slurm.gang("older", 9, gres=(("gpu", 1),)))
+    assert await client.grant(job_id) == await slurm.client.grant(job_id)
+    assert await client.job(job_id) == await slurm.client.job(job_id)
+
+
+async def test_one_task_a_node_spreads_them(slurm: Slurm) -> None:
+    grant = await granted(slurm, "gang", 3, tasks_per_node=1, memory_mib=300, gres=(("gpu", 2),))
+    assert [(node.name, node.cpus, node.memory_mib, node.gres["gpu"]) for node in grant.nodes] == [
+        (place.name, 1, 300, 2) for place in slurm.places
+    ]
+
+
+async def test_so_many_tasks_a_node_are_held_on_each_whether_there_are_so_many_left_or_not(slurm: Slurm) -> None:
+    grant = await granted(slurm, "gang", 3, tasks_per_node=2, cpus_per_task=2, memory_mib=150, gres=(("gpu", 1),))
+    assert cpus(grant, slurm) == [4, 4, 0]
+    assert [(node.memory_mib, node.gres["gpu"]) for node in grant.nodes] == [(300, 2), (300, 2)]
+
+
+async def test_of_a_number_of_nodes_the_first_takes_what_the_others_leave(slurm: Slurm) -> None:
+    assert cpus(await granted(slurm, "at least", 8, min_nodes=2), slurm) == [7, 1, 0]
+    assert cpus(await granted(slurm, "at most", 8, max_nodes=3), slurm) == [6, 1, 1]
+
+
+async def test_where_it_may_have_more_nodes_than_there_are_it_takes_those_there_are(slurm: Slurm) -> None:
+    assert cpus(await granted(slurm, "gang", 8, max_nodes=7), slurm) == [6, 1, 1]
+
+
+async def test_a_gang_that_fits_a_node_goes_where_the_least_is_left(slurm: Slurm) -> None:
+    but_the_second = f"{slurm.beside},{slurm.places[0].name},{slurm.places[2].name}"
+    await slurm.client.allocate_now(
+        slurm.spec("big", cpus_per_task=slurm.place.cpus - 4, excluded_nodes=but_the_second)
+    )
+    assert cpus(await granted(slurm, "gang", 4), slurm) == [0, 4, 0]
+
+
+async def test_an_exclusive_gang_gets_its_nodes_whole(slurm: Slurm) -> None:
+    wishes = {"exclusive": "exclusive", "cpus_per_task": slurm.place.cpus // 2, "memory_mib": 3200}
+    grant = await granted(slurm, "gang", 3, **wishes)
+    assert cpus(grant, slurm) == [slurm.place.cpus, slurm.place.cpus, 0]
+    assert [node.gres for node in grant.nodes] == [slurm.place.gres] * 2
+    by_cpu = -(-3200 // (slurm.place.cpus // 2))
+    assert [node.memory_mib for node in grant.nodes] == [by_cpu * slurm.place.cpus] * 2
+    with pytest.raises(Exhausted):
+        await granted(slurm, "beside", 2, tasks_per_node=1)
+
+
+async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_it_says_how_many_a_node(
+    slurm: Slurm,
+) -> None:
+    wishes = {"exclusive": "exclusive", "memory_mib": slurm.place.memory_mib // 4}
+    with pytest.raises(Invalid) as caught:
+        await granted(slurm, "packed", 2, **wishes)
+    assert caught.value.code == 2014
+    grant = await granted(slurm, "spread", 2, tasks_per_node=1, **wishes)
+    assert [node.memory_mib for node in grant.nodes] == [slurm.place.memory_mib // 4] * 2
+
+
+async def test_a_gang_is_one_job_that_tells_its_tasks_and_has_no_twin(slurm: Slurm) -> None:
+    job_id = await slurm.client.allocate_now(slurm.gang("gang", 4))
+    job = await read(slurm, job_id)
+    assert (job.tasks, job.het_id, job.het_offset, job.parts) == (4, None, None, ())
+    with pytest.raises(Conflict) as caught:
+        await granted(slurm, "gang", 4)
+    assert caught.value.code == 2038
+
+
+async def test_a_gang_that_is_larger_than_what_is_free_holds_nothing_and_starts_when_it_fits(slurm: Slurm) -> None:
+    a_node = slurm.place.cpus
+    full = await slurm.client.allocate_now(slurm.spec("full", cpus_per_task=a_node))
+    with pytest.raises(Exhausted) as caught:
+        await granted(slurm, "at once", 3, tasks_per_node=1)
+    assert caught.value.code == 2016
+    gang = await slurm.client.submit(slurm.gang("gang", 3, cpus_per_task=a_node))
+    job = await slurm.until(lambda: read(slurm, gang), lambda job: job.reason == "Resources", within=100)
+    assert (job.nodes, "PENDING" in job.states) == ("", True)
+    await slurm.client.cancel(full, "alice")
+    await slurm.client.kick(gang, "alice", "")
+    await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
+    assert cpus(await slurm.client.grant(gang), slurm) == [a_node] * 3
+
+
+async def test_a_waiting_gangs_changed_cpus_memory_and_devices_are_what_it_gets(slurm: Slurm) -> None:
+    full = await slurm.client.allocate_now(slurm.gang("full", 3, tasks_per_node=1, cpus_per_task=slurm.place.cpus))
+    gang = await slurm.client.submit(slurm.gang("gang", 4, gres=(("gpu", 1),)))
+    await slurm.until(lambda: read(slurm, gang), lambda job: job.reason == "Resources", within=100)
+    changed = slurm.gang("gang", 4, cpus_per_task=3, memory_mib=301, gres=(("gpu:h100", 2),))
+    await slurm.client.update(gang, "alice", changed, frozenset({"cpus_per_task", "gres", "memory_mib"}))
+    await slurm.client.cancel(full, "alice")
+    await slurm.client.kick(gang, "alice", "")
+    await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
+    [node] = (await slurm.client.grant(gang)).nodes
+    assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (12, 12 * 101, 8)
+
+
+async def test_a_failed_node_ends_the_whole_gang(slurm: Slurm) -> None:
+    gang = await slurm.client.allocate_now(slurm.gang("gang", 3, tasks_per_node=1))
+    await slurm.admin("POST", f"node/{slurm.places[1].name}", {"state": ["DOWN"], "reason": "contract"})
+    try:
+        job = await slurm.until(lambda: read(slurm, gang), lambda job: "NODE_FAIL" in job.states, within=100)
+        assert "RUNNING" not in job.states
+    finally:
+        await slurm.admin("POST", f"node/{slurm.places[1].name}", {"state": ["RESUME"]})
+
+
+REFUSALS = {
+    "more-than-the-nodes-have": ({"tasks": 4, "tasks_per_node": 1}, 2014, "configuration is not available"),
+    "a-task-wider-than-a-node": ({"tasks": 2, "cpus_per_task": 65}, 2014, "configuration is not available"),
+    "devices-no-node-has": ({"tasks": 2, "gres": (("gpu", 9),)}, 2014, "configuration is not available"),
+    "more-than-the-cluster-has": ({"tasks": 512, "cpus_per_task": 60}, 2005, "More processors requested"),
+    "fewer-tasks-than-nodes": ({"tasks": 2, "min_nodes": 3}, 2025, "Task count specification invalid"),
+    "gres-unknown": ({"tasks": 2, "gres": (("foo", 1),)}, 2072, "Invalid generic resource"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_a_gang_that_is_not_possible_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
+    wishes, number, text = REFUSALS[case]
+    with pytest.raises(Invalid, match=text) as caught:
+        await slurm.client.submit(slurm.gang("refused", **wishes))
+    assert caught.value.code == number
