@@ -115,6 +115,11 @@ class Kube:
         self.core.delete_collection_namespaced_pod(namespace)
         self.core.delete_namespace(namespace)
 
+    def namespaces(self) -> list[str]:
+        """Those that are not on their way out."""
+        found = self.core.list_namespace().items
+        return [each.metadata.name for each in found if not each.metadata.deletion_timestamp]
+
     def external_nodes(self) -> list[str]:
         """The played nodes without a slurmd, k1…kN."""
         names = [node.metadata.name for node in self.core.list_node(label_selector="type=kwok").items]

@@ -81,14 +81,18 @@ def needs_kubelets() -> None:
 
 
 @pytest.fixture
-def full(slurm: Slurm, kube: Kube) -> Iterator[None]:
-    """Every GPU of the nodes k1..kN is taken by jobs of somebody else."""
+def full(slurm: Slurm, kube: Kube) -> Iterator[Callable[[], None]]:
+    """Every GPU of the nodes k1..kN is taken by jobs of somebody else, until full() ends them."""
     nodes = kube.external_nodes()
     taken = [slurm.submit("carol", name="native", required_nodes=[name], tres_per_node="gres/gpu:8") for name in nodes]
     eventually("they run", lambda: all("RUNNING" in slurm.job(job)["job_state"] for job in taken))
-    yield
-    for job in taken:
-        slurm.cancel(job)
+
+    def free() -> None:
+        while taken:
+            slurm.cancel(taken.pop())
+
+    yield free
+    free()
 
 
 @pytest.fixture
