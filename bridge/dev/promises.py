@@ -243,9 +243,11 @@ class Promises:
 
     def _held_by(self, job: SeenJob) -> list[str]:
         """The nodes of the job, or of all components of a heterogeneous one."""
-        if not job.het_id:
-            return list(job.nodes)
-        return [node for other in self.slurm.jobs() if other.het_id == job.het_id for node in other.nodes]
+        return [node for part in self._parts(job) for node in part.nodes]
+
+    def _parts(self, job: SeenJob) -> list[SeenJob]:
+        """All components of the heterogeneous job that it is part of; of another job itself."""
+        return [each for each in self.slurm.jobs() if each.het_id == job.het_id] if job.het_id else [job]
 
     def _not_granted(self, pod: Object, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
         who = _name(pod)
@@ -295,8 +297,7 @@ class Promises:
             and not _finished(other)
             and _said(other) in (str(job.id), str(job.het_id))
         ]
-        parts = [each for each in self.slurm.jobs() if each.het_id == job.het_id] if job.het_id else [job]
-        places = sum(each.places.get(self._known_as(node), 0) for each in parts)
+        places = sum(part.places.get(self._known_as(node), 0) for part in self._parts(job))
         if places and len(together) + 1 > places:
             return f"{who} is the pod number {len(together) + 1} on {node}, where job {job.id} has {places} places"
         return ""
@@ -394,15 +395,16 @@ class Promises:
 
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
         """V4: some members stand on what the job holds, and others have been waiting for too long."""
-        if not job.holds or job.tasks == 1:
+        tasks = sum(part.tasks for part in self._parts(job))
+        if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
             return
         self.checked["V4"] += 1
         staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
         waiting = [pod for pod in staying if not pod["spec"].get("nodeName")]
         since = max([job.starts, *(epoch(pod["metadata"]["creationTimestamp"]) for pod in waiting)])
-        if bound and waiting and len(bound) < job.tasks and self.clock() - since > GANG_S:
-            what = f"{len(bound)} pods stand for job {job.id} of {job.tasks} tasks, and {len(waiting)} of them wait"
+        if bound and waiting and len(bound) < tasks and self.clock() - since > GANG_S:
+            what = f"{len(bound)} pods stand for job {job.id} of {tasks} tasks, and {len(waiting)} of them wait"
             yield Finding("V4", str(job.id), what)
 
     def _members(self, pod: Object) -> list[Object]:

@@ -240,10 +240,12 @@ class SlurmCluster:
         if not job.het_id:
             return [job]
         found: list[SimJob] = []
-        job_id = job.het_id
-        while (each := self.jobs.get(job_id)) is not None and each.het_id == job.het_id:
-            found.append(each)
-            job_id += 1  # their ids follow each other
+        for job_id in range(job.het_id, self.next_id):  # their ids follow each other; those of ended ones may be forgotten
+            each = self.jobs.get(job_id)
+            if each is not None and each.het_id == job.het_id:
+                found.append(each)
+            elif job_id > job.id:
+                break
         return found
 
     def has_licenses(self, job: SimJob) -> bool:
@@ -441,9 +443,9 @@ class SlurmCluster:
                 cores |= holding.cores
             assert cores | node.free_cores == (1 << node.cpus) - 1
             assert sum(h.memory_mib for h in holdings) + node.free_memory_mib == node.memory_mib
-            for kind, count in node.devices.items():
+            for kind, has in node.devices.items():
                 given = [index for h in holdings for index in h.devices.get(kind, ())] + node.free_devices[kind]
-                assert len(given) == len(set(given)) == count, f"devices of {node.name} were given twice"
+                assert len(given) == len(set(given)) == has, f"devices of {node.name} were given twice"
         for name, count in self.licenses.items():
             held = sum(job.licenses.get(name, 0) for job in self._live.values())
             assert held <= count, f"more licenses of {name} are held than there are"

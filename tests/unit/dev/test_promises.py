@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.dev import kube_objects as objects
-from bridge.dev.promises import SOON_S, Promises
+from bridge.dev.promises import GANG_S, SOON_S, Promises
 from bridge.dev.slurm_jobs import SimJob
 from bridge.dev.slurm_nodes import Holding, Wanted
 from scheduler import names
@@ -51,8 +51,22 @@ class Seen:
         conditions = [{"type": "PodScheduled", "status": "False", "message": said}] if said else []
         annotations = {names.JOB_ID: str(job)} if job is not None else {}
         meta = pod["metadata"] | {"uid": f"uid-{name}", "annotations": annotations}
+        meta["creationTimestamp"] = objects.rfc3339(self.clock)
         self.there[name] = pod | {"metadata": meta, "status": {"phase": "Pending", "conditions": conditions}}
         return self.there[name]
+
+    def has_gang(self, *members: str) -> None:
+        """Those pods carry one gang's label."""
+        for name in members:
+            self.there[name]["metadata"]["labels"] = {names.PREFIX + names.GANG: "g"}
+
+    def has_gangs_job(self, job_id: int, tasks: int, on: dict[str, int]) -> SimJob:
+        """Its placeholder, with places for so many tasks on each node."""
+        job = self.has_job(job_id, "g", on="x")
+        job.name = names.job_name("dev/g", CLUSTER, names.workload_key("gang\0dev\0g"))
+        job.wanted = Wanted(1, 100, tasks=tasks)
+        job.holdings = tuple(Holding(node, (1 << places) - 1, 100, {}) for node, places in on.items())
+        return job
 
     def has_job(self, job_id: int, name: str, *, on: str = "", user: str = "alice", **fields: Any) -> SimJob:
         """The placeholder of that pod, or a foreign job where the name has a space."""
@@ -207,3 +221,77 @@ def test_a_pod_that_says_why_it_waits_breaks_nothing() -> None:
     seen.has_job(17, "patient")
     for _ in range(3):
         assert looks(kept, seen, after_s=SOON_S) == []
+
+
+# --- gangs --------------------------------------------------------------------------------------------------------
+
+
+def gang(seen: Seen, kept: Promises, *on: str) -> None:
+    """Members m0, m1, … bound for job 17 to those nodes; "": not bound."""
+    for number, node in enumerate(on):
+        if node:
+            binds(kept, f"m{number}", node, 17)
+        seen.has_pod(f"m{number}", on=node, job=17 if node else None, said="waits" if not node else "")
+        seen.has_gang(f"m{number}")
+
+
+def test_a_gang_that_is_bound_where_its_job_has_places_breaks_nothing() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_gangs_job(17, 3, {"x1": 2, "x2": 1})
+    gang(seen, kept, "x1", "x1", "x2")
+    assert looks(kept, seen) == looks(kept, seen, after_s=100) == []
+    assert kept.checked["V2"] == kept.checked["V5"] == 3
+
+
+def test_a_member_on_a_node_that_its_gangs_job_does_not_hold_breaks_v2() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_gangs_job(17, 2, {"x1": 2})
+    gang(seen, kept, "x1", "x3")
+    looks(kept, seen)
+    assert looks(kept, seen) == ["V2: dev/m1 is bound to x3, job 17 holds x1"]
+
+
+def test_more_members_on_a_node_than_their_job_has_places_there_break_v5() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_gangs_job(17, 3, {"x1": 1, "x2": 2})
+    gang(seen, kept, "x1", "x1")
+    looks(kept, seen)
+    assert {broken[:2] for broken in looks(kept, seen)} == {"V5"}
+
+
+def test_a_gang_that_stays_half_bound_breaks_v4() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_gangs_job(17, 3, {"x1": 3})
+    gang(seen, kept, "x1", "x1", "")
+    assert looks(kept, seen, after_s=GANG_S - 5) == [], "its binds may be on their way"
+    for _ in range(3):
+        told = looks(kept, seen, after_s=SOON_S)
+    assert told == ["V4: 2 pods stand for job 17 of 3 tasks, and 1 of them wait"]
+
+
+def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_gangs_job(17, 2, {"x1": 2})
+    gang(seen, kept, "x1", "")
+    options = json.dumps({"preconditions": {"uid": "uid-m0"}}).encode()
+    kept.sent_to_kube("DELETE", "/api/v1/namespaces/dev/pods/m0", options)
+    looks(kept, seen)
+    assert looks(kept, seen) == []
+
+
+def test_components_of_one_job_are_one_placeholder_and_serve_one_gang() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    leader, workers = seen.has_gangs_job(17, 1, {"x1": 1}), seen.has_gangs_job(18, 2, {"x2": 2})
+    leader.het_id = workers.het_id = 17
+    workers.het_offset = 1
+    gang(seen, kept, "x1", "x2", "x2")
+    assert looks(kept, seen) == looks(kept, seen) == []
+    seen.has_gangs_job(19, 3, {"x3": 3})
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.dev.slurm_cluster import MIN_JOB_AGE_S, SlurmCluster
+from bridge.dev.slurm_layout import layout
 from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
 from bridge.slurm.codec import job_body
 from scheduler.model import JobSpec
@@ -185,17 +186,31 @@ def test_a_node_that_has_no_room_refuses_to_be_taken() -> None:
         node.take(2, Wanted(1, 100))
 
 
-acts = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["submit", "allocate", "cancel", "preempt", "down", "drain", "resume", "crash", "update", "hold", "time"]
-        ),
-        st.integers(0, 9),
-        st.integers(1, 40),
-        st.integers(0, 5),
-    ),
-    max_size=40,
-)
+ACTS = (
+    "submit", "allocate", "gang", "components", "cancel", "preempt", "down", "drain", "resume", "crash", "update", "hold",
+    "time",
+)  # fmt: skip
+acts = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 9), st.integers(1, 40), st.integers(0, 5)), max_size=40)
+
+
+def come(face: Face, act: str, which: int, amount: int, gpus: int) -> None:
+    """A job of one of many kinds, granted or not."""
+    shape: dict[str, Any] = {
+        "cpus_per_task": amount,
+        "gres": (("gpu" if which % 2 else "gpu:h100", gpus),) if gpus else (),
+        "partition": ("main", "low", "gpu")[which % 3],
+        "exclusive": "exclusive" if which == 7 else "",
+    }
+    if act == "submit":
+        face.submit(f"j{which}", **shape)
+    elif act == "allocate":
+        face.allocate(f"j{which}", **shape)
+    elif act == "gang":
+        lay = {"tasks_per_node": 1} if which == 3 else {"max_nodes": 3} if which == 4 else {}
+        face.allocate(f"j{which}", tasks=1 + gpus % 3, **shape, **lay)
+    else:
+        workers = JobSpec(f"j{which}", "alice", amount, 100, tasks=2 + which % 2, partition=shape["partition"])
+        face.submit(f"j{which}", parts=(workers,), **shape)
 
 
 @settings(max_examples=150, deadline=None)
@@ -209,12 +224,8 @@ def test_whatever_happens_nothing_is_given_twice_and_all_books_agree(
         living = [job.id for job in cluster.jobs.values() if not job.ended]
         chosen = living[which % len(living)] if living else 0
         node = list(cluster.nodes)[which % 3]
-        gres = (("gpu" if which % 2 else "gpu:h100", gpus),) if gpus else ()
-        partition = ("main", "low", "gpu")[which % 3]
-        exclusive = "exclusive" if which == 7 else ""
-        if act in ("submit", "allocate"):
-            make = face.submit if act == "submit" else face.allocate
-            make(f"j{which}", cpus_per_task=amount, gres=gres, partition=partition, exclusive=exclusive)
+        if act in ("submit", "allocate", "gang", "components"):
+            come(face, act, which, amount, gpus)
         elif act == "time":
             face.pass_time(amount)
         elif act in ("down", "resume"):
@@ -226,6 +237,7 @@ def test_whatever_happens_nothing_is_given_twice_and_all_books_agree(
         elif chosen and act in ("cancel", "preempt"):
             if act == "cancel" or cluster.jobs[chosen].state == "RUNNING":
                 getattr(cluster, act)(chosen, face.now)
+                assert act == "cancel" or not any(job.holds for job in cluster.components(cluster.jobs[chosen]))
         elif chosen and act == "hold":
             if cluster.jobs[chosen].pending:
                 cluster.hold(chosen)
@@ -295,3 +307,94 @@ def test_what_the_other_jobs_end_means(ended: str, code: int, kind: str, then: s
     assert reason(face, second) == then
     face.pass_time(MIN_JOB_AGE_S + 1)
     assert reason(face, second) == then, "how it ended is known after it is forgotten"
+
+
+# --- gangs and heterogeneous jobs ---------------------------------------------------------------------------------
+
+
+def components(face: Face, **of_workers: Any) -> tuple[int, int]:
+    """A launcher and its three workers; their ids."""
+    workers = JobSpec(
+        **{"name": "mpi", "user": "alice", "cpus_per_task": 2, "memory_mib": 100, "tasks": 3, **of_workers}
+    )
+    leader = face.submit("mpi", parts=(workers,))
+    return leader, leader + 1
+
+
+@pytest.mark.parametrize(("state", "act"), [("PREEMPTED", "preempt"), ("NODE_FAIL", "down")])
+def test_what_befalls_one_component_befalls_all(state: str, act: str) -> None:
+    face = Face(stock=False)
+    both = components(face, excluded_nodes="n1")
+    face.pass_time(1)
+    if act == "down":
+        face.cluster.down(face.cluster.jobs[both[1]].nodes[0], face.now)
+    else:
+        face.cluster.preempt(both[0], face.now)
+    assert [face.state(job_id) for job_id in both] == [state, state]
+
+
+def test_a_time_limit_ends_one_component_alone() -> None:
+    face = Face(stock=False)
+    leader, workers = components(face, time_limit_min=1)
+    face.pass_time(100)
+    assert (face.state(leader), face.state(workers)) == ("RUNNING", "TIMEOUT")
+
+
+def test_a_waiting_heterogeneous_job_that_lost_a_component_never_starts() -> None:
+    face = Face(stock=False)
+    leader, workers = components(face)
+    assert face.ask("DELETE", f"job/{workers}", user="alice")[0] == 200
+    face.pass_time(100)
+    assert (face.state(leader), face.state(workers)) == ("PENDING", "CANCELLED")
+
+
+def test_stock_slurm_starts_components_only_when_it_backfills_and_a_kick_does_not_help() -> None:
+    face = Face(stock=True)
+    leader, _ = components(face)
+    assert face.ask("POST", f"job/{leader}", b'{"comment":""}', user="alice")[0] == 200
+    face.pass_time(29)
+    assert face.state(leader) == "PENDING"
+    assert face.allocate("at once") == -2013, "and nothing is granted at once meanwhile"
+    face.pass_time(1)
+    assert face.state(leader) == "RUNNING"
+
+
+def test_a_gang_preempts_on_all_its_nodes_or_on_none() -> None:
+    face = Face(external=2, slurmd=0, stock=False)
+    low = [face.allocate(f"low{i}", partition="low", cpus_per_task=64) for i in range(2)]
+    small = face.submit("small", cpus_per_task=30, tasks=2)
+    face.pass_time(1)
+    assert sorted(face.state(job_id) for job_id in low) == ["PREEMPTED", "RUNNING"]
+    assert face.state(small) == "RUNNING"
+    large = face.submit("large", cpus_per_task=60, tasks=2, tasks_per_node=1)
+    face.pass_time(1)
+    assert face.state(large) == "PENDING", "one of its two nodes is taken by a job that is not lower"
+    assert sorted(face.state(job_id) for job_id in low) == ["PREEMPTED", "RUNNING"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(0, 8), min_size=1, max_size=7),
+    st.integers(2, 20),
+    st.none() | st.integers(1, 4),
+    st.integers(1, 3),
+    st.none() | st.integers(3, 6),
+)
+def test_a_layout_places_every_task_where_there_is_room_and_keeps_to_the_number_of_nodes(
+    rooms: list[int], tasks: int, a_node: int | None, least: int, most: int | None
+) -> None:
+    nodes = {f"x{i}": (a_node if room >= a_node else 0) if a_node else room for i, room in enumerate(rooms)}
+    wanted = Wanted(1, 100, tasks=tasks, tasks_per_node=a_node, min_nodes=min(least, tasks), max_nodes=most)
+    places = layout(nodes, wanted)
+    if places is None:
+        at_most = sorted(nodes.values(), reverse=True)[:most]
+        assert sum(at_most) < tasks or len([room for room in at_most if room]) < wanted.min_nodes
+        return
+    assert all(0 < count <= nodes[node] for node, count in places.items())
+    assert list(places) == [node for node in nodes if node in places], "in Slurm's order"
+    assert wanted.min_nodes <= len(places) <= (most or len(nodes))
+    if a_node is None:
+        assert sum(places.values()) == tasks
+    else:
+        assert set(places.values()) == {a_node}
+        assert sum(places.values()) >= tasks
