@@ -27,8 +27,8 @@ from typing import Any
 
 from bridge.dev import slurm_rest
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
-from bridge.dev.slurm_layout import layout
-from bridge.dev.slurm_nodes import NOTHING, Holding, SlurmSimNode, Wanted
+from bridge.dev.slurm_nodes import Holding, SlurmSimNode, Wanted
+from bridge.dev.slurm_places import fits_empty, held_by, places_for
 from bridge.dev.slurm_waits import SINGLETON, Condition, open_conditions
 from scheduler.hostlist import fold
 
@@ -44,9 +44,6 @@ BACKFILL_DEPTH = 100
 # What befalls one component of a heterogeneous job befalls all; a time limit or a cancel of a component does not.
 SHARED_FATES = frozenset({"PREEMPTED", "NODE_FAIL"})
 NEVER = float("inf")
-
-_Freed = Mapping[str, Mapping[int, Holding]]
-_NOTHING_FREED: _Freed = {}
 
 
 class SlurmCluster:
@@ -240,7 +237,9 @@ class SlurmCluster:
         if not job.het_id:
             return [job]
         found: list[SimJob] = []
-        for job_id in range(job.het_id, self.next_id):  # their ids follow each other; those of ended ones may be forgotten
+        for job_id in range(
+            job.het_id, self.next_id
+        ):  # their ids follow each other; those of ended ones may be forgotten
             each = self.jobs.get(job_id)
             if each is not None and each.het_id == job.het_id:
                 found.append(each)
@@ -269,43 +268,18 @@ class SlurmCluster:
 
     def could(self, wanted: Wanted) -> bool:
         """Whether the cluster could ever run it, if it were empty."""
-        return self._fits_empty(wanted, list(self.nodes.values()))
+        return fits_empty(wanted, self.nodes.values())
 
     def has_nodes_in_service(self, job: SimJob) -> bool:
         """Whether nodes that are neither down nor drained would do."""
-        return self._fits_empty(job.wanted, [node for node in self.nodes.values() if node.in_service])
-
-    def _fits_empty(self, wanted: Wanted, nodes: list[SlurmSimNode]) -> bool:
-        if wanted.tasks == 1:
-            return any(node.room_when_empty(wanted) for node in nodes)
-        return layout({node.name: node.room_when_empty(wanted) for node in nodes}, wanted) is not None
+        return fits_empty(job.wanted, [node for node in self.nodes.values() if node.in_service])
 
     def place(self, job: SimJob, now: float) -> bool:
         """Start the job where it has room."""
-        places = self._places(job.wanted)
+        places = places_for(job.wanted, self.nodes)
         if places:
             self._start(job, places, now)
         return bool(places)
-
-    def _places(
-        self, wanted: Wanted, nodes: Iterable[SlurmSimNode] | None = None, freed: _Freed = _NOTHING_FREED
-    ) -> Mapping[str, int] | None:
-        """Node to how many of its tasks it would get there; None: no room.
-
-        nodes   only these; None: all
-        freed   reckoned with as if it had been given back
-        """
-        among = self.nodes.values() if nodes is None else nodes
-        if wanted.tasks == 1:
-            fitting = (node.name for node in among if node.room(wanted, freed.get(node.name, NOTHING)))
-            first = next(fitting, "")
-            return {first: 1} if first else None
-        names = {node.name for node in among}
-        rooms = {
-            name: node.room(wanted, freed.get(name, NOTHING)) if name in names else 0
-            for name, node in self.nodes.items()
-        }
-        return layout(rooms, wanted)
 
     def preempt_for(self, job: SimJob, now: float) -> bool:
         """End lower jobs, the youngest first, until the job fits somewhere; False where that would not help."""
@@ -490,7 +464,7 @@ class SlurmCluster:
                 continue
             if job.reason not in ("Resources", "Priority"):
                 continue
-            places = self._places(job.wanted, self._not_promised(job, now, promised))
+            places = places_for(job.wanted, self.nodes, self._not_promised(job, now, promised))
             if places and self.has_licenses(job):
                 self._start(job, places, now)
                 continue
@@ -512,7 +486,7 @@ class SlurmCluster:
         if any(self.over_limit(user, job.wanted) or not self.has_licenses(job) for job in jobs):
             return
         for job in jobs:
-            places = self._places(job.wanted, self._not_promised(job, now, promised))
+            places = places_for(job.wanted, self.nodes, self._not_promised(job, now, promised))
             if not places:
                 break
             job.holdings = self._taken(job, places)
@@ -536,7 +510,7 @@ class SlurmCluster:
             return best
         for end in sorted({other.ends for other in self._live.values() if other.ends}):
             over = [other for other in self._live.values() if 0 < other.ends <= end]
-            if places := self._places(job.wanted, freed=_freed(over)):
+            if places := places_for(job.wanted, self.nodes, freed=held_by(over)):
                 return max([now, end, *(promised.get(name, now) for name in places)]), list(places)
         return best
 
@@ -573,7 +547,7 @@ class SlurmCluster:
         victims: list[SimJob] = []
         for other in sorted(lower.values(), key=lambda other: -other.serial):
             victims.append(other)
-            if places := self._places(job.wanted, nodes, _freed(victims)):
+            if places := places_for(job.wanted, self.nodes, nodes, held_by(victims)):
                 return [victim for victim in victims if not places.keys().isdisjoint(victim.nodes)]
         return []
 
@@ -612,12 +586,3 @@ class SlurmCluster:
                 break
             old.append(job)
         return old
-
-
-def _freed(jobs: Iterable[SimJob]) -> _Freed:
-    """What those jobs hold, by node and job."""
-    freed: dict[str, dict[int, Holding]] = {}
-    for job in jobs:
-        for holding in job.holdings:
-            freed.setdefault(holding.node, {})[job.id] = holding
-    return freed

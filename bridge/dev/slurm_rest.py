@@ -1,4 +1,4 @@
-"""The face of slurmrestd over the simulated cluster: paths, JSON, error numbers, statuses.
+"""The face of slurmrestd over the simulated cluster: paths, JSON, statuses.  (Job descriptions: slurm_wishes.py.)
 
 It says what the real one was heard to say, awkward parts included: 200 with an error in `status`, warnings for fields it
 does not know, 404 in plain text for a path it does not know, 403 to a cancel while slurmctld is down, job ids as strings
@@ -15,9 +15,10 @@ import msgspec
 
 from bridge.dev import slurm_survey
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
-from bridge.dev.slurm_nodes import Holding, SlurmSimNode, Wanted
-from bridge.dev.slurm_waits import Condition, conditions, licenses
-from scheduler.hostlist import HostlistError, expand, fold
+from bridge.dev.slurm_nodes import Holding, SlurmSimNode
+from bridge.dev.slurm_numbers import TEXTS, SlurmSaysNo
+from bridge.dev.slurm_wishes import begin, job_of, layout_told, switches, unknown_fields
+from scheduler.hostlist import fold
 
 if TYPE_CHECKING:
     from bridge.dev.slurm_cluster import SlurmCluster
@@ -32,67 +33,9 @@ RELEASE = "26.05.5"
 _JSON = {"Content-Type": "application/json"}
 _TEXT = {"Content-Type": "text/plain", "Connection": "Close"}
 _NO_URL = b"Unable to find requested URL endpoint. Please query the '/openapi/v3' endpoint."
-_UNKNOWN_JOB = "Invalid job id specified"
 
-TEXTS: Mapping[int, tuple[int, str]] = {
-    -1: (500, "Unspecified error"),
-    1: (403, "Operation not permitted"),
-    1000: (500, "Unexpected message received"),
-    1007: (511, "Protocol authentication error"),
-    1800: (502, "Unable to contact slurm controller (connect failure)"),
-    2000: (422, "Invalid partition name specified"),
-    2002: (422, "Access/permission denied"),
-    2005: (422, "More processors requested than permitted"),
-    2007: (422, "MaxJobCount limit reached"),
-    2010: (422, "Invalid user id"),
-    2013: (422, "Immediate execution impossible, insufficient priority"),
-    2014: (422, "Requested node configuration is not available"),
-    2016: (422, "Requested nodes are busy"),
-    2017: (404, _UNKNOWN_JOB),
-    2018: (422, "Invalid node name specified"),
-    2025: (422, "Task count specification invalid"),
-    2029: (422, "Invalid feature specification"),
-    2038: (422, "Job dependency problem"),
-    2040: (422, "Licenses currently unavailable"),
-    2045: (422, "Invalid account or account/partition combination specified"),
-    2048: (422, "Invalid license specification"),
-    2050: (422, "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
-    2051: (422, "Requested time limit is invalid (missing or exceeds some limit)"),
-    2053: (422, "Requested reservation is invalid"),
-    2066: (422, "Invalid qos specification"),
-    2068: (422, "Required node not available (down, drained or reserved)"),
-    2072: (422, "Invalid generic resource (gres) specification"),
-    2073: (422, "Job is no longer pending execution"),
-    2078: (422, "Job can not start immediately"),
-    2084: (422, "Job has already finished"),
-    2085: (422, "Job is not running"),
-    2123: (422, "Invalid --nice value"),
-    2125: (422, "Immediate execution impossible. Individual job submission scheduling attempts deferred"),
-    6010: (500, "Rejecting authentication of user nobody or group nobody"),
-    7000: (502, "Unable to connect to database"),
-    9000: (422, "Query empty or not RFC7320 compliant"),
-}
-
-# Fields of a job description that Slurm knows; another one earns a warning.
-_KNOWN_FIELDS = frozenset(
-    {
-        "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task",
-        "current_working_directory", "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate",
-        "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_nodes", "name", "nice", "nodes",
-        "partition", "qos", "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit",
-        "tres_per_node", "tres_per_task", "wait_for_switch", "wckey",
-    }
-)  # fmt: skip
 # Of a running job these may be changed; the rest is 2073.
 _CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "comment", "name", "nice", "account"})
-
-
-class SlurmSaysNo(Exception):
-    """A refusal by number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(TEXTS[number][1])
-        self.number = number
 
 
 class _Asked:
@@ -464,8 +407,8 @@ def _drafted(asked: _Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str
     user = cluster.users.get(asked.acts_as)
     if user is None:
         raise SlurmSaysNo(6010)
-    warnings = _unknown_fields(wished)
-    draft = _draft(asked, user, {**_NEW, **wished})
+    warnings = unknown_fields(wished)
+    draft = job_of(asked.cluster, user, wished, asked.now, operator=asked.operator)
     if wished.get("hold"):
         draft.held = draft.reason = "JobHeldUser"
         warnings += (
@@ -483,179 +426,6 @@ def _queued(asked: _Asked, draft: SimJob) -> None:
     draft.starts = draft.begin if draft.reason == "BeginTime" else 0
 
 
-def _unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
-    return tuple(
-        {"description": f'Ignoring unknown field "{field}" in DATA_PARSER_JOB_DESC_MSG', "source": f"#/job/{field}/"}
-        for field in wished
-        if field not in _KNOWN_FIELDS
-    )
-
-
-# What Slurm takes for what is not said.
-_NEW: Body = {
-    "name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": "", "licenses": "",
-    "reservation": "",
-}  # fmt: skip
-MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
-
-
-def _draft(asked: _Asked, user: SimUser, wished: Body) -> SimJob:
-    """A job as it is wished, not yet in the queue.  Raises SlurmSaysNo, in the order in which Slurm looks."""
-    cluster = asked.cluster
-    partition = _partition_of(cluster, wished.get("partition", ""))
-    account = wished.get("account") or user.accounts[0]
-    qos = wished.get("qos") or user.qos[0]
-    if account not in user.accounts:
-        raise SlurmSaysNo(2045)
-    if qos not in user.qos:
-        raise SlurmSaysNo(2066)
-    if wished["nice"] < 0 and not asked.operator:
-        raise SlurmSaysNo(2123)
-    if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
-        raise SlurmSaysNo(2050)
-    excluded = ",".join(wished.get("excluded_nodes", ()))
-    limit = _limit(partition, wished.get("time_limit"))
-    wanted = _wanted(cluster, wished, excluded)
-    if wished["reservation"] not in ("", *cluster.reservations):
-        raise SlurmSaysNo(2053)
-    return SimJob(
-        id=0,
-        serial=0,
-        name=wished["name"],
-        user=user.name,
-        account=account,
-        partition=partition.name,
-        qos=qos,
-        wanted=wanted,
-        gres_text=wished.get("tres_per_node", ""),
-        task_gres_text=wished.get("tres_per_task", ""),
-        excluded_text=excluded,
-        time_limit_min=limit,
-        submitted=int(asked.now),
-        comment=wished["comment"],
-        nice=wished["nice"],
-        wckey=wished["wckey"],
-        dependency=_dependency(cluster, wished["dependency"]),
-        begin=_begin(wished, 0),
-        licenses_text=wished["licenses"],
-        licenses=_licenses(cluster, wished["licenses"]),
-        switches=_switches(wished, (0, 0)),
-        constraints=wished["constraints"],
-        reservation=wished["reservation"],
-        shared=next(iter(wished.get("shared", ())), ""),
-    )
-
-
-def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
-    if not name:
-        return next(partition for partition in cluster.partitions.values() if partition.default)
-    if name not in cluster.partitions:
-        raise SlurmSaysNo(2000)
-    return cluster.partitions[name]
-
-
-def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
-    cpus, tasks = wished.get("cpus_per_task", 1), wished.get("tasks", 1)
-    least, most = _node_counts(wished)
-    if cpus * tasks > sum(node.cpus for node in cluster.nodes.values()):
-        raise SlurmSaysNo(2005)
-    if tasks < least:
-        raise SlurmSaysNo(2025)
-    by_cpu, by_node = (wished.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
-    memory_mib = by_cpu.get("number") or by_node.get("number") or max(n.memory_mib for n in cluster.nodes.values())
-    return Wanted(
-        cpus=cpus,
-        memory_mib=memory_mib,
-        gres=_gres(cluster, wished.get("tres_per_node", "")),
-        features=_features(cluster, wished["constraints"]),
-        excluded=_excluded(cluster, excluded),
-        whole="none" in wished.get("shared", ()),
-        tasks=tasks,
-        tasks_per_node=wished.get("tasks_per_node") or None,
-        min_nodes=least,
-        max_nodes=most,
-        memory_by_cpu=bool(by_cpu.get("number")),
-        task_gres=_gres(cluster, wished.get("tres_per_task", "")),
-    )
-
-
-def _node_counts(wished: Body) -> tuple[int, int | None]:
-    """At least and at most how many nodes: "2", "2-4", or the two fields."""
-    least, _, most = str(wished.get("nodes", "")).partition("-")
-    at_least = wished.get("minimum_nodes") or int(least or 1)
-    at_most = wished.get("maximum_nodes") or int(most or least or 0)
-    return at_least, at_most or None
-
-
-def _gres(cluster: SlurmCluster, text: str) -> tuple[tuple[str, str, int], ...]:
-    asked: list[tuple[str, str, int]] = []
-    for item in filter(None, text.split(",")):
-        name, *rest = item.removeprefix("gres/").split(":")
-        if name not in cluster.gres_names:
-            raise SlurmSaysNo(2072)
-        count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
-        asked.append((name, rest[0] if rest else "", count))
-    # what names its type chooses first: an untyped wish may take any, but not the last that another must have
-    return tuple(sorted(asked, key=lambda item: not item[1]))
-
-
-def _features(cluster: SlurmCluster, text: str) -> frozenset[str]:
-    """Only conjunctions are played: "a&b"."""
-    features = frozenset(filter(None, text.replace(",", "&").split("&")))
-    if not features <= cluster.features:
-        raise SlurmSaysNo(2029)
-    return features
-
-
-def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
-    try:
-        names = frozenset(expand(text))
-    except HostlistError:
-        raise SlurmSaysNo(2018) from None
-    if not names <= cluster.nodes.keys():
-        raise SlurmSaysNo(2018)
-    return names
-
-
-def _limit(partition: SimPartition, wished: Body | None) -> int | None:
-    if not wished or not (wished.get("set") or wished.get("infinite")):
-        return partition.default_time_min if partition.default_time_min is not None else partition.max_time_min
-    minutes = None if wished.get("infinite") else int(wished["number"])
-    longest = partition.max_time_min
-    if longest is not None and (minutes is None or minutes > longest):
-        raise SlurmSaysNo(2051)
-    return minutes
-
-
-def _dependency(cluster: SlurmCluster, text: str) -> tuple[Condition, ...]:
-    try:
-        return conditions(text, cluster.jobs)
-    except ValueError:
-        raise SlurmSaysNo(2038) from None
-
-
-def _licenses(cluster: SlurmCluster, text: str) -> Mapping[str, int]:
-    try:
-        wanted = licenses(text)
-    except ValueError:
-        raise SlurmSaysNo(2048) from None
-    if any(count > cluster.licenses.get(name, 0) for name, count in wanted.items()):
-        raise SlurmSaysNo(2048)
-    return wanted
-
-
-def _begin(wished: Body, before: int) -> int:
-    """0 leaves it as it is."""
-    asked = wished.get("begin_time") or {}
-    return int(asked["number"]) if asked.get("set") and asked["number"] > 0 else before
-
-
-def _switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
-    count = wished.get("required_switches", before[0])
-    wait = wished.get("wait_for_switch", before[1] or (MAX_SWITCH_WAIT_S if count else 0))
-    return count, min(wait, MAX_SWITCH_WAIT_S)
-
-
 def _update(asked: _Asked, argument: str) -> Answer:
     job = _known(asked, argument)
     wished: Body = msgspec.json.decode(asked.body)
@@ -668,7 +438,7 @@ def _update(asked: _Asked, argument: str) -> Answer:
     else:
         _change_running(asked, job, wished)
     asked.cluster.look_soon(asked.now)
-    return _yes(asked, {"results": None}, _unknown_fields(wished))
+    return _yes(asked, {"results": None}, unknown_fields(wished))
 
 
 def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
@@ -695,12 +465,12 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
         "comment": job.comment, "dependency": "", "reservation": job.reservation,
         "constraints": job.constraints, "wckey": job.wckey,
         "licenses": job.licenses_text,
-        "shared": ["none"] if job.wanted.whole else [], **_layout_told(job, wished),
+        "shared": ["none"] if job.wanted.whole else [], **layout_told(job, wished),
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
     user = cluster.users[job.user]
     unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
-    changed = _draft(asked, unlimited, merged)
+    changed = job_of(cluster, unlimited, merged, asked.now, operator=asked.operator)
     if any(condition.job_id == job.id for condition in changed.dependency):
         raise SlurmSaysNo(2038)
     for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
@@ -709,23 +479,8 @@ def _change_waiting(asked: _Asked, job: SimJob, wished: Body) -> None:
         setattr(job, field, getattr(changed, field))
     if "dependency" in wished:
         job.dependency = changed.dependency
-    job.begin = _begin(wished, job.begin)
-    job.switches = _switches(wished, job.switches)
-
-
-def _layout_told(job: SimJob, wished: Body) -> Body:
-    """What the job asks of its nodes, less what a change puts in its place."""
-    wanted = job.wanted
-    told: Body = {
-        "tres_per_node": job.gres_text, "tres_per_task": job.task_gres_text, "cpus_per_task": wanted.cpus,
-        "tasks": wanted.tasks, "tasks_per_node": wanted.tasks_per_node, "minimum_nodes": wanted.min_nodes,
-        "maximum_nodes": wanted.max_nodes,
-    }  # fmt: skip
-    if wished.get("nodes"):
-        del told["minimum_nodes"], told["maximum_nodes"]
-    if not (wished.get("memory_per_node") or wished.get("memory_per_cpu")):
-        told["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = _number(wanted.memory_mib)
-    return told
+    job.begin = begin(wished, job.begin)
+    job.switches = switches(wished, job.switches)
 
 
 def _change_running(asked: _Asked, job: SimJob, wished: Body) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,27 @@ async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> Non
     lost = Unanswered("grant", "Slurm", "no answer")
     ended, _ = await perform(act.AllocateNow("key", SPEC, "why"), allocate_now=17, grant=lost)
     assert (ended.outcome, ended.job_id, ended.grant) == (Outcome.DONE, 17, None)
+
+
+class Components(FarEnd):
+    """A Slurm whose job 17 has a further component, 18."""
+
+    async def grant(self, job_id: int) -> Grant:
+        self.called.append(("grant", job_id))
+        return grant(job_id)
+
+
+async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold() -> None:
+    told: list[Event] = []
+    leader = job_of(pod("train"), 17, het_id=17, het_offset=0)
+    leader = replace(leader, parts=(replace(leader, id=18, het_offset=1),))
+    far: Any = Components(job=leader)
+    await Executor(far, far, told.append, lambda: 100.0, far.poll_nodes).perform(act.ReadJob(17, "why"))
+    [read] = told
+    assert isinstance(read, JobRead)
+    assert read.job == leader
+    assert read.grant == replace(grant(17), parts=(grant(18),))
+    assert far.called == [("job", 17), ("grant", 17), ("grant", 18)]
 
 
 @pytest.mark.parametrize(
