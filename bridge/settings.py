@@ -7,6 +7,7 @@ key.  An option wins over `SLURM_BRIDGE_…`, which wins over the file, which wi
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ from scheduler.jobspec import Translation
 from scheduler.names import SCHEDULER_NAME
 from scheduler.tuning import Config
 from scheduler.tuning import Tuning as CoreTuning
+from scheduler.values import GRES_NAME
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.
@@ -153,6 +155,16 @@ class Settings(_Strict):
     slurm_connections: int = Field(default=8, ge=1, le=64, description="to slurmrestd, one for the poll not counted")
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$", description="of standard error")
     tuning: Tuning = Field(default=Tuning(), description="times, rates, sizes")
+
+    @field_validator("gres")
+    @classmethod
+    def _names_of_gres(cls, gres: Mapping[str, str]) -> Mapping[str, str]:
+        for resource, name in gres.items():
+            if not re.fullmatch(GRES_NAME, name, re.ASCII):
+                raise ValueError(
+                    f'{resource}: "{name}" is not a GRES as Slurm names it (gpu, gpu:h100), without a count'
+                )
+        return gres
 
     @field_validator("slurm_url")
     @classmethod

@@ -146,6 +146,9 @@ def test_each_mistake_is_one_sentence_that_names_the_key(tmp_path: Path, text: s
         ("pending_reason: not camel", "pending_reason"),
         ("scheduler_name: ''", "scheduler_name"),
         ("gres: [gpu]", "gres"),
+        ("gres: {nvidia.com/gpu: 'gpu:2'}", "gres"),
+        ("gres: {nvidia.com/gpu: ''}", "gres"),
+        ("gres: {nvidia.com/gpu: gres/gpu}", "gres"),
         ("1: one", "1"),
     ],
 )
