@@ -53,6 +53,7 @@ RIGHTS = (
     ("watch", "nodes", "", ""),
     ("list", "namespaces", "", ""),
     ("watch", "namespaces", "", ""),
+    ("patch", "persistentvolumeclaims", "", ""),
     ("create", "events", "", ""),
     ("patch", "events", "", ""),
 )

@@ -82,6 +82,7 @@ class Executor:
             act.Report: self._report,
             act.ReadOwner: self._read_owner,
             act.ReadClaims: self._read_claims,
+            act.PlaceClaims: self._place_claims,
             act.PollNodes: self._nodes,
         }
 
@@ -199,6 +200,11 @@ class Executor:
     async def _read_owner(self, action: act.ReadOwner, began: float) -> None:
         owner = await self._kube.read_owner(action.ref, action.namespace)
         self._emit(OwnerRead(action.ref, owner, self._clock()))
+
+    async def _place_claims(self, action: act.PlaceClaims, began: float) -> None:
+        for claim in action.waiting:
+            await self._kube.select_node(action.namespace, claim, action.node)
+        await self._read_claims(act.ReadClaims(action.key, action.uid, action.namespace, action.claims, ""), began)
 
     async def _read_claims(self, action: act.ReadClaims, began: float) -> None:
         claims = await self._kube.read_claims(action.namespace, action.claims)

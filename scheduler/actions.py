@@ -211,6 +211,19 @@ class ReadClaims:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceClaims:
+    """Tell claims that wait for their first consumer on which node it will be, and read them again (F4)."""
+
+    key: str
+    uid: str
+    namespace: str
+    claims: tuple[str, ...]
+    waiting: tuple[str, ...]
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PollNodes:
     """Ask Slurm for its nodes and partitions now (a node was unknown: Slurm error 2018)."""
 
@@ -232,6 +245,7 @@ LANES: Mapping[type, str] = {
     Report: "reports",
     ReadOwner: "reads",
     ReadClaims: "reads",
+    PlaceClaims: "reads",
 }
 
 Action = (
@@ -249,6 +263,7 @@ Action = (
     | Report
     | ReadOwner
     | ReadClaims
+    | PlaceClaims
     | PollNodes
 )
 

@@ -136,8 +136,42 @@ def _place(
         for pod in homeless:
             say(view, workload, pod, names.GRANT_WAITS, waits)
         view.wake_at(workload.key, until)
-    else:
+    elif not _volumes_wait(workload, homeless, job, found, view):
         _send_binds(workload, homeless, job, found, view)
+
+
+def _volumes_wait(
+    workload: Workload, pods: Sequence[Pod], job: Placeholder, found: Mapping[str, Place], view: View
+) -> bool:
+    """Volumes that are made where their pod goes: tell where that is, and wait for them, not for ever (F4)."""
+    world = view.world
+    pending = {pod.uid: pod for pod in pods if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
+    if not pending:
+        return False
+    since = job.granted_at if job.granted_at is not None else world.started
+    if view.now >= since + view.tuning.claims_s:
+        first = next(iter(pending.values()))
+        where = found[first.uid].node.name
+        _give_back(workload, job, view, f"the volumes of {first.full_name} were not made on {where}", exclude=where)
+        return True
+    for pod in pending.values():
+        claims = world.claims[pod.uid]
+        node = world.by_slurm_name[found[pod.uid].node.name]
+        waiting = tuple(claim.name for claim in claims if claim.waits)
+        told = all(claim.selected == node for claim in claims if claim.waits)
+        next_at = max(workload.wait_until, world.claims_read_at[pod.uid] + view.tuning.claims_every_s if told else 0.0)
+        if view.now < next_at:
+            view.wake_at(workload.key, next_at)
+        elif not view.being_read(pod.uid):
+            why = f"the volumes of {pod.full_name} are to be made on {node}"
+            if told:
+                view.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, why), workload.key)
+            else:
+                asked = act.PlaceClaims(workload.key, pod.uid, pod.namespace, pod.claims, waiting, node, why)
+                view.add(asked, workload.key)
+        message = f"Slurm job {job.id} was granted {node}; the bind waits for volumes there: {', '.join(waiting)}."
+        say(view, workload, pod, names.GRANT_WAITS, message)
+    return True
 
 
 def _on_its_way(workload: Workload, pod: Pod) -> str:

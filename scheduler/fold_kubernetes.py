@@ -161,6 +161,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.too_late.pop(pod.uid, None)
     world.key_of_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
+    world.claims_read_at.pop(pod.uid, None)
     workload.tell(at, f"pod {pod.full_name} is gone")
     workload.shown.pop(pod.uid, None)
     settle(world, workload)
@@ -229,6 +230,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
 
 def _claims_read(world: World, event: ev.ClaimsRead) -> None:
     world.claims[event.uid] = event.claims
+    world.claims_read_at[event.uid] = event.at
     key = world.key_of_pod.get(event.uid)
     if key is not None:
         world.dirty[key] = None

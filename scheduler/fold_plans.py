@@ -126,7 +126,7 @@ def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
     world.reading_refs.add(action.ref.uid)
 
 
-def _place_claims(world: World, action: act.ReadClaims, at: float) -> None:
+def _place_claims(world: World, action: act.ReadClaims | act.PlaceClaims, at: float) -> None:
     world.reading_refs.add(action.uid)
 
 
@@ -375,7 +375,7 @@ def _owner_ended(world: World, action: act.ReadOwner, event: ev.ActionEnded) -> 
             world.dirty[key] = None
 
 
-def _claims_ended(world: World, action: act.ReadClaims, event: ev.ActionEnded) -> None:
+def _claims_ended(world: World, action: act.ReadClaims | act.PlaceClaims, event: ev.ActionEnded) -> None:
     world.reading_refs.discard(action.uid)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
@@ -397,6 +397,7 @@ _PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
     act.Report: _place_report,
     act.ReadOwner: _place_owner,
     act.ReadClaims: _place_claims,
+    act.PlaceClaims: _place_claims,
     act.PollNodes: _place_nodes,
 }
 
@@ -414,6 +415,7 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.Report: _report_ended,
     act.ReadOwner: _owner_ended,
     act.ReadClaims: _claims_ended,
+    act.PlaceClaims: _claims_ended,
     act.PollNodes: _nodes_ended,
 }
 

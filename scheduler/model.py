@@ -231,13 +231,16 @@ class Claim:
     """A persistent volume claim.
 
     bound     it has a volume; `affinity` is then that volume's required node affinity (F1), None for anywhere
-    problem   in words, where it cannot be used ("claim data does not exist", "… waits for its first consumer")
+    problem   in words, where it cannot be used ("claim data does not exist")
+    waits     its volume is made where its first consumer goes; `selected`: the node it was told, "" none yet (F4)
     """
 
     name: str
     bound: bool
     affinity: tuple[NodeTerm, ...] | None = None
     problem: str = ""
+    waits: bool = False
+    selected: str = ""
 
 
 # --- Slurm --------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ class Tuning:
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
     gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
     gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
+    claims_s, claims_every_s  a bind waits so long for its volumes to be made, and looks so often (F4)
     condition_s             the condition of one pod is written at most once in so long (Q2)
     renew_event_s           the pending event is renewed after so long (Q2)
     detail_rate, detail_fresh_s, detail_every_s  reads a second of pending jobs; when a new one is first read; and each again
@@ -48,6 +49,8 @@ class Tuning:
     gone_grace_s: float = 10.0
     gang_timeout_s: float = 300.0
     gang_bind_deadline_s: float = 30.0
+    claims_s: float = 120.0
+    claims_every_s: float = 1.0
     condition_s: float = 5.0
     renew_event_s: float = 1800.0
     detail_rate: float = 8.0

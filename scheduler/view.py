@@ -63,6 +63,8 @@ class View:
                 self.reading.add(action.job_id)
             case act.ReadOwner():
                 self.reading.add(action.ref.uid)
+            case act.ReadClaims() | act.PlaceClaims():
+                self.reading.add(action.uid)
         return True
 
     def park(self, key: str, lane: str) -> None:

@@ -72,6 +72,7 @@ class World:
         self.owners: dict[str, Owner | None] = {}
         self.owner_read_at: dict[str, float] = {}
         self.claims: dict[str, tuple[Claim, ...]] = {}
+        self.claims_read_at: dict[str, float] = {}
         # Slurm
         self.slurm_nodes: dict[str, SlurmNode] | None = None
         self.partitions: dict[str, Partition] = {}

@@ -39,6 +39,8 @@ EVENTS_REMEMBERED = 4096
 EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
 
 # Where a controller is read: kind -> (API group of its apiVersion, plural).  Others are not asked for (W2).
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 OWNERS = {  # API group and kind to version and plural
     ("apps", "ReplicaSet"): ("v1", "replicasets"),
     ("apps", "Deployment"): ("v1", "deployments"),
@@ -290,7 +292,7 @@ class KubeClient:
         if claim.status.phase == "Lost":
             return Claim(name, False, problem=f"claim {name} has lost its volume {claim.spec.volume_name}")
         if claim.status.phase != "Bound" or not claim.spec.volume_name:
-            return Claim(name, False, problem=await self._why_unbound(name, claim.spec.storage_class_name))
+            return await self._unbound(name, claim)
         volume = claim.spec.volume_name
         try:
             reply = await self._read("read volume", f"/api/v1/persistentvolumes/{_q(volume)}")
@@ -299,17 +301,32 @@ class KubeClient:
         affinity = codec.VOLUMES.one(reply.body).spec.node_affinity
         return Claim(name, True, node_terms(affinity.required) if affinity else None)
 
-    async def _why_unbound(self, name: str, storage_class: str | None) -> str:
+    async def _unbound(self, name: str, claim: codec.WireClaim) -> Claim:
+        """A claim without a volume: it waits to be told where its pod goes (F4), or says what is wrong."""
+        storage_class = claim.spec.storage_class_name
         if not storage_class:
-            return f"claim {name} is not bound to a volume yet"
+            return Claim(name, False, problem=f"claim {name} is not bound to a volume yet")
         path = f"/apis/storage.k8s.io/v1/storageclasses/{_q(storage_class)}"
         try:
             found = codec.STORAGE_CLASSES.one((await self._read("read storage class", path)).body)
         except NotFound:
-            return f"claim {name} names the storage class {storage_class}, which does not exist"
-        if found.volume_binding_mode == "WaitForFirstConsumer":
-            return f"claim {name} waits for its first consumer (storage class {storage_class})"
-        return f"claim {name} is not bound to a volume yet (storage class {storage_class})"
+            problem = f"claim {name} names the storage class {storage_class}, which does not exist"
+            return Claim(name, False, problem=problem)
+        if found.volume_binding_mode != "WaitForFirstConsumer":
+            problem = f"claim {name} is not bound to a volume yet (storage class {storage_class})"
+            return Claim(name, False, problem=problem)
+        if found.provisioner == NO_PROVISIONER:
+            problem = (
+                f"claim {name} waits for its first consumer, and nobody makes volumes of storage class {storage_class}: "
+                "bind the claim to one of its volumes first"
+            )
+            return Claim(name, False, problem=problem)
+        return Claim(name, False, waits=True, selected=(claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
+
+    async def select_node(self, namespace: str, claim: str, node: str) -> None:
+        """Tell a claim that waits for its first consumer on which node that will be: its provisioner goes to work."""
+        path = f"/api/v1/namespaces/{_q(namespace)}/persistentvolumeclaims/{_q(claim)}"
+        await self._patch("select node", path, {"metadata": {"annotations": {SELECTED_NODE: node}}}, MERGE)
 
     # --- the cluster ---
 

@@ -104,7 +104,7 @@ async def test_a_bound_claim_shows_where_its_volume_can_be_reached(kube: Kube) -
     assert missing == Claim("missing", bound=False, problem="claim missing does not exist")
 
 
-async def test_a_claim_that_waits_for_its_consumer_says_so(kube: Kube) -> None:
+async def test_a_claim_that_waits_for_its_consumer_is_told_where_that_goes(kube: Kube) -> None:
     storage_class = f"{kube.namespace[:40]}-sc"
     await kube.make(
         "/apis/storage.k8s.io/v1/storageclasses",
@@ -125,10 +125,12 @@ async def test_a_claim_that_waits_for_its_consumer_says_so(kube: Kube) -> None:
     try:
         await kube.make(f"/api/v1/namespaces/{kube.namespace}/persistentvolumeclaims", claim)
         [scratch] = await kube.client.read_claims(kube.namespace, ["scratch"])
+        await kube.client.select_node(kube.namespace, "scratch", "x1")
+        [told] = await kube.client.read_claims(kube.namespace, ["scratch"])
     finally:
         await kube.raw("DELETE", f"/apis/storage.k8s.io/v1/storageclasses/{storage_class}")
-    assert not scratch.bound
-    assert scratch.problem == f"claim scratch waits for its first consumer (storage class {storage_class})"
+    assert scratch == Claim("scratch", bound=False, waits=True)
+    assert told == Claim("scratch", bound=False, waits=True, selected="x1")
 
 
 async def test_the_cluster_is_known_by_the_uid_of_kube_system(kube: Kube) -> None:

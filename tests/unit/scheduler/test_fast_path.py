@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadClaims, ReadJob, ReadOwner, Report
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    Outcome,
+    PlaceClaims,
+    ReadClaims,
+    ReadJob,
+    ReadOwner,
+    Report,
+)
 from scheduler.binding import MAX_BIND_FAILURES
 from scheduler.events import (
     ClaimsRead,
@@ -441,3 +451,46 @@ def test_the_story_of_a_workload_is_told_in_order() -> None:
         "pod hpc/train is gone",
     ]
     assert story.world.story("nobody") == []
+
+
+# --- F4: volumes that are made where their pod goes -----------------------------------------------------------------
+
+
+def waits_for_its_volume(story: Story) -> ReadClaims | PlaceClaims:
+    """A pod with such a claim, granted x1 as job 17: what is done next."""
+    new = replace(TRAIN, claims=("data",))
+    story.sees(new)
+    [read] = story.acts(ReadClaims, NOW)
+    story.sees(ClaimsRead(new.uid, (Claim("data", False, waits=True),), NOW))
+    story.ended(read, at=NOW)
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
+    acts = story.decides(NOW)
+    assert not [each for each in acts if isinstance(each, BindPod)]
+    [place] = [each for each in acts if isinstance(each, PlaceClaims)]
+    assert (place.waiting, place.node) == (("data",), "x1")
+    return place
+
+
+def test_a_claim_is_told_where_its_pod_goes_and_the_bind_waits_for_it() -> None:
+    story = Story()
+    place = waits_for_its_volume(story)
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"),), NOW + 0.1))
+    story.ended(place, at=NOW + 0.1)
+    assert not [each for each in story.decides(NOW + 0.5) if isinstance(each, BindPod | ReadClaims)]
+    [read] = story.acts(ReadClaims, NOW + 1.2)
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", True),), NOW + 1.2))
+    story.ended(read, at=NOW + 1.2)
+    [bind] = story.acts(BindPod, NOW + 1.2)
+    assert bind.node == "x1"
+
+
+def test_a_volume_that_is_not_made_is_not_waited_for_for_ever() -> None:
+    story = Story()
+    place = waits_for_its_volume(story)
+    story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"),), NOW))
+    story.ended(place, at=NOW)
+    late = NOW + 121
+    story.polls({17: "RUNNING"}, at=late)
+    [cancel] = story.acts(CancelJob, late)
+    assert "the volumes of hpc/train were not made on x1" in cancel.reason
