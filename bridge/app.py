@@ -14,9 +14,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from bridge.errors import ConfigError, FarSideError, Refused, said
 from bridge.executor import Executor
@@ -40,6 +41,9 @@ from scheduler.policy import ANY
 from scheduler.world import World
 
 log = logging.getLogger("slurm-bridge")
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 # What the bridge does in Kubernetes: verb, resource, API group, subresource.
 RIGHTS = (
@@ -131,8 +135,7 @@ async def run(settings: Settings) -> None:
         transport = HttpTransport(access)
         stack.push_async_callback(transport.close)
         kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
-        version = await check_kubernetes(kube, access.server)
-        found = await check_slurm(slurm, settings, tokens.user)
+        version, found = await _both(check_kubernetes(kube, access.server), check_slurm(slurm, settings, tokens.user))
         bridge = Bridge(settings, kube, transport, slurm, clock, telemetry)
         health = Health(bridge.loop, tokens, telemetry, clock)
         if (address := settings.http_address) is not None:
@@ -142,6 +145,15 @@ async def run(settings: Settings) -> None:
         log.info("Slurm %s (%s), cluster %s, at %s", found.release, found.api, found.cluster, settings.slurm_url)
         _tune_gc()
         await _until_signalled(bridge)
+
+
+async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
+    """At the same time, and to the end; the first's error before the other's."""
+    a, b = await asyncio.gather(one, other, return_exceptions=True)
+    for found in (a, b):
+        if isinstance(found, BaseException):
+            raise found
+    return cast(_A, a), cast(_B, b)
 
 
 def _check_patience(settings: Settings) -> None:
@@ -194,10 +206,13 @@ async def check_kubernetes(kube: KubeClient, server: str) -> str:
     """Reachable, and with the rights that the bridge needs; its version.  Raises ConfigError."""
     try:
         version = await kube.server_version()
+        may = await asyncio.gather(
+            *(kube.can_i(verb, resource, group=group, subresource=sub) for verb, resource, group, sub in RIGHTS)
+        )
         lacking = [
             f"{verb} {resource}{'/' + sub if sub else ''}"
-            for verb, resource, group, sub in RIGHTS
-            if not await kube.can_i(verb, resource, group=group, subresource=sub)
+            for (verb, resource, _, sub), granted in zip(RIGHTS, may, strict=True)
+            if not granted
         ]
     except FarSideError as error:
         raise ConfigError(f"kubeconfig's server {server}: {said(error)}") from None

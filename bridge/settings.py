@@ -149,7 +149,10 @@ class Settings(_Strict):
         description="reason of the condition of waiting pods; Unschedulable lets autoscalers add nodes (Q3)",
     )
     poll_interval_s: float = Field(
-        default=1.0, ge=0.1, le=60, description="of Slurm's job states while nothing waits there"
+        default=1.1,
+        ge=0.1,
+        le=60,
+        description="of Slurm's job states while nothing waits there; with the polls of nodes it is a call a second",
     )
     nodes_interval_s: float = Field(default=30.0, ge=1, le=3600, description="of Slurm's nodes and partitions")
     slurm_connections: int = Field(default=8, ge=1, le=64, description="to slurmrestd, one for the poll not counted")

@@ -132,20 +132,27 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
     partition = spec.partition or world.default_partition
     where = f"partition {partition} as {spec.user}"
     if _immediate(workload, spec, partition, view):
-        view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
+        if _first_try(partition, view):
+            view.park(workload.key, "submits")  # what becomes of it decides about the others, in some milliseconds
+        else:
+            view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
     else:
         view.add(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload.key)
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) -> bool:
-    """It may start now, breaker closed, nobody of ours waits there, and no more than one try until one has succeeded."""
+    """It may start now, nobody of ours waits or is about to wait there, and the breaker is closed."""
     world = view.world
     if spec.dependency != SINGLETON or (spec.begin is not None and spec.begin > view.now):
         return False
-    if workload.immediate_refused or world.queued_in[partition] > 0:
+    if workload.immediate_refused or world.queued_in[partition] + view.submitted[partition] > 0:
         return False
     breaker = world.breakers.get(partition)
-    if breaker is not None and view.now < breaker.open_until:
-        return False
+    return breaker is None or view.now >= breaker.open_until
+
+
+def _first_try(partition: str, view: View) -> bool:
+    """One is under way there, and none has succeeded since the breaker was closed: no more than one until then."""
+    breaker = view.world.breakers.get(partition)
     trusted = breaker is not None and breaker.trusted
-    return trusted or world.immediate_under_way[partition] + view.immediate[partition] == 0
+    return not trusted and view.world.immediate_under_way[partition] + view.immediate[partition] > 0

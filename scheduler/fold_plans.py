@@ -69,6 +69,7 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
     workload.refused = None
     world.limited.get(action.spec.user, {}).pop(action.key, None)
     partition = action.spec.partition or world.default_partition
+    workload.asked_in = partition
     if isinstance(action, act.AllocateNow):
         world.immediate_under_way[partition] += 1
     workload.tell(at, action.reason)

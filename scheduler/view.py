@@ -34,6 +34,7 @@ class View:
         self.used: Counter[str] = Counter()
         self.rationed: Counter[str] = Counter()
         self.immediate: Counter[str] = Counter()
+        self.submitted: Counter[str] = Counter()
         self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
         self.shared_wake: float | None = None
@@ -54,6 +55,8 @@ class View:
         match action:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
+            case act.SubmitJob():
+                self.submitted[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():
                 there = self.world.standing.get(action.node)
                 if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room

@@ -140,6 +140,7 @@ class Workload:
     excluded    Slurm node name to the time until which a grant there is not asked for (F6)
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
     refused     Slurm's no, and in retry_at when it is asked again
+    asked_in    the partition in which nodes were asked for last
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
@@ -167,6 +168,7 @@ class Workload:
     retry_at: float = float("-inf")
     failures: int = 0
     wait_until: float = float("-inf")
+    asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
     bind_failures: int = 0

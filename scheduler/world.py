@@ -442,8 +442,12 @@ class World:
         self._count_queued(workload, now)
 
     def _count_queued(self, workload: Workload, now: Phase) -> None:
+        """An immediate allocation beside a job of ours that waits, or is about to, would be refused because of it."""
         partition = ""
-        if now is Phase.QUEUED:
+        if now is Phase.UNCLAIMED and workload.refused is None:
+            submits = workload.hold is not None and isinstance(workload.hold.action, act.SubmitJob)
+            partition = workload.asked_in if submits or workload.immediate_refused else ""
+        elif now is Phase.QUEUED:
             job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
             if job is not None and (job.job is None or job.job.reason not in NO_CONTENDER):
                 asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")

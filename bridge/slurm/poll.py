@@ -101,8 +101,8 @@ class Poller:
                     await self.poll_nodes()
                 self._answered()
                 backoff_s = FIRST_BACKOFF_S
-                every_s = TICK_S / 2 if self._waiting() else self._interval_s
-                next_at = self._tick.next_poll(self._clock(), every_s=every_s)
+                now = self._clock()  # starts come with slurmctld's tick, ends at any time
+                next_at = self._tick.next_poll(now, every_s=TICK_S / 2) if self._waiting() else now + self._interval_s
             except FarSideError as error:
                 self._trouble(error)
                 next_at = self._clock() + backoff_s

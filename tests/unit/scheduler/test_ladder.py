@@ -22,24 +22,41 @@ def pods(count: int, **fields: object) -> list[Pod]:
     return [pod(f"p{number}", created=START + number, **fields) for number in range(count)]  # type: ignore[arg-type]
 
 
-def test_of_a_first_burst_one_tries_for_nodes_and_the_others_queue() -> None:
-    story = Story()
+def first_try(story: Story) -> AllocateNow:
+    """Of a first burst one tries for nodes, and the others wait some milliseconds to see what becomes of it."""
     story.sees(*pods(4))
-    assert rungs(story.decides(NOW)) == ["now", "queue", "queue", "queue"]
+    [asked] = [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
+    assert isinstance(asked, AllocateNow)
+    return asked
+
+
+def test_of_a_first_burst_one_tries_and_where_there_is_room_the_others_follow() -> None:
+    story = Story()
+    story.ended(first_try(story), at=NOW, job_id=17, grant=grant(17))
+    assert rungs(story.decides(NOW)) == ["now"] * 3
+
+
+def test_of_a_first_burst_one_tries_and_where_there_is_no_room_all_queue() -> None:
+    """A try beside a job of ours that is on its way into the queue would be refused because of that job (2013)."""
+    story = Story()
+    story.ended(first_try(story), Outcome.REFUSED, at=NOW, number=2013)
+    assert rungs(story.decides(NOW)) == ["queue"] * 4
 
 
 def test_each_partition_has_its_own_first_try() -> None:
     story = Story()
     story.sees(pod("a"), pod("b", says={"partition": "gpu"}), pod("c", says={"partition": "main"}))
-    assert rungs(story.decides(NOW)) == ["now", "now", "queue"]
+    assert rungs(story.decides(NOW)) == ["now", "now"]
 
 
-def test_while_one_tries_the_next_one_queues() -> None:
+def test_while_one_tries_first_the_next_one_waits_for_what_becomes_of_it() -> None:
     story = Story()
     story.sees(pod("a"))
-    assert rungs(story.decides(NOW)) == ["now"]
+    [first] = story.acts(AllocateNow, NOW)
     story.sees(pod("b"))
-    assert rungs(story.decides(NOW)) == ["queue"]
+    assert rungs(story.decides(NOW)) == []
+    story.ended(first, at=NOW, job_id=17, grant=grant(17))
+    assert rungs(story.decides(NOW)) == ["now"]
 
 
 def test_once_there_was_room_a_whole_burst_tries() -> None:
@@ -75,19 +92,23 @@ def refuse(story: Story, name: str, number: int, at: float) -> None:
     story.loses(pod(name), at)
 
 
+def queues(story: Story, name: str, at: float) -> None:
+    story.sees(pod(name))
+    [queued] = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+    assert isinstance(queued, SubmitJob)
+    story.ended(queued, Outcome.REFUSED, at=at, number=2072)
+    story.loses(pod(name), at)
+
+
 @pytest.mark.parametrize("number", [2013, 2016, 2125])
 def test_the_second_lack_of_room_opens_the_breaker_for_a_minute(number: int) -> None:
     story = Story()
     refuse(story, "a", number, NOW)
     refuse(story, "b", number, NOW + 1)
-    story.sees(pod("c"))
-    assert rungs(story.decides(NOW + 2)) == ["queue"]
+    queues(story, "c", NOW + 2)
     story.sees(pod("d", says={"partition": "gpu"}))
     assert rungs(story.decides(NOW + 3)) == ["now"]  # another partition has another breaker
-    story.loses(pod("c"), NOW + 3)
-    story.sees(pod("e"))
-    assert rungs(story.decides(NOW + 60.5)) == ["queue"]
-    story.loses(pod("e"), NOW + 60.5)
+    queues(story, "e", NOW + 60.5)
     story.sees(pod("f"))
     assert rungs(story.decides(NOW + 61)) == ["now"]
 
@@ -159,17 +180,16 @@ def test_a_job_that_wants_no_nodes_yet_is_in_nobodys_way(reason: str) -> None:
     later = pod("later", says={"begin": "now+1hour"})
     story.queues(later, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)
-    story.sees(pod("a"))
-    assert rungs(story.decides(NOW + 1)) == ["queue"], "not read yet: it may want nodes"
+    queues(story, "a", NOW + 1)  # not read yet: it may want nodes
     story.reads(replace(job_of(later, 17, "PENDING"), reason=reason), at=NOW + 2)
     story.sees(pod("b", says={"partition": "main"}))
-    story.loses(pod("a"), at=NOW + 2)
     assert rungs(story.decides(NOW + 2)) == ["now"]
 
 
 def test_every_job_is_a_singleton_of_its_name() -> None:
     """At most one of a name runs, even if a lost answer made two (ARCHITECTURE 4)."""
     story = Story()
+    story.runs(pod("warm"), 16, at=NOW)
     story.sees(*pods(3))
     asked = [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
     assert {each.spec.dependency for each in asked} == {"singleton"}
