@@ -19,6 +19,7 @@ from scheduler.view import View
 from scheduler.workload import Workload
 from scheduler.world import World
 
+FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
 MAX_REMEMBERED = 4096  # answers of feasibility; where pods mind each other the questions change all the time
 
 
@@ -131,11 +132,13 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
     world = view.world
     partition = spec.partition or world.default_partition
     where = f"partition {partition} as {spec.user}"
-    if _immediate(workload, spec, partition, view):
-        if _first_try(partition, view):
-            view.park(workload.key, "submits")  # what becomes of it decides about the others, in some milliseconds
-        else:
-            view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
+    first_try = _first_try(partition, view)
+    immediate = _immediate(workload, spec, partition, view)
+    if immediate and first_try is not None and view.now < first_try + FIRST_TRY_S:
+        view.park(workload.key, "submits")  # what becomes of it decides about the others, mostly in some milliseconds
+        view.wake_at(workload.key, first_try + FIRST_TRY_S)
+    elif immediate and first_try is None:
+        view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
     else:
         view.add(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload.key)
 
@@ -151,8 +154,12 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) ->
     return breaker is None or view.now >= breaker.open_until
 
 
-def _first_try(partition: str, view: View) -> bool:
-    """One is under way there, and none has succeeded since the breaker was closed: no more than one until then."""
-    breaker = view.world.breakers.get(partition)
-    trusted = breaker is not None and breaker.trusted
-    return not trusted and view.world.immediate_under_way[partition] + view.immediate[partition] > 0
+def _first_try(partition: str, view: View) -> float | None:
+    """Since when one is under way there, while none has succeeded yet: no more than one until then.  None: there is none."""
+    world = view.world
+    breaker = world.breakers.get(partition)
+    if breaker is not None and breaker.trusted:
+        return None
+    if view.immediate[partition]:
+        return view.now
+    return world.tried_at[partition] if world.immediate_under_way[partition] else None

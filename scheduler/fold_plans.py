@@ -71,6 +71,8 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
     partition = action.spec.partition or world.default_partition
     workload.asked_in = partition
     if isinstance(action, act.AllocateNow):
+        if not world.immediate_under_way[partition]:
+            world.tried_at[partition] = at
         world.immediate_under_way[partition] += 1
     workload.tell(at, action.reason)
     world.refresh(workload)

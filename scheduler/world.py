@@ -119,6 +119,7 @@ class World:
         self.wakes: dict[str, float] = {}
         self.under_way: Counter[str] = Counter()
         self.immediate_under_way: Counter[str] = Counter()
+        self.tried_at: dict[str, float] = {}  # partition to when the oldest of them was sent, while one is under way
         self.reading: set[int] = set()
         self.reading_refs: set[str] = set()
         self.feasibility: dict[Demand, Feasible] = {}

@@ -99,8 +99,8 @@ def test_a_slow_far_end_holds_up_nobody_else() -> None:
     async def play(loop: Loop, performer: Performer) -> None:
         for number in range(5):
             loop.emit(PodSeen(Scope.OURS, pod(f"p{number}")))
-            await asyncio.sleep(0.1)
-        assert len(performer.performed) == 5
+            await asyncio.sleep(0.2)
+        assert len(performer.performed) == 5  # the first alone for half a second, as it may find room for all
 
     live(play, Performer(takes_s=100.0))
 

@@ -55,8 +55,19 @@ def test_while_one_tries_first_the_next_one_waits_for_what_becomes_of_it() -> No
     [first] = story.acts(AllocateNow, NOW)
     story.sees(pod("b"))
     assert rungs(story.decides(NOW)) == []
+    assert rungs(story.decides(NOW + 0.4)) == []
     story.ended(first, at=NOW, job_id=17, grant=grant(17))
     assert rungs(story.decides(NOW)) == ["now"]
+
+
+def test_nobody_waits_long_for_a_first_try_that_hangs() -> None:
+    story = Story()
+    story.sees(pod("a"))
+    assert rungs(story.decides(NOW)) == ["now"]
+    story.sees(pod("b"))
+    assert rungs(story.decides(NOW)) == []
+    assert story.plan(NOW + 0.1).wake_at == pytest.approx(NOW + 0.5)
+    assert rungs(story.decides(NOW + 0.5)) == ["queue"]
 
 
 def test_once_there_was_room_a_whole_burst_tries() -> None:
