@@ -203,7 +203,7 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     workload.jobs.add(job.id)
     world.set_states(job, event.job.states, event.ended)
     if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
-        _an_unknown_twin(world, event.ended)
+        _an_unknown_twin(world, workload, event.ended)
     is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
     if event.job.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
@@ -211,10 +211,14 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     world.refresh(workload)
 
 
-def _an_unknown_twin(world: World, at: float) -> None:
-    """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at."""
-    if at >= world.twins_sought_at + world.config.tuning.refused_retry_s:
-        world.twins_sought_at = at
+def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:
+    """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at.
+
+    Everything is read anew for it, seldom for each workload: its user may have made a job of that name himself.
+    """
+    tuning = world.config.tuning
+    if at >= max(world.twins_sought_at + tuning.settle_s, workload.twin_sought_at + tuning.refused_retry_s):
+        world.twins_sought_at = workload.twin_sought_at = at
         _read_anew(world, at)
 
 

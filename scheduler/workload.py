@@ -171,6 +171,7 @@ class Workload:
     asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
+    twin_sought_at: float = float("-inf")
     bind_failures: int = 0
     first_bound_at: float = float("-inf")
     record: tuple[int, str] | None = None

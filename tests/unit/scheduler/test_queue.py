@@ -302,6 +302,30 @@ def test_a_job_that_waits_as_its_user_said_is_no_sign_of_a_twin() -> None:
     assert 3 in {read.job_id for read in story.acts(ReadJob, NOW + 5)}
 
 
+def test_who_is_held_back_by_a_twin_has_everything_read_anew_but_seldom() -> None:
+    """A search of another workload, which found nothing of this one's, does not keep it waiting for minutes."""
+    story = Story()
+    story.polls({3: "RUNNING"}, at=NOW)
+    story.reads(Job(3, "not ours", "bob", frozenset({"RUNNING"})), at=NOW)
+    pods = {17: pod("a", created=START), 18: pod("b", created=START + 1)}
+    for job_id, each in pods.items():
+        story.queues(each, job_id, at=NOW)
+    story.polls({3: "RUNNING", 17: "PENDING", 18: "PENDING"}, at=NOW + 1)
+
+    def searches(job_id: int, at: float) -> bool:
+        held = job_of(pods[job_id], job_id, "PENDING", reason="Dependency", dependency="singleton(unfulfilled)")
+        story.reads(held, at=at)
+        began = 3 in {read.job_id for read in story.acts(ReadJob, at)}
+        story.reads(Job(3, "not ours", "bob", frozenset({"RUNNING"})), at=at + 0.1)
+        return began
+
+    assert searches(17, NOW + 2)
+    assert not searches(18, NOW + 3), "everything was just read"
+    assert searches(18, NOW + 15)
+    assert not searches(17, NOW + 40)
+    assert searches(17, NOW + 303)
+
+
 def test_a_held_job_is_said_and_followed() -> None:
     """S9."""
     story = Story()
