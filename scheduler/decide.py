@@ -238,7 +238,9 @@ def _bound(workload: Workload, view: View) -> None:
         if any(not workload.node_of(pod) for pod in workload.members):  # one of a gang is to take a place in it
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         return  # else a hint, and RUNNING, is enough (ARCHITECTURE 4)
-    if claimed.grant is not None and not _stands_on_grant(workload, claimed, view):
+    if claimed.holds_nodes and claimed.grant is None:  # a twin of a previous life, which started when the other ended
+        look_at(claimed, workload, view, f"which nodes did Slurm grant job {claimed.id}?")
+    elif claimed.grant is not None and not _stands_on_grant(workload, claimed, view):
         cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
     else:
         cancel_twins(workload, claimed, view)

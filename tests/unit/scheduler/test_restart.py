@@ -194,3 +194,22 @@ def test_jobs_of_the_other_cluster_stay_the_other_clusters() -> None:
     story.ended(read, at=START + 20)
     assert story.decides(START + 30) == []
     assert story.world.foreign == {17}
+
+
+def test_a_twin_that_starts_when_the_pods_own_job_ends_does_not_hide_that_end() -> None:
+    """The pod names job 17, of which only that is known; its twin 18 waited, and gets other nodes than the pod stands on."""
+    story = Story()
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=START + 0.1)
+    story.sees(story.bound(TRAIN, 17))
+    story.reads(job_of(TRAIN, 18, "PENDING"), at=START + 0.2)
+    story.polls({17: "NODE_FAIL", 18: "RUNNING"}, at=QUIET_END + 1)
+    [read] = story.acts(ReadJob, QUIET_END + 1)
+    assert read.job_id == 18
+    story.reads(job_of(TRAIN, 18), at=QUIET_END + 1.1, granted=grant(18, "x2"))
+    story.ended(read, at=QUIET_END + 1.1)
+    [cancel] = story.acts(CancelJob, QUIET_END + 1.1)
+    assert cancel.job_id == 18
+    story.ended(cancel, at=QUIET_END + 1.2)
+    assert [each.job_id for each in story.acts(ReadJob, QUIET_END + 1.2)] == [17], "did the pod's own job end?"
+    story.reads(job_of(TRAIN, 17, "NODE_FAIL"), at=QUIET_END + 2)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.REVOKED
