@@ -66,6 +66,12 @@ def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
 
 def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
     """What to ask Slurm for, nodes included; or why not."""
+    asked = asked_by(workload, view)
+    return asked if isinstance(asked, Refusal) else together(asked)
+
+
+def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:
+    """What each of its pods asks for, by rank, as if it were alone; or why not."""
     asked = []
     pods = workload.members or workload.unfinished
     for pod in sorted(pods, key=rank_of) if len(pods) > 1 else pods:
@@ -73,7 +79,7 @@ def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
         asked.append((pod, spec))
-    return together(asked)
+    return asked
 
 
 def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | Refusal:
@@ -146,7 +152,7 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
 def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) -> bool:
     """It may start now, nobody of ours waits or is about to wait there, and the breaker is closed."""
     world = view.world
-    if spec.dependency != SINGLETON or (spec.begin is not None and spec.begin > view.now):
+    if spec.parts or spec.dependency != SINGLETON or (spec.begin is not None and spec.begin > view.now):
         return False
     if workload.immediate_refused or world.queued_in[partition] + view.submitted[partition] > 0:
         return False

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.asking import all_known, spec_for
+from scheduler.asking import all_known, asked_by, spec_for
 from scheduler.events import Side
 from scheduler.feasible import demand, miss, slurm_name
+from scheduler.gangs import components
 from scheduler.hostlist import fold
-from scheduler.looking import cancel, cancel_twins, look_at, trusted
-from scheduler.model import JobSpec, Node, Pod, Refusal
+from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, trusted
+from scheduler.model import Grant, JobSpec, Node, Pod, Refusal
 from scheduler.phase import chosen
-from scheduler.placement import Blocked, Place, Standing, blocked, places, shortfall
+from scheduler.placement import Blocked, Part, Place, Standing, blocked, places, shortfall
 from scheduler.telling import outage, say, say_all
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
@@ -35,6 +35,8 @@ def bind(workload: Workload, view: View) -> None:
     if lost is not None and job.learned < lost.since:  # old news: it may have ended meanwhile
         for pod in homeless:
             outage(view, workload, pod, lost, f"The pod waits to be bound for job {job.id}.")
+        return
+    if cancel_broken(workload, job, view):
         return
     if job.grant is None or not trusted(job, view):
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
@@ -110,7 +112,8 @@ def _place(
         for pod in workload.members
         if (stand := workload.node_of(pod) or _on_its_way(workload, pod))
     }
-    found = places(asked, job.grant, workload.members, stands)
+    parts = _parts(workload, asked, job.grant, view)
+    found = places(parts, stands) if parts is not None else None
     if found is None:
         _give_back(workload, job, view, f"it has fewer places than {workload.readable} has pods")
         return
@@ -138,6 +141,18 @@ def _place(
         view.wake_at(workload.key, until)
     elif not _volumes_wait(workload, homeless, job, found, view):
         _send_binds(workload, homeless, job, found, view)
+
+
+def _parts(workload: Workload, asked: JobSpec, grant: Grant, view: View) -> list[Part] | None:
+    """Who is to stand on what of the grant; None: the pods are no longer those that it was asked for."""
+    if not asked.parts:
+        return [Part(asked, grant.nodes, workload.members)]
+    now = asked_by(workload, view)
+    shapes = components(now) if not isinstance(now, Refusal) else []
+    granted = [(asked, grant), *zip(asked.parts, grant.parts, strict=True)]
+    if len(shapes) != len(granted):
+        return None
+    return [Part(spec, part.nodes, pods) for (spec, part), (_, pods) in zip(granted, shapes, strict=True)]
 
 
 def _volumes_wait(
@@ -216,7 +231,7 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
         return None
     world = view.world
     volumes = tuple(claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None)
-    wanted = demand(replace(pod, host_ports=()), JobSpec("", "", 1, 1), "", volumes, world.closed_to(pod))
+    wanted = demand(pod, JobSpec("", "", 1, 1), "", volumes, world.closed_to(pod))
     why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
     return Blocked(f"node {node.name} is {why}") if why else None
 
@@ -226,7 +241,7 @@ def _keys_of(workload: Workload, pod: Pod, job: Placeholder, place: Place, view:
     assert job.grant is not None
     keys = {
         names.JOB_ID: str(job.id),
-        names.JOB_NODES: fold(node.name for node in job.grant.nodes),
+        names.JOB_NODES: fold(node.name for part in (job.grant, *job.grant.parts) for node in part.nodes),
         names.SIZE: str(len(workload.members)),
         names.RANK: str(place.rank),
         names.LOCAL_RANK: str(place.local_rank),

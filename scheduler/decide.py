@@ -20,7 +20,7 @@ from scheduler.ending import end_job, end_pods
 from scheduler.events import Side
 from scheduler.gangs import gather
 from scheduler.hostlist import HostlistError, expand, fold
-from scheduler.looking import cancel, cancel_twins, look_at, scan_until, still_in_doubt, trusted
+from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.phase import Phase, chosen
 from scheduler.rounds import kick, read_details, read_unknown
@@ -131,7 +131,7 @@ def _queued(workload: Workload, view: View) -> None:
     world = view.world
     job = chosen(workload, world.mine(workload))
     assert job is not None, "QUEUED has a placeholder"
-    if cancel_twins(workload, job, view):
+    if cancel_twins(workload, job, view) or cancel_broken(workload, job, view):
         return
     if (lost := world.lost.get(Side.SLURM)) is not None:
         for pod in workload.members:
@@ -172,8 +172,10 @@ def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
     if isinstance(spec, Refusal):
         return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec or _as_adopted(spec, job)
-    if asked.tasks != spec.tasks:
-        cancel(job, workload, view, f"{workload.readable} has {spec.tasks} pods now, and had {asked.tasks}")
+    if _tasks(asked) != _tasks(spec):
+        cancel(
+            job, workload, view, f"{workload.readable} has {_tasks(spec)} pods by shape now, and had {_tasks(asked)}"
+        )
         return ""
     changes = edits.changes(asked, spec)
     fixed = edits.unchangeable(spec, changes)
@@ -203,6 +205,10 @@ def _begins(job: Placeholder) -> float | None:
     if job.spec is not None:
         return job.spec.begin
     return job.job.starts if job.job is not None and job.job.reason == "BeginTime" else None
+
+
+def _tasks(spec: JobSpec) -> list[int]:
+    return [each.tasks for each in (spec, *spec.parts)]
 
 
 def _as_adopted(spec: JobSpec, job: Placeholder) -> JobSpec:
@@ -242,7 +248,7 @@ def _bound(workload: Workload, view: View) -> None:
         look_at(claimed, workload, view, f"which nodes did Slurm grant job {claimed.id}?")
     elif claimed.grant is not None and not _stands_on_grant(workload, claimed, view):
         cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
-    else:
+    elif not cancel_broken(workload, claimed, view):
         cancel_twins(workload, claimed, view)
 
 
@@ -260,7 +266,8 @@ def _say_too_late(workload: Workload, view: View) -> None:
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
     assert job.grant is not None
-    granted = {view.world.by_slurm_name.get(node.name, "") for node in job.grant.nodes}
+    nodes = (node for part in (job.grant, *job.grant.parts) for node in part.nodes)
+    granted = {view.world.by_slurm_name.get(node.name, "") for node in nodes}
     return all(workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod))
 
 

@@ -41,6 +41,8 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
         elif is_ended(states) and not is_ended(was):  # of a waiting one, too: others may have waited for its end
             world.freed_at = event.ended
         _poll_shows(world, job_id, states, event)
+        if job_id in world.component_of and is_ended(states):
+            _component_ended(world, job_id)
     for job_id in (world.expected | world.absent) & event.states.keys():
         _poll_shows(world, job_id, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
@@ -70,10 +72,18 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.touch(job)
 
 
+def _component_ended(world: World, job_id: int) -> None:
+    leader = world.placeholders.get(world.component_of[job_id])
+    if leader is not None and leader.alive:
+        leader.broken = True
+        world.touch(leader)
+
+
 def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) -> None:
     if holds_nodes(was):
         world.freed_at = event.ended
     world.foreign.discard(job_id)
+    world.component_of.pop(job_id, None)
     world.known(job_id)
     _lacks(world, job_id, event)
 
@@ -152,7 +162,17 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         if placeholder is not None and event.began > placeholder.learned:
             _denied(world, placeholder, event.began)
         return
-    _ours(world, event, whose)
+    if event.job.het_id is not None and event.job.het_offset:
+        _component(world, event.job_id, event.job.het_id)
+    else:
+        _ours(world, event, whose)
+
+
+def _component(world: World, job_id: int, leader: int) -> None:
+    """Not a placeholder by itself: it is read, and ended, with its leader (docs/decisions/0002)."""
+    world.known(job_id)
+    world.foreign.add(job_id)
+    world.component_of[job_id] = leader
 
 
 def _denied(world: World, job: Placeholder, began: float) -> None:
@@ -191,6 +211,9 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     elif job.key not in (None, key):
         world.forget_job_of(job)
         job.spec = job.grant = None  # the id was given out again: this is another job
+    for part in event.job.parts:
+        _component(world, part.id, job.id)
+    job.broken = any(is_ended(part.states) for part in event.job.parts)
     job.key, job.user = key, event.job.user
     job.job, job.grant = event.job, event.grant or job.grant
     job.read_began, job.learned, job.denied = event.began, event.began, False

@@ -38,14 +38,17 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
                     f"The pods of one gang must agree on {field.name.replace('_', '-')}: "
                     f"{first_pod.name} has {_shown(one)}, {pod.name} has {_shown(other)}.",
                 )
+    head, *others = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
+    return replace(head, parts=tuple(others))
+
+
+def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
+    """The shapes, and whose they are, in the order in which they first come: each is a component of the job (W7)."""
     begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
-    shapes = {replace(spec, begin=begin) for _, spec in asked}
-    if len(shapes) > 1:
-        return Refusal(
-            names.REFUSED,
-            f"The pods of this gang differ in what they need ({len(shapes)} shapes); that is not supported yet.",
-        )
-    return replace(first, tasks=len(asked), begin=begin)
+    found: dict[JobSpec, list[Pod]] = {}
+    for pod, spec in asked:
+        found.setdefault(replace(spec, begin=begin), []).append(pod)
+    return list(found.items())
 
 
 def _shown(value: object) -> str:

@@ -58,6 +58,13 @@ def look_at(job: Placeholder, workload: Workload, view: View, why: str) -> None:
         view.add(act.ReadJob(job.id, why, workload.key), workload.key)
 
 
+def cancel_broken(workload: Workload, job: Placeholder, view: View) -> bool:
+    """A component of it ended: the rest is no grant, and of a waiting job it never starts (docs/decisions/0002)."""
+    if job.broken:
+        cancel(job, workload, view, f"a component of job {job.id} ended")
+    return job.broken
+
+
 def cancel(job: Placeholder, workload: Workload, view: View, why: str, record: str = "") -> None:
     """End a job that is proven ours, once nothing of a previous life can be on its way any more (quiet period)."""
     until = max(view.world.quiet_until(), workload.wait_until)

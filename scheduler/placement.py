@@ -45,7 +45,11 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
             if node.gres.get(name, 0) < count:
                 return f"{count} {name} ({node.gres.get(name, 0)} on {node.name})"
     room = sum(tasks_on(node, spec) for node in grant.nodes)
-    return f"room for {spec.tasks} pods (it holds {room})" if room < spec.tasks else ""
+    if room < spec.tasks:
+        return f"room for {spec.tasks} pods (it holds {room})"
+    if len(spec.parts) != len(grant.parts):
+        return f"all of its {1 + len(spec.parts)} components"
+    return next((why for each in zip(spec.parts, grant.parts, strict=True) if (why := shortfall(*each))), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +73,52 @@ def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
     return max(0, min([*counts, spec.tasks_per_node or counts[0]]))
 
 
-def places(
-    spec: JobSpec, grant: Grant, members: Iterable[Pod], stands: Mapping[str, str]
-) -> Mapping[str, Place] | None:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Members of one shape, what they asked for, and the nodes that were granted for that, in Slurm's order."""
+
+    spec: JobSpec
+    nodes: Sequence[GrantedNode]
+    members: Sequence[Pod]
+
+
+def places(parts: Sequence[Part], stands: Mapping[str, str]) -> Mapping[str, Place] | None:
     """Pod UID to its place; None: the grant has too few.
 
     stands   UID to Slurm's name of the node, of members that are bound already
 
-    By rank along Slurm's own order of nodes (W8), so that the same grant places the same pods the same.  Where the bound
-    ones stand otherwise (one took a freed place), they stay, and the others take what is left.
+    By rank along Slurm's own order of nodes (W8), so that the same grant places the same pods the same.
     """
-    ranked = sorted(members, key=rank_of)
-    slots = [node for node in grant.nodes for _ in range(tasks_on(node, spec))]
+    chosen: dict[str, GrantedNode] = {}
+    for part in parts:
+        found = _along(part, stands)
+        if found is None:
+            return None
+        chosen |= found
+    return _numbered(sorted((pod for part in parts for pod in part.members), key=rank_of), chosen)
+
+
+def _along(part: Part, stands: Mapping[str, str]) -> dict[str, GrantedNode] | None:
+    """Where the bound ones stand otherwise (one took a freed place), they stay, and the others take what is left."""
+    ranked = sorted(part.members, key=rank_of)
+    slots = [node for node in part.nodes for _ in range(tasks_on(node, part.spec))]
     if len(slots) < len(ranked):
         return None
     chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))
-    if any(chosen[uid].name != name for uid, name in stands.items() if uid in chosen):
-        free = list(slots)
-        by_name = {node.name: node for node in grant.nodes}
-        for uid in chosen:
-            if uid in stands and (node := by_name.get(stands[uid])) is not None and node in free:
-                free.remove(node)
-                chosen[uid] = node
-        left = iter(free)
-        for uid in chosen:
-            if uid not in stands:
-                if (node := next(left, None)) is None:
-                    return None
-                chosen[uid] = node
-    return _numbered(ranked, chosen)
+    if all(chosen[uid].name == stands[uid] for uid in chosen if uid in stands):
+        return chosen
+    by_name = {node.name: node for node in part.nodes}
+    for uid in chosen:
+        if uid in stands and (node := by_name.get(stands[uid])) is not None and node in slots:
+            slots.remove(node)
+            chosen[uid] = node
+    left = iter(slots)
+    for uid in chosen:
+        if uid not in stands:
+            if (node := next(left, None)) is None:
+                return None
+            chosen[uid] = node
+    return chosen
 
 
 def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mapping[str, Place]:

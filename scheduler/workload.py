@@ -30,6 +30,7 @@ class Placeholder:
     hinted_by     keys of the workloads whose pods show this id
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
     denied        a read said that this id is not (any more) our job
+    broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
     end_read      the job itself said that it ended: read, or answered to our cancel
     """
 
@@ -48,6 +49,7 @@ class Placeholder:
     absent_first: float | None = None
     absent_last: float | None = None
     denied: bool = False
+    broken: bool = False
     asked_at: float | None = None
     granted_at: float | None = None
 

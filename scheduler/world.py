@@ -85,6 +85,7 @@ class World:
         self.unread: list[int] = []  # ids that nobody knows yet, ascending
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
+        self.component_of: dict[int, int] = {}  # further components of our heterogeneous jobs to their leader
         self.placeholders: dict[int, Placeholder] = {}
         self.expected: set[int] = set()  # learned otherwise than by a poll: the next one is compared with it
         self.absent: set[int] = set()

@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, EvictPod, Outcome, ReadOwner, Report, SubmitJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    EvictPod,
+    Outcome,
+    ReadJob,
+    ReadOwner,
+    Report,
+    SubmitJob,
+)
 from scheduler.events import OwnerRead
-from scheduler.model import Grant, GrantedNode, JobSpec, Owner, OwnerRef, Pod, PodPhase
+from scheduler.model import Grant, GrantedNode, Job, JobSpec, Owner, OwnerRef, Pod, PodPhase
 from scheduler.phase import Phase
 from tests.builders import MIB, START, Story, job_of, node, pod
 
@@ -109,7 +119,6 @@ def test_same_named_gangs_of_two_namespaces_are_two() -> None:
         ({"size": 5}, "do not agree on how many they are: 4, 5"),
         ({"says": {"partition": "gpu"}}, "must agree on partition: w-0 has none, w-3 has gpu"),
         ({"says": {"account": "teama-dev"}}, "must agree on account: w-0 has none, w-3 has teama-dev"),
-        ({"cpu": 2000}, "differ in what they need (2 shapes)"),
         ({"says": {"time-limit": "foo"}}, 'w-3: Annotation slurm-bridge/time-limit: "foo"'),
         ({"cpu": 900000}, "w-3: 0/2 nodes can run this pod"),
     ],
@@ -321,3 +330,76 @@ def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
     story = Story(nodes=tuple(node(f"x{number}", cpu=64000, memory=64 * MIB) for number in range(1, 20)))
     story.sees(*ring(1000))
     assert asks(story).spec.tasks == 1000
+
+
+# --- several shapes -------------------------------------------------------------------------------------------------
+
+
+def launcher_and_workers() -> list[Pod]:
+    return [member(0, 3, cpu=1000), member(1, 3, cpu=2000, gpu=1), member(2, 3, cpu=2000, gpu=1)]
+
+
+def two_parts(job_id: int) -> Grant:
+    workers = GrantedNode("x2", 4, 200, {"gpu": 2})
+    return Grant(job_id, (GrantedNode("x1", 1, 100),), (Grant(job_id + 1, (workers,)),))
+
+
+def het(story: Story, job_id: int, *states: str) -> Job:
+    """The leader as it is read, with its other component in that state."""
+    spec = next(iter(story.world.placeholders.values())).spec
+    assert spec is not None
+    part = Job(job_id + 1, spec.name, "alice", frozenset(states), het_id=job_id, het_offset=1)
+    running = frozenset({"RUNNING"})
+    return Job(job_id, spec.name, "alice", running, partition="main", het_id=job_id, het_offset=0, parts=(part,))
+
+
+def launched(story: Story) -> list[BindPod]:
+    """A launcher and two workers: one heterogeneous job, started by Slurm's next pass as jobs 17 and 18."""
+    story.polls(at=NOW)
+    story.sees(*launcher_and_workers())
+    [submit] = [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
+    assert isinstance(submit, SubmitJob)
+    assert [(each.tasks, each.cpus_per_task, each.gres) for each in (submit.spec, *submit.spec.parts)] == [
+        (1, 1, ()),
+        (2, 2, (("gpu", 1),)),
+    ]
+    story.ended(submit, at=NOW, job_id=17)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    story.decides(NOW + 1)
+    story.reads(het(story, 17, "RUNNING"), at=NOW + 1, granted=two_parts(17))
+    return story.acts(BindPod, NOW + 1)
+
+
+def test_members_of_several_shapes_are_components_of_one_job() -> None:
+    story = Story()
+    binds = launched(story)
+    assert where(binds) == {"w-0": "x1", "w-1": "x2", "w-2": "x2"}
+    assert {(bind.job_id, bind.annotations[names.JOB_NODES]) for bind in binds} == {(17, "x[1-2]")}
+    assert {bind.name: bind.annotations[names.LOCAL_RANK] for bind in binds} == {"w-0": "0", "w-1": "0", "w-2": "1"}
+
+
+def test_a_component_is_no_twin_and_nobody_asks_for_it_again() -> None:
+    story = Story()
+    for bind in launched(story):
+        story.ended(bind, at=NOW + 1)
+    for at in (NOW + 20, NOW + 40):
+        story.polls({17: "RUNNING", 18: "RUNNING"}, at=at)
+        assert not [each for each in story.decides(at) if isinstance(each, CancelJob | ReadJob)]
+
+
+def test_once_a_component_ended_the_whole_job_does() -> None:
+    story = Story()
+    for bind in launched(story):
+        story.ended(bind, at=NOW + 1)
+    story.polls({17: "RUNNING", 18: "TIMEOUT"}, at=NOW + 20)
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    assert cancel.job_id == 17
+
+
+def test_a_component_that_ended_in_a_former_life_is_seen_when_its_leader_is_read() -> None:
+    story = Story()
+    for bind in launched(story):
+        story.ended(bind, at=NOW + 1)
+    story.reads(het(story, 17, "NODE_FAIL"), at=NOW + 20)
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    assert cancel.job_id == 17
