@@ -7,6 +7,7 @@ everywhere); a simulated kubelet understands `sleep` as well.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ class Kind:
 
     weight   how often, against the others
     runs_s   from … to
+    pods     of more than one: a gang
     """
 
     name: str
@@ -34,6 +36,7 @@ class Kind:
     gib: int
     gpus: int
     runs_s: tuple[int, int]
+    pods: int = 1
 
 
 KINDS = (
@@ -41,7 +44,9 @@ KINDS = (
     Kind("eval", weight=4, cpus=8, gib=32, gpus=1, runs_s=(5, 14)),
     Kind("tune", weight=3, cpus=8, gib=64, gpus=2, runs_s=(8, 20)),
     Kind("train", weight=3, cpus=16, gib=128, gpus=4, runs_s=(10, 25)),
+    Kind("ring", weight=2, cpus=8, gib=64, gpus=2, runs_s=(10, 20), pods=4),
 )
+BETWEEN_MEMBERS_S = 0.4
 SERVICES = (Kind("serve", weight=2, cpus=2, gib=8, gpus=1, runs_s=(0, 0)),)  # replica sets; weight: how many replicas
 SHORT_S = (1, 3)  # how long pods run where the end is waited for
 
@@ -69,17 +74,33 @@ class Load:
         self._chance = random.Random(seed)  # noqa: S311 - repeatable is what it must be
         self._image = image
         self._made = 0
+        self._rest: deque[tuple[Object, int]] = deque()  # of a gang that is coming
 
     def pause_s(self) -> float:
         """Until the next one comes."""
+        if self._rest:
+            return BETWEEN_MEMBERS_S
         return self._chance.expovariate(1 / PAUSE_S)
 
-    def next_pod(self, *, runs_s: tuple[int, int] | None = None) -> tuple[Object, int]:
-        """A pod, and how many seconds it runs."""
+    def next_pod(self, *, runs_s: tuple[int, int] | None = None, most: int | None = None) -> tuple[Object, int]:
+        """A pod, and how many seconds it runs.  most: how many more will be asked for; no gang is begun that is larger."""
+        if self._rest:
+            return self._rest.popleft()
         self._made += 1
-        kind = self._chance.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
+        kinds = [kind for kind in self._kinds if most is None or kind.pods <= most]
+        kind = self._chance.choices(kinds, [kind.weight for kind in kinds])[0]
         seconds = self._chance.randint(*(runs_s or kind.runs_s))
-        return self._pod(f"{kind.name}-{self._made}", kind, ["sleep", str(seconds)]), seconds
+        name = f"{kind.name}-{self._made}"
+        if kind.pods == 1:
+            return self._pod(name, kind, ["sleep", str(seconds)]), seconds
+        self._rest.extend((self._member(name, number, kind, seconds), seconds) for number in range(kind.pods))
+        return self._rest.popleft()
+
+    def _member(self, gang: str, number: int, kind: Kind, seconds: int) -> Object:
+        pod = self._pod(f"{gang}-{number}", kind, ["sleep", str(seconds)])
+        pod["metadata"]["labels"] = {names.PREFIX + names.GANG: gang}
+        pod["metadata"]["annotations"][names.PREFIX + names.GANG_SIZE] = str(kind.pods)
+        return pod
 
     def service(self, kind: Kind) -> Object:
         """A replica set that runs for ever."""

@@ -50,8 +50,8 @@ class Run:
         self.hands.on_change = self._tell
         await self._until("the bridge to be ready", lambda: self.stage.world is not None and self.stage.world.ready)
         self.say("", f"{self.pods} pods")
-        for _ in range(self.pods):
-            pod, seconds = self.load.next_pod(runs_s=SHORT_S)
+        for made in range(self.pods):
+            pod, seconds = self.load.next_pod(runs_s=SHORT_S, most=self.pods - made)
             self.mine[await self.hands.create("pods", pod)] = seconds
             self._tell_jobs()
             await asyncio.sleep(PAUSE_S)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bridge.dev.hands import Life
 from bridge.dev.load import KINDS, SERVICES, Load, fitted
 from bridge.dev.sides import Size
 from bridge.dev.story import percentiles
 
 SMALL = (Size("n1", cpus=2, memory_mib=4096, gpus=0), Size("n2", cpus=4, memory_mib=8192, gpus=0))
+
+
+def test_a_gang_comes_whole_or_not_at_all() -> None:
+    load = Load([kind for kind in KINDS if kind.pods > 1] + [KINDS[0]], "slurm-bridge", 3)
+    pods = [load.next_pod(most=30 - made)[0]["metadata"] for made in range(30)]
+    gangs = Counter(pod["labels"]["slurm-bridge/gang"] for pod in pods if "labels" in pod)
+    assert gangs
+    assert set(gangs.values()) == {4}
+    sizes = {pod["annotations"]["slurm-bridge/gang-size"] for pod in pods if "labels" in pod}
+    assert sizes == {"4"}
 
 
 def test_no_kind_is_larger_than_half_of_the_largest_node() -> None:
