@@ -66,6 +66,8 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     world.expected.discard(job_id)
     world.absent.discard(job_id)
     job.absent_first = job.absent_last = None
+    if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
+        _to_be_read(world, job_id, event.began)
     if states != job.states:
         world.set_states(job, states, event.ended)
     else:
@@ -120,8 +122,13 @@ def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> N
         if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
             continue
         if _needs_reading(world, job_id):
-            world.seen_first[job_id] = event.began
-            bisect.insort(world.unread, job_id)
+            _to_be_read(world, job_id, event.began)
+
+
+def _to_be_read(world: World, job_id: int, began: float) -> None:
+    if job_id not in world.seen_first:
+        world.seen_first[job_id] = began
+        bisect.insort(world.unread, job_id)
 
 
 def _needs_reading(world: World, job_id: int) -> bool:

@@ -277,3 +277,24 @@ def test_what_was_not_sent_is_sent_again_after_a_pause() -> None:
     story.ended(asked, Outcome.UNREACHED, at=NOW)
     assert story.decides(NOW + 0.5) == []
     assert len(story.acts(AllocateNow, NOW + 1)) == 1
+
+
+def test_an_id_that_a_read_denied_and_a_lost_answer_got_again_is_read_again() -> None:
+    """slurmctld lost job 17; the submission after that, whose answer was lost, was given the same id."""
+    story = Story()
+    train = pod("train")
+    story.queues(train, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.polls({}, at=NOW + 2)
+    [read] = story.acts(ReadJob, NOW + 2)
+    story.reads(None, at=NOW + 2, job_id=17)
+    story.ended(read, at=NOW + 2)
+    story.polls({}, at=NOW + 5)
+    [again] = [each for each in story.decides(NOW + 5) if isinstance(each, AllocateNow | SubmitJob)]
+    story.ended(again, Outcome.UNKNOWN, at=NOW + 6)
+    story.polls({17: "RUNNING"}, at=NOW + 7)
+    [read] = story.acts(ReadJob, NOW + 7)
+    assert read.job_id == 17
+    story.reads(job_of(train, 17, "RUNNING"), at=NOW + 7, granted=grant(17))
+    story.ended(read, at=NOW + 7)
+    assert len(story.acts(BindPod, NOW + 7)) == 1
