@@ -28,14 +28,17 @@ class Suite:
     """Tests, and the rig they want; None: none."""
 
     name: str
-    tests: str
+    tests: tuple[str, ...]
     rig: tuple[str, ...] | None = ()
 
 
+# Journeys of a person at a terminal: long, mostly waiting, and content with played nodes.
+COMMANDS = tuple(f"integration/journeys/test_{name}.py" for name in ("bench", "dev", "doctor_explain", "readme"))
 SUITES = (
-    Suite("journeys", "integration/journeys"),
-    Suite("contract", "tests/contract", ("--no-kubelets",)),
-    Suite("page", "integration/page", None),
+    Suite("journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS))),
+    Suite("commands", COMMANDS, ("--no-kubelets",)),
+    Suite("contract", ("tests/contract",), ("--no-kubelets",)),
+    Suite("page", ("integration/page",), None),
 )
 
 
@@ -98,7 +101,7 @@ def _pytest(suite: Suite) -> list[str]:
         "--durations=5",
         "-o",
         f"cache_dir=.pytest_cache/{suite.name}",
-        suite.tests,
+        *suite.tests,
     ]
 
 
