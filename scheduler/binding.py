@@ -221,7 +221,7 @@ def _send_binds(
             granted=job.granted_at,
             message=f"Bound to {name} by Slurm job {job.id}.",
         )
-        if not view.add(bind, workload.key):
+        if not view.add(bind, workload.key, together=len(pods) > 1):
             return
 
 

@@ -12,7 +12,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
-from scheduler.membership import settle, workload_of
+from scheduler.membership import counts_the_same, settle, workload_of
 from scheduler.model import Pod, Refusal
 from scheduler.phase import Phase
 from scheduler.wishes import user_input
@@ -101,7 +101,8 @@ def _our_pod(world: World, pod: Pod) -> None:
             workload.tell(max(last_at, pod.created), told)
     if pod.apart or pod.beside:
         world.choosy.add(workload.key)
-    settle(world, workload)
+    if not counts_the_same(workload, before, pod):
+        settle(world, workload)
     world.refresh(workload)
 
 

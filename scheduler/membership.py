@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler import names
-from scheduler.grouping import Group, group_of, rank_of
+from scheduler.grouping import GANG_SIZE, Group, group_of, rank_of
 from scheduler.model import Pod, PodPhase
 from scheduler.workload import Workload
 
@@ -64,6 +64,21 @@ def _show(workload: Workload, pod: Pod) -> None:
     group = group_of(pod)
     if isinstance(group, Group) and workload.group is not None and group.identity == workload.group.identity:
         workload.shown[pod.uid] = group
+
+
+def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
+    """What was seen of it changes nothing about who is a member: most of what is seen of a large gang."""
+    if workload.group is None:
+        return True
+    return (
+        before is not None
+        and before.finished == pod.finished
+        and before.gated == pod.gated
+        and (before.deleting_at is None) == (pod.deleting_at is None)
+        and before.labels == pod.labels
+        and before.annotations.get(GANG_SIZE) == pod.annotations.get(GANG_SIZE)
+        and not workload.surplus
+    )
 
 
 def settle(world: World, workload: Workload) -> None:

@@ -16,6 +16,8 @@ from scheduler.tuning import Tuning
 from scheduler.workload import Workload
 from scheduler.world import World
 
+TOGETHER = 1000  # how many actions of one gang may go out at once, beyond what is under way otherwise
+
 
 class View:
     """The world as this pass sees it, and the plan that it writes."""
@@ -42,11 +44,14 @@ class View:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def add(self, action: Action, key: str = "") -> bool:
-        """Plan it, unless its lane is full: then the workload waits for its turn."""
+    def add(self, action: Action, key: str = "", *, together: bool = False) -> bool:
+        """Plan it, unless its lane is full: then the workload waits for its turn.
+
+        together   one of many that go out at once (W9): they may fill the lane beyond its limit, which others then wait for
+        """
         lane = act.LANES.get(type(action))
         if lane is not None:
-            if self.free(lane) <= 0:
+            if self.free(lane) <= (-TOGETHER if together else 0):
                 if key:
                     self.park(key, lane)
                 return False
