@@ -107,7 +107,7 @@ def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDe
     workload.pod_holds[action.uid] = Hold(action, at)
     workload.tell(at, action.reason)
     if isinstance(action, act.BindPod):
-        if not any(workload.node_of(pod) for pod in workload.members) and len(workload.pod_holds) == 1:
+        if len(workload.pod_holds) == 1 and not any(workload.node_of(pod) for pod in workload.members):
             workload.first_bound_at = at
         world.assume(workload.pods[action.uid], action.node)
     elif not any(job.ended for job in world.mine(workload) if job.id == workload.hint):

@@ -130,6 +130,9 @@ class PodPhase(Enum):
     UNKNOWN = "Unknown"
 
 
+_SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED  # asked of every member of a gang, again and again
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod, ours or another scheduler's.
@@ -184,7 +187,7 @@ class Pod:
 
     @property
     def finished(self) -> bool:
-        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        return self.phase is _SUCCEEDED or self.phase is _FAILED
 
     @property
     def full_name(self) -> str:
