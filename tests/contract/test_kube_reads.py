@@ -29,6 +29,7 @@ async def test_an_owner_shows_its_annotations_and_its_own_owner(kube: Kube) -> N
         {
             "metadata": {
                 "name": "web-1",
+                "labels": {"app": "contract"},  # else the Deployment's controller lets go of it
                 "annotations": {"slurm-bridge/partition": "main"},
                 "ownerReferences": [deployment],
             },
