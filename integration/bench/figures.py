@@ -67,7 +67,9 @@ class Figure:
     @property
     def ratios(self) -> list[float]:
         """To the floor, repeat by repeat: what the machine did at that moment touches both."""
-        return [value / floor for value, floor in zip(self.values, self.floor, strict=True)] if self.floor else []
+        if not self.floor or not all(self.floor):  # of nothing there is no share
+            return []
+        return [value / floor for value, floor in zip(self.values, self.floor, strict=True)]
 
     @property
     def met(self) -> bool | None:
@@ -75,6 +77,8 @@ class Figure:
         if self.target is None:
             return None
         values = self.ratios if self.target.of_floor else self.values
+        if not values:
+            return None
         held = values if self.target.always else [statistics.median(values)]
         bound, shown = self.target.bound, [float(f"{value:.3g}") for value in held]
         return all(value >= bound if self.target.at_least else value <= bound for value in shown)

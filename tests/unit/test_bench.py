@@ -28,6 +28,12 @@ def test_the_floor_of_the_same_repeat_is_what_a_value_is_compared_with() -> None
     assert not figure(21, target=at_most_floors(2), floor=(10,)).met
 
 
+def test_of_a_floor_of_nothing_there_is_no_share() -> None:
+    idle = figure(0.2, floor=(0.0,))
+    assert idle.ratios == []
+    assert "" in idle.cells()
+
+
 def test_no_more_digits_are_judged_than_are_shown() -> None:
     assert figure(8.003, target=at_most(8)).met
     assert not figure(8.03, target=at_most(8)).met
