@@ -12,7 +12,7 @@ from scheduler.gangs import together
 from scheduler.grouping import group_of, rank_of
 from scheduler.hostlist import expand, fold
 from scheduler.jobspec import jobspec
-from scheduler.model import SINGLETON, JobSpec, NodeTerm, Pod, Refusal
+from scheduler.model import SINGLETON, JobSpec, Pod, Refusal
 from scheduler.neighbours import apart_from_its_own, beside_its_own
 from scheduler.telling import say
 from scheduler.view import View
@@ -119,10 +119,7 @@ def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | R
 def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:
     """From the world's memory where the same was asked since the nodes last changed."""
     world = view.world
-    volumes: tuple[tuple[NodeTerm, ...], ...] = tuple(
-        claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None
-    )
-    wanted = demand(pod, spec, partition, volumes, world.closed_to(pod))
+    wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod))
     known = world.feasibility.get(wanted)
     if known is None:
         ports = world.ports_taken() if pod.host_ports else {}

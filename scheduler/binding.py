@@ -230,8 +230,7 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
     if node is None or (job.spec is None and job.job is None):
         return None
     world = view.world
-    volumes = tuple(claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None)
-    wanted = demand(pod, JobSpec("", "", 1, 1), "", volumes, world.closed_to(pod))
+    wanted = demand(pod, JobSpec("", "", 1, 1), "", world.volumes_of(pod), world.closed_to(pod))
     why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
     return Blocked(f"node {node.name} is {why}") if why else None
 
@@ -241,7 +240,7 @@ def _keys_of(workload: Workload, pod: Pod, job: Placeholder, place: Place, view:
     assert job.grant is not None
     keys = {
         names.JOB_ID: str(job.id),
-        names.JOB_NODES: fold(node.name for part in (job.grant, *job.grant.parts) for node in part.nodes),
+        names.JOB_NODES: fold(node.name for node in job.grant.everywhere),
         names.SIZE: str(len(workload.members)),
         names.RANK: str(place.rank),
         names.LOCAL_RANK: str(place.local_rank),

@@ -266,8 +266,7 @@ def _say_too_late(workload: Workload, view: View) -> None:
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
     assert job.grant is not None
-    nodes = (node for part in (job.grant, *job.grant.parts) for node in part.nodes)
-    granted = {view.world.by_slurm_name.get(node.name, "") for node in nodes}
+    granted = {view.world.by_slurm_name.get(node.name, "") for node in job.grant.everywhere}
     return all(workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod))
 
 

@@ -172,8 +172,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     spec = _without_nodes(workload, pod, world) if world.ready else None
     if spec is None:
         return None
-    volumes = tuple(claim.affinity for claim in world.claims.get(pod.uid, ()) if claim.affinity is not None)
-    wanted = demand(pod, spec, spec.partition or world.default_partition, volumes, world.closed_to(pod))
+    wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), world.closed_to(pod))
     ports = world.ports_taken() if pod.host_ports else {}
     nodes, slurm_nodes = list((world.nodes or {}).values()), world.slurm_nodes or {}
     fit = feasible(wanted, nodes, slurm_nodes, ports).nodes

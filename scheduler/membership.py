@@ -36,7 +36,7 @@ def workload_of(world: World, pod: Pod) -> Workload:
 
 def _stood_alone(pod: Pod) -> bool:
     """An earlier life bound it by a job of its own: there were members enough."""
-    return bool(pod.node) and pod.annotations.get(names.SIZE) == ALONE and group_of(pod) is not None
+    return bool(pod.node) and pod.annotations.get(names.SIZE) == ALONE
 
 
 def _alone(world: World, pod: Pod) -> Workload:
@@ -89,9 +89,9 @@ def settle(world: World, workload: Workload) -> None:
     if not workload.size:
         return
     waiting = _available(world, workload)
-    standing = [pod for pod in workload.members if workload.node_of(pod)]
-    unbound = [pod for pod in workload.members if not workload.node_of(pod)]
-    room = max(0, workload.size - len(standing))
+    members = workload.members
+    unbound = [pod for pod in members if not workload.node_of(pod)]
+    room = max(0, workload.size - (len(members) - len(unbound)))
     if len(unbound) <= room and not waiting:
         return
     ranked = sorted([*unbound, *waiting], key=rank_of)

@@ -369,6 +369,11 @@ class Grant:
     nodes: tuple[GrantedNode, ...]
     parts: tuple[Grant, ...] = ()
 
+    @property
+    def everywhere(self) -> tuple[GrantedNode, ...]:
+        """The nodes of all components."""
+        return (*self.nodes, *(node for part in self.parts for node in part.nodes))
+
 
 UNLIMITED = -1
 # Lets at most one job of a name and user run: a submission whose answer was lost can be repeated (ARCHITECTURE 4).

@@ -26,6 +26,7 @@ from scheduler.model import (
     HostPort,
     Namespace,
     Node,
+    NodeTerm,
     Owner,
     Partition,
     Pod,
@@ -254,6 +255,10 @@ class World:
             if ports:
                 taken[node] = ports
         return taken
+
+    def volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
+        """The required node affinity of each of its bound volumes that has one (F1)."""
+        return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
 
     def closed_to(self, pod: Pod) -> frozenset[str]:
         """Nodes that other pods close to it now (F5)."""
