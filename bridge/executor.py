@@ -163,7 +163,9 @@ class Executor:
         return ActionEnded(action, Outcome.DONE, began, self._clock(), found=found)
 
     async def _update_job(self, action: act.UpdateJob, began: float) -> None:
-        await self._slurm.update(action.job_id, action.user, action.spec, action.changes)
+        job_id = action.job_id if action.component_id is None else action.component_id
+        component = (action.spec, *action.spec.parts)[action.component]
+        await self._slurm.update(job_id, action.user, component, action.changes)
 
     async def _kick(self, action: act.Kick, began: float) -> None:
         await self._slurm.kick(action.job_id, action.user, action.comment)

@@ -70,7 +70,11 @@ class FindJobs:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
-    """`POST job/{id}` as the tenant: the named fields of `changes` (fields of JobSpec) get their new values."""
+    """`POST job/{id}` as the tenant: the named fields of `changes` (fields of JobSpec) get their new values.
+
+    spec        of the whole job
+    component   which one is changed: 0 the job itself, then as in `spec.parts`; component_id: that one's own id
+    """
 
     key: str
     job_id: int
@@ -78,6 +82,8 @@ class UpdateJob:
     spec: JobSpec
     changes: frozenset[str]
     reason: str
+    component: int = 0
+    component_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from scheduler.gangs import together
 from scheduler.grouping import group_of, rank_of
 from scheduler.hostlist import expand, fold
 from scheduler.jobspec import jobspec
-from scheduler.model import SINGLETON, JobSpec, Pod, Refusal
+from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode
 from scheduler.neighbours import apart_from_its_own, beside_its_own
 from scheduler.telling import say
 from scheduler.view import View
+from scheduler.whole_nodes import laid_out
 from scheduler.workload import Workload
 from scheduler.world import World
 
@@ -67,7 +68,18 @@ def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
 def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
     """What to ask Slurm for, nodes included; or why not."""
     asked = asked_by(workload, view)
-    return asked if isinstance(asked, Refusal) else together(asked)
+    spec = asked if isinstance(asked, Refusal) else together(asked)
+    if isinstance(spec, Refusal) or not any(each.exclusive for each in (spec, *spec.parts)):
+        return spec
+    head, *parts = (laid_out(each, _usable(each, view.world)) for each in (spec, *spec.parts))
+    return replace(head, parts=tuple(parts))
+
+
+def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
+    """Slurm's nodes that its placeholder may use."""
+    partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
+    nodes = (world.slurm_nodes or {}).values()
+    return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]
 
 
 def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:

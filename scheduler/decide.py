@@ -8,7 +8,6 @@ writes a Plan; nothing else.  RULES is the state machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import islice
 
 from scheduler import actions as act
@@ -19,7 +18,6 @@ from scheduler.binding import bind
 from scheduler.ending import end_job, end_pods
 from scheduler.events import Side
 from scheduler.gangs import gather
-from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.phase import Phase, chosen
@@ -171,24 +169,41 @@ def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
     spec = spec_for(workload, view)
     if isinstance(spec, Refusal):
         return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
-    asked = job.spec or _as_adopted(spec, job)
+    asked = job.spec
+    if asked is None:
+        assert job.job is not None, "it was read, else nothing is known of it"
+        asked = edits.adopted(spec, job.job)
     if _tasks(asked) != _tasks(spec):
         cancel(
             job, workload, view, f"{workload.readable} has {_tasks(spec)} pods by shape now, and had {_tasks(asked)}"
         )
         return ""
     changes = edits.changes(asked, spec)
-    fixed = edits.unchangeable(spec, changes)
-    said = ", ".join(edits.keys(fixed))
-    note = f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew." if said else ""
-    changes -= fixed
+    fixed = [edits.unchangeable(*each) for each in zip((spec, *spec.parts), changes, strict=True)]
+    said = ", ".join(edits.keys(frozenset().union(*fixed)))
+    possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
+    component = next((index for index, changed in enumerate(possible) if changed), None)
+    if component is not None:
+        wanted = edits.taken(asked, spec, component, possible[component])
+        _change(workload, job, wanted, component, possible[component], view)
+    return f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew." if said else ""
+
+
+def _change(
+    workload: Workload, job: Placeholder, spec: JobSpec, component: int, changes: frozenset[str], view: View
+) -> None:
+    """One component a call, and one call a second: the others follow."""
     next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
-    if changes and view.now < next_at:
+    parts = job.job.parts if job.job is not None else ()
+    if view.now < next_at:
         view.wake_at(workload.key, next_at)
-    elif changes:
-        why = f"job {job.id} gets new {', '.join(sorted(changes))}"
-        view.add(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why), workload.key)
-    return note
+    elif component and len(parts) != len(spec.parts):
+        look_at(job, workload, view, f"which ids have the components of job {job.id}?")
+    else:
+        component_id = (job.id, *(part.id for part in parts))[component]
+        why = f"job {component_id} gets new {', '.join(sorted(changes))}"
+        asked = act.UpdateJob(workload.key, job.id, job.user, spec, changes, why, component, component_id)
+        view.add(asked, workload.key)
 
 
 def _watch_begin(workload: Workload, job: Placeholder, view: View) -> None:
@@ -209,16 +224,6 @@ def _begins(job: Placeholder) -> float | None:
 
 def _tasks(spec: JobSpec) -> list[int]:
     return [each.tasks for each in (spec, *spec.parts)]
-
-
-def _as_adopted(spec: JobSpec, job: Placeholder) -> JobSpec:
-    """A job of a previous life: what the user asked is taken as unchanged, the nodes are compared (K, F2)."""
-    assert job.job is not None
-    try:
-        excluded = fold(expand(job.job.excluded_nodes))
-    except HostlistError:  # its owner wrote there what we never would: it is replaced by what we would
-        excluded = job.job.excluded_nodes
-    return replace(spec, excluded_nodes=excluded)
 
 
 def _bound(workload: Workload, view: View) -> None:

@@ -6,27 +6,58 @@ it).  What it does not change is listed here, and only here: it is said on the p
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Collection
+from dataclasses import fields, replace
 from typing import Final
 
 from scheduler import names
-from scheduler.model import JobSpec
+from scheduler.hostlist import HostlistError, expand, fold
+from scheduler.model import Job, JobSpec
 
 # How many tasks on how many nodes, and for whom: said once, when the job is made.
-_MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"})
+_MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "max_nodes"})
 
 # Field of a JobSpec to the annotation that chooses it, where that has another name; "": none does.
 _KEYS: Final = {
     "name": names.JOB_NAME,
     "memory_mib": names.MEMORY,
     "time_limit_min": names.TIME_LIMIT,
-    **dict.fromkeys(("user", "tasks", "tasks_per_node", "parts", "excluded_nodes"), ""),
+    **dict.fromkeys(("user", "tasks", "tasks_per_node", "excluded_nodes"), ""),
 }
 
 
-def changes(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
-    """The fields that differ, by name."""
-    return frozenset(each.name for each in fields(asked) if getattr(asked, each.name) != getattr(wanted, each.name))
+def changes(asked: JobSpec, wanted: JobSpec) -> list[frozenset[str]]:
+    """The fields that differ, by name: of the job itself, then of each further component, which is changed by its own id.
+
+    Both have as many components.
+    """
+    return [_differing(*each) for each in zip((asked, *asked.parts), (wanted, *wanted.parts), strict=True)]
+
+
+def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
+    named = (each.name for each in fields(asked) if each.name != "parts")
+    return frozenset(name for name in named if getattr(asked, name) != getattr(wanted, name))
+
+
+def taken(asked: JobSpec, wanted: JobSpec, component: int, changed: Collection[str]) -> JobSpec:
+    """What was asked, now that these fields of one component are as wanted, and nothing else is."""
+    if component == 0:
+        return replace(asked, **{name: getattr(wanted, name) for name in changed})
+    index = component - 1
+    part = taken(asked.parts[index], wanted.parts[index], 0, changed)
+    return replace(asked, parts=(*asked.parts[:index], part, *asked.parts[index + 1 :]))
+
+
+def adopted(wanted: JobSpec, job: Job) -> JobSpec:
+    """What a job of a previous life was asked for: what the user asked is taken as unchanged, the nodes are compared."""
+    parts = wanted.parts
+    if len(job.parts) == len(parts):
+        parts = tuple(adopted(*each) for each in zip(parts, job.parts, strict=True))
+    try:
+        excluded = fold(expand(job.excluded_nodes))
+    except HostlistError:  # its owner wrote there what we never would: it is replaced by what we would
+        excluded = job.excluded_nodes
+    return replace(wanted, excluded_nodes=excluded, parts=parts)
 
 
 def unchangeable(wanted: JobSpec, changed: frozenset[str]) -> frozenset[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import Outcome
+from scheduler.edits import adopted, taken
 from scheduler.model import Refusal, States
 from scheduler.rations import Breaker
 from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, Placeholder, Told, Workload
@@ -275,8 +275,8 @@ def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, even
 
 def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
     """The job was asked for what was changed, and for nothing else of the new translation."""
-    asked = job.spec or action.spec
-    job.spec = replace(asked, **{name: getattr(action.spec, name) for name in action.changes})
+    asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
+    job.spec = taken(asked, action.spec, action.component, action.changes)
 
 
 def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:

@@ -117,6 +117,8 @@ async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_i
     assert caught.value.code == 2014
     grant = await granted(slurm, "spread", 2, tasks_per_node=1, **wishes)
     assert [node.memory_mib for node in grant.nodes] == [slurm.place.memory_mib // 4] * 2
+    [node] = (await granted(slurm, "pair", 2, tasks_per_node=2, **wishes)).nodes
+    assert (node.cpus, node.memory_mib) == (slurm.place.cpus, slurm.place.memory_mib // 2)
 
 
 async def test_a_gang_is_one_job_that_tells_its_tasks_and_has_no_twin(slurm: Slurm) -> None:

@@ -28,6 +28,7 @@ from scheduler.model import Claim, Grant, Job, JobSpec, Owner
 from tests.builders import OWNER, grant, job_of, pod
 
 SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
+HET = replace(SPEC, cpus_per_task=8, parts=(SPEC,))
 POD = ("key", "uid", "hpc", "train")
 BIND = act.BindPod(*POD, "x1", 17, {}, "why", message="Bound to x1.")
 EVICT = act.EvictPod(*POD, "Slurm job 17 ended: CANCELLED")
@@ -109,6 +110,10 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         (
             act.UpdateJob("key", 17, "alice", SPEC, frozenset({"nice"}), "why"),
             ("update", 17, "alice", SPEC, frozenset({"nice"})),
+        ),
+        (
+            act.UpdateJob("key", 17, "alice", HET, frozenset({"nice"}), "why", component=1, component_id=18),
+            ("update", 18, "alice", SPEC, frozenset({"nice"})),
         ),
         (act.Kick("key", 17, "alice", "comment", "why"), ("kick", 17, "alice", "comment")),
         (act.CancelJob("key", 17, "alice", "why"), ("cancel", 17, "alice")),

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import CancelJob, Outcome, Report, UpdateJob
+from scheduler.actions import CancelJob, Outcome, ReadJob, Report, UpdateJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
-from scheduler.model import Partition, Pod
+from scheduler.model import Job, Partition, Pod
 from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
@@ -203,6 +203,84 @@ def test_a_change_of_slurms_partitions_reaches_waiting_services() -> None:
     story.sees(SlurmNodesPolled(nodes, longer, NOW + 2))
     [update] = story.acts(UpdateJob, NOW + 2)
     assert (update.changes, update.spec.time_limit_min) == ({"time_limit_min"}, 1200)
+
+
+# --- heterogeneous jobs -------------------------------------------------------------------------------------------
+
+
+LABELS = {names.PREFIX + "gang": "mpi"}
+LAUNCHER = pod("mpi-0", labels=LABELS, says={"gang-size": "3"})
+WORKERS = [pod(f"mpi-{rank}", gpu=1, labels=LABELS, says={"gang-size": "3"}) for rank in (1, 2)]
+
+
+def two_components() -> Story:
+    """A launcher and two workers, queued as jobs 17 and 18."""
+    story = Story()
+    story.sees(*WORKERS)
+    asked = story.queues(LAUNCHER, 17, at=NOW)
+    assert [each.tasks for each in (asked.spec, *asked.spec.parts)] == [1, 2]
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
+    return story
+
+
+def components(story: Story, excluded: str = "") -> Job:
+    """The leader, as Slurm tells it with its other component."""
+    [workload] = story.world.workloads.values()
+    name = names.job_name(workload.readable, CLUSTER, workload.key)
+    workers, launcher = (
+        Job(job_id, name, "alice", frozenset({"PENDING"}), partition="main", reason="Priority") for job_id in (18, 17)
+    )
+    workers = replace(workers, het_id=17, het_offset=1, excluded_nodes=excluded)
+    return replace(launcher, het_id=17, het_offset=0, excluded_nodes=excluded, parts=(workers,))
+
+
+def test_when_nodes_change_each_component_is_told_by_its_own_id() -> None:
+    story = two_components()
+    story.sees(NodeSeen(node("x2", unschedulable=True)))
+    acts = story.decides(NOW + 2)
+    [leader] = [each for each in acts if isinstance(each, UpdateJob)]
+    assert (leader.component_id, leader.changes, leader.spec.excluded_nodes) == (17, {"excluded_nodes"}, "x2")
+    story.ended(leader, at=NOW + 2)
+    assert story.acts(UpdateJob, NOW + 3) == [], "who the other is, is not known yet: Slurm told the leader's id alone"
+    [read] = [each for each in acts if isinstance(each, ReadJob) and each.job_id == 17]
+    story.reads(components(story), at=NOW + 3)
+    story.ended(read, at=NOW + 3)
+    [workers] = story.acts(UpdateJob, NOW + 3)
+    assert (workers.component_id, workers.changes, workers.spec.parts[0].excluded_nodes) == (
+        18,
+        {"excluded_nodes"},
+        "x2",
+    )
+    story.ended(workers, at=NOW + 3)
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() -> None:
+    story = two_components()
+    story.reads(components(story), at=NOW + 1)
+    story.sees(*[edited({"gang-size": "3", "comment": "second thoughts"}, each) for each in (LAUNCHER, *WORKERS)])
+    told = []
+    for at in (NOW + 2, NOW + 3):
+        [update] = story.acts(UpdateJob, at)
+        story.ended(update, at=at)
+        told.append((update.component_id, update.changes))
+    assert told == [(17, {"comment"}), (18, {"comment"})]
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_of_a_previous_lifes_job_the_nodes_of_every_component_are_compared() -> None:
+    read = components(two_components(), excluded="x1")
+    story = Story()
+    story.sees(LAUNCHER, *WORKERS)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW)
+    story.reads(read, at=NOW)
+    told = []
+    for at in (NOW + 1, NOW + 2):
+        [update] = story.acts(UpdateJob, at)
+        story.ended(update, at=at)
+        told.append((update.component_id, update.changes))
+    assert told == [(17, {"excluded_nodes"}), (18, {"excluded_nodes"})]
+    assert story.acts(UpdateJob, NOW + 60) == []
 
 
 # --- adopted jobs -------------------------------------------------------------------------------------------------

@@ -332,6 +332,48 @@ def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
     assert asks(story).spec.tasks == 1000
 
 
+# --- whole nodes ----------------------------------------------------------------------------------------------------
+
+A_NODE = 512_000  # MiB; and 64 CPUs
+
+
+@pytest.mark.parametrize(
+    ("size", "wishes", "places"),
+    [
+        (2, {"memory": 100}, None),  # Slurm charges 64 CPUs of 100 MiB, which a node has: it packs them as it likes
+        (2, {"memory": A_NODE // 4}, 2),
+        (5, {"memory": A_NODE // 4}, 4),
+        (2, {"memory": A_NODE // 4, "cpu": 64_000}, None),  # no CPU is idle
+        (4, {"memory": A_NODE // 3, "cpu": 20_000}, 3),
+        (4, {"memory": A_NODE // 8, "gpu": 3}, 2),
+        (4, {"memory": A_NODE // 4, "says": {"min-nodes": "2"}}, 2),
+        (9, {"memory": A_NODE // 4}, None),  # more than the two nodes take: Slurm says that best
+    ],
+)
+def test_an_exclusive_gang_is_not_charged_for_the_memory_of_idle_cpus(
+    size: int, wishes: dict[str, Any], places: int | None
+) -> None:
+    """T10: it stands on as few nodes as it can, told how many pods each gets where Slurm would refuse it otherwise."""
+    story = Story()
+    says = {"exclusive": "true", **wishes.pop("says", {})}
+    story.sees(*ring(size, says=says, **wishes))
+    spec = asks(story).spec
+    assert (spec.tasks, spec.exclusive, spec.tasks_per_node) == (size, "exclusive", places)
+
+
+def test_a_gang_that_shares_its_nodes_is_laid_out_by_slurm() -> None:
+    story = Story()
+    story.sees(*ring(2, memory=A_NODE // 4))
+    assert asks(story).spec.tasks_per_node is None
+
+
+def test_nodes_that_an_exclusive_gang_may_not_use_do_not_count() -> None:
+    story = Story(nodes=(node("x1", labels={"disk": "fast"}), node("x2")))
+    story.sees(*ring(5, memory=A_NODE // 4, says={"exclusive": "true"}, node_selector={"disk": "fast"}))
+    spec = asks(story).spec
+    assert (spec.excluded_nodes, spec.tasks_per_node) == ("x2", None)
+
+
 # --- several shapes -------------------------------------------------------------------------------------------------
 
 
