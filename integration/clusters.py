@@ -84,6 +84,16 @@ class Slurm:
         job_id: int = self._call("POST", "job/submit", {"job": job | fields}, user)["job_id"]
         return job_id
 
+    def batch(self, user: str, script: str, **fields: Any) -> int:
+        """What sbatch does: an ordinary job of that user, run by the slurmds of its nodes."""
+        job = {"environment": ["PATH=/usr/bin:/bin"], "current_working_directory": "/tmp", "script": script}
+        job_id: int = self._call("POST", "job/submit", {"job": job | fields}, user)["job_id"]
+        return job_id
+
+    def holds(self, job_id: int) -> dict[str, dict[str, Any]]:
+        """What a job holds, by node: its "cores", its "memory" in MiB, and of each kind of GRES the set of indices."""
+        return {node["node"]: _held(node) for node in self._call("GET", f"resources/{job_id}")["nodes"]}
+
     def cancel(self, job_id: int) -> None:
         self._call("DELETE", f"job/{job_id}")
 
@@ -92,6 +102,17 @@ class Slurm:
             return any(ping["responding"] for ping in self._call("GET", "ping/", check=False)["pings"])
         except requests.RequestException:
             return False
+
+
+def _held(node: Mapping[str, Any]) -> dict[str, Any]:
+    devices = {gres["name"]: _numbers(gres["index"] or "") for gres in node["gres"] or []}
+    return {"cores": int(node["core_bitmap"], 16).bit_count(), "memory": node["mem_alloc"], **devices}
+
+
+def _numbers(text: str) -> set[int]:
+    """ "0-1,4" -> {0, 1, 4}"""
+    runs = (part.partition("-") for part in text.split(",") if part)
+    return {number for first, _, last in runs for number in range(int(first), int(last or first) + 1)}
 
 
 class Kube:
@@ -125,8 +146,29 @@ class Kube:
         names = [node.metadata.name for node in self.core.list_node(label_selector="type=kwok").items]
         return sorted(name for name in names if name.startswith("k"))
 
+    @contextmanager
+    def marked(
+        self, labels: Mapping[str, Mapping[str, str]], taints: Mapping[str, list[dict[str, str]]] | None = None
+    ) -> Iterator[None]:
+        """Nodes with those labels and taints, by name, and afterwards without."""
+        for name, added in labels.items():
+            body: dict[str, Any] = {"metadata": {"labels": dict(added)}}
+            if name in (taints or {}):
+                body["spec"] = {"taints": (taints or {})[name]}
+            self.core.patch_node(name, body)
+        try:
+            yield
+        finally:
+            for name, added in labels.items():
+                gone = {"metadata": {"labels": dict.fromkeys(added)}}
+                self.core.patch_node(name, gone | ({"spec": {"taints": None}} if name in (taints or {}) else {}))
+
     def run(self, namespace: str, name: str, **wishes: Any) -> None:
         self.core.create_namespaced_pod(namespace, pod(name, **wishes))
+
+    def succeed(self, namespace: str, name: str) -> None:
+        """What kubelet would say of a played pod whose containers ended well."""
+        self.core.patch_namespaced_pod_status(name, namespace, {"status": {"phase": "Succeeded"}})
 
     def pod(self, namespace: str, name: str) -> Any:
         return self.core.read_namespaced_pod(name, namespace)
@@ -166,8 +208,9 @@ def pod(
     says: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     scheduler: str = "slurm-bridge",
+    spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A pod; on: "kwok" (played), "kubelet" (real containers) or "" (anywhere)."""
+    """A pod; on: "kwok" (played), "kubelet" (real containers) or "" (anywhere); spec: fields of it that count instead."""
     wants: dict[str, str] = {"cpu": cpu, "memory": memory}
     if gpu:
         wants["nvidia.com/gpu"] = str(gpu)
@@ -179,7 +222,7 @@ def pod(
     }
     if command:
         container["command"] = ["sh", "-c", command]
-    spec: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "schedulerName": scheduler,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 2,
@@ -189,11 +232,14 @@ def pod(
     if on:
         operator = "In" if on == "kwok" else "NotIn"
         term = {"matchExpressions": [{"key": "type", "operator": operator, "values": ["kwok"]}]}
-        spec["affinity"] = {
+        fields["affinity"] = {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         }
     annotations = {PREFIX + key: value for key, value in (says or {}).items()}
-    return {"metadata": {"name": name, "annotations": annotations, "labels": dict(labels or {})}, "spec": spec}
+    return {
+        "metadata": {"name": name, "annotations": annotations, "labels": dict(labels or {})},
+        "spec": fields | dict(spec or {}),
+    }
 
 
 def replica_set(name: str, replicas: int, **wishes: Any) -> dict[str, Any]:
