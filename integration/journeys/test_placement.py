@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from integration.clusters import PREFIX, Kube, Slurm, eventually
+from scheduler.hostlist import expand
 
 Space = Callable[[str], str]
 TAINT = {"key": "lab", "value": "busy", "effect": "NoSchedule"}
@@ -161,6 +162,40 @@ def test_two_gangs_that_pod_by_pod_would_hold_each_other_up_both_finish(kube: Ku
     assert {pod.status.phase for pod in kube.pods(ns)} == {"Succeeded"}
 
 
+def test_a_gang_that_wants_its_nodes_whole_pays_for_its_own_memory_alone(
+    kube: Kube, slurm: Slurm, space: Space
+) -> None:
+    """Counted by the CPU, 200 GiB for one of 64 would be more than any node has."""
+    ns = space("alice")
+    for number in range(3):
+        labels, says = {PREFIX + "gang": "ring"}, {"gang-size": "3", "exclusive": "true"}
+        kube.run(ns, f"ring-{number}", cpu="1", memory="200Gi", labels=labels, says=says)
+    eventually("it is bound", lambda: len(kube.bound(ns)) == 3)
+    [job] = slurm.live(f"{ns}/ring~")
+    held = slurm.holds(job["job_id"])
+    assert [(each["cores"], each["memory"]) for each in held.values()] == [(64, 400 * 1024)] * 2
+    assert stands(kube, ns) == set(held)
+
+
+def test_a_node_that_is_cordoned_is_told_to_every_component_of_a_waiting_gang(
+    kube: Kube, slurm: Slurm, space: Space, full: Callable[[], None]
+) -> None:
+    """A launcher without devices, and workers with: two jobs, each with a list of its own."""
+    ns = space("alice")
+    one_of(kube, ns, "mpi", 0, 3, memory="128Mi")
+    for number in (1, 2):
+        one_of(kube, ns, "mpi", number, 3, gpu=8)
+    eventually("both components wait", lambda: len(slurm.live(f"{ns}/mpi~")) == 2)
+    kube.core.patch_node("k2", {"spec": {"unschedulable": True}})
+    try:
+        eventually("both are told", lambda: excluding(slurm, ns, "k2") == 2)
+        full()
+        eventually("it is bound", lambda: len(kube.bound(ns)) == 3, within_s=60)
+        assert "k2" not in stands(kube, ns)
+    finally:
+        kube.core.patch_node("k2", {"spec": {"unschedulable": None}})
+
+
 # --- in a few words -----------------------------------------------------------------------------------------------
 
 
@@ -188,3 +223,8 @@ def grants_match(kube: Kube, slurm: Slurm, space: str) -> None:
     """Every pod stands on a node that the job it names was granted."""
     for pod in kube.bound(space):
         assert pod.spec.node_name in slurm.holds(int(pod.metadata.annotations[PREFIX + "job-id"]))
+
+
+def excluding(slurm: Slurm, space: str, node: str) -> int:
+    """How many jobs of that namespace are kept off the node."""
+    return sum(node in expand(job["excluded_nodes"]) for job in slurm.live(f"{space}/"))
