@@ -138,4 +138,5 @@ def _say_unknown(workload: Workload, view: View) -> None:
 
 def _say(workload: Workload, view: View, message: str, *, warning: bool = True) -> None:
     for pod in workload.unfinished:
-        say(view, workload, pod, names.GATHERING, message, warning=warning)
+        if not pod.gated:  # Kubernetes says SchedulingGated on those, and so it stays
+            say(view, workload, pod, names.GATHERING, message, warning=warning)

@@ -34,6 +34,7 @@ JOBSET_PART = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_JOB = "jobset.sigs.k8s.io/job-index"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_SIZE = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_RANK = "kueue.x-k8s.io/pod-group-pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 SET_INDEX = "apps.kubernetes.io/pod-index"
 
@@ -165,6 +166,7 @@ def rank_of(pod: Pod) -> tuple[object, ...]:
         labels.get(JOBSET_PART, ""),
         _number(labels.get(JOBSET_JOB)),
         _number(labels.get(LWS_RANK)),
+        _number(labels.get(KUEUE_RANK)),
         _number(labels.get(SET_INDEX)),
         _number(labels.get(COMPLETION_INDEX) or pod.annotations.get(COMPLETION_INDEX)),
     )

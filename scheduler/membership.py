@@ -143,8 +143,12 @@ def _size(world: World, workload: Workload) -> int:
     if len(said) != 1:
         return 0
     [size] = said
-    if size is not None:
-        succeeded = sum(pod.phase is PodPhase.SUCCEEDED for pod in workload.pods.values())
-        return max(1, size - succeeded)
-    owner = world.teller_of(workload)
-    return max(1, owner.members) if owner is not None and owner.members is not None else 0
+    if size is None:
+        owner = world.teller_of(workload)
+        if owner is None or owner.members is None:
+            return 0
+        size = owner.members
+        if owner.ref.kind == "Job":  # it tells how many it means to have still
+            return max(1, size)
+    succeeded = sum(pod.phase is PodPhase.SUCCEEDED for pod in workload.pods.values())
+    return max(1, size - succeeded)

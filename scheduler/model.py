@@ -218,8 +218,9 @@ class Owner:
     """What the bridge needs to know of a pod's controller, and of that one's (K: "else of its owners, nearest first").
 
     active_deadline_s  of a batch Job's own spec (T7)
-    members            how many pods it means to have still: of a batch Job min(parallelism, completions - succeeded),
-                       of a JobSet all its Jobs', of a PodGroup its minimum; None: its kind says nothing (W2, W5)
+    members            how many pods it means to have: of a batch Job still min(parallelism, completions - succeeded),
+                       of a JobSet all its Jobs' and of a PodGroup its minimum, those that succeeded among them;
+                       None: its kind says nothing (W2, W5)
     """
 
     ref: OwnerRef

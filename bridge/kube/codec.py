@@ -295,6 +295,7 @@ class JobTemplateSpec(Wire):
     """`template.spec` of a replicated Job."""
 
     parallelism: int | None = None
+    completions: int | None = None
 
 
 class JobTemplate(Wire):
@@ -848,19 +849,21 @@ def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
 def _members(kind: str, spec: OwnerSpec, status: OwnerStatus | None) -> int | None:
     """How many pods it means to have still (W2, W5); None: its kind says nothing."""
     if kind == "Job":
-        parallelism = 1 if spec.parallelism is None else spec.parallelism
-        if spec.completions is None:
-            return parallelism
-        return min(parallelism, spec.completions - (status.succeeded or 0 if status else 0))
+        return _at_once(spec, status.succeeded or 0 if status else 0)
     if kind == "JobSet":
-        jobs = spec.replicated_jobs or ()
-        return sum(job.replicas * (1 if (p := job.template.spec.parallelism) is None else p) for job in jobs)
+        return sum(job.replicas * _at_once(job.template.spec) for job in spec.replicated_jobs or ())
     if kind == "PodGroup":
         policy = spec.scheduling_policy
         if policy is not None:
             return policy.gang.min_count if policy.gang else 1  # without a gang each goes its way
         return spec.min_member
     return None
+
+
+def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
+    """How many pods a batch Job has at a time while so many have succeeded."""
+    parallelism = 1 if job.parallelism is None else job.parallelism
+    return parallelism if job.completions is None else min(parallelism, job.completions - succeeded)
 
 
 def _annotations(meta: Meta) -> Mapping[str, str]:

@@ -134,6 +134,13 @@ async def test_reading_an_owner_that_is_not_ours_to_read_is_none() -> None:
             7,
         ),
         (
+            OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "a", "o-1"),
+            "jobset.x-k8s.io/v1alpha2/namespaces/hpc/jobsets/a",
+            {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 1}}}]},
+            {},
+            2,
+        ),
+        (
             OwnerRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "a", "scheduling.x-k8s.io/v1alpha1/hpc/a"),
             "scheduling.x-k8s.io/v1alpha1/namespaces/hpc/podgroups/a",
             {"minMember": 4},

@@ -179,6 +179,27 @@ def test_how_many_a_batch_job_means_is_read_of_it() -> None:
     assert asks(story).spec.tasks == 2
 
 
+def test_what_a_job_set_tells_counts_those_too_that_have_succeeded() -> None:
+    story = Story()
+    labels = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    of_set = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "train", "uid-set")
+    done, *others = [pod(f"train-{number}", owner=JOB, labels=labels) for number in range(3)]
+    story.sees(replace(done, phase=PodPhase.SUCCEEDED, node="x1"), *others)
+    for owner in (Owner(JOB, owner=of_set, members=3), Owner(of_set, members=3)):
+        [read] = story.acts(ReadOwner, NOW)
+        assert read.ref == owner.ref
+        story.sees(OwnerRead(owner.ref, owner, NOW))
+        story.ended(read, at=NOW)
+    assert asks(story).spec.tasks == 2
+
+
+def test_a_gated_pod_goes_on_saying_that_it_is_gated() -> None:
+    story = Story()
+    story.sees(*ring()[:2], member(2, gated=True))
+    said = {report.name: report.message for report in story.acts(Report, NOW)}
+    assert said == dict.fromkeys(("w-0", "w-1"), "2 of 4 pods of gang ring are here in namespace hpc.")
+
+
 def test_a_group_whose_size_nobody_tells_says_what_to_do() -> None:
     story = Story()
     story.sees(*[pod(f"w-{number}", labels={names.PREFIX + "gang": "ring"}) for number in range(2)])

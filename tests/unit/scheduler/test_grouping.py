@@ -15,6 +15,7 @@ JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
 LWS = "leaderworkerset.sigs.k8s.io/"
 JOBSET = "jobset.sigs.k8s.io/"
 KUEUE = "kueue.x-k8s.io/"
+KUEUE_INDEX = KUEUE + "pod-group-pod-index"
 
 
 def group(**shows: Any) -> Group:
@@ -110,3 +111,5 @@ def test_members_are_ordered_by_their_index_then_by_name_as_people_count() -> No
     assert [each.name for each in sorted(pods, key=rank_of)] == ["z", "y", "x"]
     leader, worker = pod("lws-0"), pod("lws-0-1", labels={LWS + "worker-index": "1"})
     assert sorted([worker, leader], key=rank_of) == [leader, worker]
+    first, second = pod("q-b", labels={KUEUE_INDEX: "0"}), pod("q-a", labels={KUEUE_INDEX: "1"})
+    assert sorted([second, first], key=rank_of) == [first, second]
