@@ -109,11 +109,18 @@ def _place(
     world = view.world
     stands = {
         pod.uid: slurm_name(world.nodes[stand]) if world.nodes and stand in world.nodes else stand
-        for pod in workload.members
+        for pod in workload.unfinished
         if (stand := workload.node_of(pod) or _on_its_way(workload, pod))
     }
+    leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]
     parts = _parts(workload, asked, job.grant, view)
-    found = places(parts, stands) if parts is not None else None
+    found = places(parts, stands, [stands[pod.uid] for pod in leaving]) if parts is not None else None
+    if found is None and leaving:
+        who = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
+        still = f"{who} still {'terminates' if len(leaving) == 1 else 'terminate'}"
+        for pod in homeless:
+            say(view, workload, pod, names.GRANT_WAITS, f"The bind for Slurm job {job.id} waits: {still}.")
+        return
     if found is None:
         _give_back(workload, job, view, f"it has fewer places than {workload.readable} has pods")
         return

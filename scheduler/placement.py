@@ -7,6 +7,7 @@ old pod may still be terminating.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -82,26 +83,30 @@ class Part:
     members: Sequence[Pod]
 
 
-def places(parts: Sequence[Part], stands: Mapping[str, str]) -> Mapping[str, Place] | None:
+def places(
+    parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[str] = ()
+) -> Mapping[str, Place] | None:
     """Pod UID to its place; None: the grant has too few.
 
-    stands   UID to Slurm's name of the node, of members that are bound already
+    stands    UID to Slurm's name of the node, of members that are bound already
+    leaving   Slurm's name of the node of each that terminates: it holds its place until it is gone (V5)
 
     By rank along Slurm's own order of nodes (W8), so that the same grant places the same pods the same.
     """
     chosen: dict[str, GrantedNode] = {}
     for part in parts:
-        found = _along(part, stands)
+        found = _along(part, stands, leaving)
         if found is None:
             return None
         chosen |= found
     return _numbered(sorted((pod for part in parts for pod in part.members), key=rank_of), chosen)
 
 
-def _along(part: Part, stands: Mapping[str, str]) -> dict[str, GrantedNode] | None:
+def _along(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
     """Where the bound ones stand otherwise (one took a freed place), they stay, and the others take what is left."""
     ranked = sorted(part.members, key=rank_of)
-    slots = [node for node in part.nodes for _ in range(tasks_on(node, part.spec))]
+    held = Counter(leaving)
+    slots = [node for node in part.nodes for _ in range(tasks_on(node, part.spec) - held[node.name])]
     if len(slots) < len(ranked):
         return None
     chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))

@@ -8,7 +8,8 @@ Where both clusters are simulated, every judgment is on the truth and counts at 
 seen a moment ago, and the two were seen at different moments: a contradiction counts when it still stands at a second
 look.
 
-Which pods are a gang is taken from their gang label; what others' controllers show is not looked at here.
+Which pods are a gang is taken from their gang label, and of a batch Job from their gang-size; what others' controllers
+show is not looked at here.
 """
 
 from __future__ import annotations
@@ -417,11 +418,11 @@ class Promises:
 
     def _members(self, pod: Object) -> list[Object]:
         """The other pods of its gang that have not ended."""
-        if not _gang(pod):
+        gang, uid = _gang(pod), pod["metadata"]["uid"]
+        if not gang:
             return []
-        keys, uid = _keys(pod), pod["metadata"]["uid"]
         others = (other for other in self.kube.pods() if other["metadata"]["uid"] != uid and not _finished(other))
-        return [other for other in others if _gang(other) and keys & _keys(other)]
+        return [other for other in others if _gang(other) == gang]
 
     # --- as time goes by, where lives do not end ------------------------------------------------------------------
 
@@ -460,15 +461,19 @@ def _name(pod: Object) -> str:
 
 
 def _gang(pod: Mapping[str, Any]) -> str:
-    return (pod["metadata"].get("labels") or {}).get(names.PREFIX + names.GANG) or ""
+    """The key of the gang that it shows; "": none."""
+    meta = pod["metadata"]
+    if label := (meta.get("labels") or {}).get(names.PREFIX + names.GANG):
+        return names.workload_key(f"gang\0{meta['namespace']}\0{label}")
+    jobs = [owner for owner in meta.get("ownerReferences") or [] if owner["kind"] == "Job"]
+    if jobs and names.PREFIX + names.GANG_SIZE in (meta.get("annotations") or {}):
+        return names.workload_key(f"job\0{meta['namespace']}\0{jobs[0]['name']}\0{jobs[0]['uid']}")
+    return ""
 
 
 def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
-    """The workloads that it may be part of: itself, and the gang that its label names."""
-    meta = pod["metadata"]
-    gang = _gang(pod)
-    own = names.workload_key(meta["uid"])
-    return frozenset({own, names.workload_key(f"gang\0{meta['namespace']}\0{gang}")} if gang else {own})
+    """The workloads that it may be part of: itself, and its gang."""
+    return frozenset({names.workload_key(pod["metadata"]["uid"]), _gang(pod)} - {""})
 
 
 def _finished(pod: Mapping[str, Any]) -> bool:

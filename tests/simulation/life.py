@@ -34,6 +34,7 @@ from scheduler.events import ActionEnded, Event
 from scheduler.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 
+GANG, GANG_SIZE = names.PREFIX + names.GANG, names.PREFIX + names.GANG_SIZE
 USERS = {"alice-a": "alice", "bob-b": "bob"}
 CHAOS_S = 90.0
 HEAL_S = 150.0
@@ -178,6 +179,7 @@ class Life:
             [self._new_pod] * 12
             + [self._delete_pod] * 4
             + [self._new_replica_set, self._new_batch_job]
+            + [self._new_ring, self._new_launcher, self._new_batch_gang, self._member_again]
             + [self._cancel_job] * 3
             + [self._preempt_job, self._foreign_job, self._forged_job, self._edit_pod]
             + [self._drain, self._resume, self._cordon, self._node_down]
@@ -235,6 +237,49 @@ class Life:
         spec = {"parallelism": 2, "completions": 3, "template": template}
         meta = {"namespace": "alice-a", "name": f"j{self.made}"}
         self.kube.create(self.clock(), "jobs", {"metadata": meta, "spec": spec})
+
+    def _new_ring(self) -> None:
+        """A gang of one shape; now and then its last member is late, or there is one too many."""
+        wants, size = self._wants(), self.chance.choice([2, 3, 4])
+        self._new_gang(size, [wants] * (size + self.chance.choice([-1, 0, 0, 0, 1])))
+
+    def _new_launcher(self) -> None:
+        """A gang of two shapes: one heterogeneous job."""
+        workers = [self._wants()] * self.chance.choice([1, 2])
+        self._new_gang(1 + len(workers), [{"cpu": "1", "memory": "256Mi"}, *workers])
+
+    def _new_gang(self, size: int, shapes: list[dict[str, str]]) -> None:
+        self.made += 1
+        space, runs = self.chance.choice(list(USERS)), self.chance.choice(["2", "8", "25", ""])
+        says = {GANG_SIZE: str(size)} | ({objects.RUN_S: runs} if runs else {})
+        for number, wants in enumerate(shapes):
+            name, labels = f"g{self.made}-{number}", {GANG: f"g{self.made}"}
+            made = objects.pod(space, name, requests=wants, labels=labels, annotations=says, grace_s=5)
+            self.kube.create(self.clock(), "pods", made)
+
+    def _new_batch_gang(self) -> None:
+        """An indexed batch Job whose pods are one gang; its controller makes anew those that fail."""
+        self.made += 1
+        template, size = self._template(), self.chance.choice([2, 3])
+        template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["5", "20"])}
+        spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
+        meta = {"namespace": "alice-a", "name": f"b{self.made}"}
+        self.kube.create(self.clock(), "jobs", {"metadata": meta, "spec": spec})
+
+    def _member_again(self) -> None:
+        """One more of some gang comes: it takes a freed place, completes the gang, or is one too many."""
+        members = [pod for pod in self.promises.pods() if GANG in (pod["metadata"].get("labels") or {})]
+        if not members:
+            return
+        self.made += 1
+        like, labels = self.chance.choice(members), {}
+        meta = like["metadata"]
+        says = {key: meta["annotations"][key] for key in (GANG_SIZE, objects.RUN_S) if key in meta["annotations"]}
+        labels[GANG] = meta["labels"][GANG]
+        wants = like["spec"]["containers"][0]["resources"]["requests"]
+        name = f"{labels[GANG]}-again-{self.made}"
+        made = objects.pod(meta["namespace"], name, requests=wants, labels=labels, annotations=says, grace_s=5)
+        self.kube.create(self.clock(), "pods", made)
 
     def _some_pod(self) -> dict[str, Any] | None:
         pods = self.promises.pods()

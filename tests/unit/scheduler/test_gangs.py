@@ -299,6 +299,18 @@ def test_it_waits_for_the_one_whose_place_it_takes() -> None:
     assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
 
 
+def test_it_waits_for_that_place_even_where_the_node_has_other_room() -> None:
+    story = Story()
+    shown = runs(story, ring(), ("x1", 4))
+    story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
+    acts = story.decides(NOW + 20)
+    assert not [each for each in acts if isinstance(each, BindPod | CancelJob)]
+    [said] = [each for each in acts if isinstance(each, Report)]
+    assert said.message == "The bind for Slurm job 17 waits: hpc/w-1 still terminates."
+    story.loses(shown[1], at=NOW + 21)
+    assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
+
+
 def test_somebody_elses_pod_in_a_freed_place_does_not_end_the_others() -> None:
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
