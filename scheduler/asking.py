@@ -12,6 +12,7 @@ from scheduler.gangs import together
 from scheduler.grouping import group_of, rank_of
 from scheduler.hostlist import expand, fold
 from scheduler.jobspec import jobspec
+from scheduler.membership import too_many
 from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode
 from scheduler.neighbours import apart_from_its_own, beside_its_own
 from scheduler.telling import say
@@ -100,6 +101,8 @@ def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | R
     shown = group_of(pod)
     if isinstance(shown, Refusal):
         return shown
+    if shown is not None and workload.group is None and (refusal := too_many(world, pod, shown)) is not None:
+        return refusal
     tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
     if isinstance(tenant, Refusal):
         return tenant
@@ -121,11 +124,26 @@ def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | R
             view.wake_at(workload.key, min(until for until in workload.excluded.values() if until > view.now))
             tried = ", ".join(sorted(found.nodes))
             return Refusal(names.NO_NODE, f"The only nodes that can run this pod could not be used just now: {tried}.")
-    if pods > 1 and apart_from_its_own(pod):
-        spec = replace(spec, tasks_per_node=1)
     if pods > 1 and beside_its_own(pod):
         spec = replace(spec, min_nodes=1, max_nodes=1)
+    if pods > 1 and apart_from_its_own(pod):
+        spec = replace(spec, tasks_per_node=1)
+        if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
+            each = f"each of the {pods} pods of {workload.readable}"
+            message = f"Its pod anti-affinity wants {each} on a node of its own, and {lacking}."
+            return Refusal(names.NO_NODE, message)
     return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
+
+
+def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
+    """Why there are never so many nodes for them, in words; "": there are."""
+    if usable < wanted:
+        return f"only {usable} nodes can run them"
+    if at_most is None or at_most >= wanted:
+        return ""
+    if beside_its_own(pod):
+        return "its pod affinity wants all of them on one"
+    return f"annotation {names.PREFIX}{names.MAX_NODES} allows {at_most}"
 
 
 def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:

@@ -246,8 +246,15 @@ def _bound(workload: Workload, view: View) -> None:
         look_at(claimed, workload, view, f"does job {claimed.id} live?")
         return
     if claimed.key != workload.key:
-        if any(not workload.node_of(pod) for pod in workload.members):  # one of a gang is to take a place in it
+        waiting = [pod for pod in workload.members if not workload.node_of(pod)]
+        if waiting and claimed.key is None:  # one of a gang is to take a place in it
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
+        elif waiting:
+            message = (
+                f"The others of {workload.readable} run, but Slurm lost their job (its id {claimed.id} is another's now), so "
+                "that there is no place for this pod. It waits until they end; delete them to start all of them anew."
+            )
+            say_all(workload, waiting, view, names.GATHERING, message)
         return  # else a hint, and RUNNING, is enough (ARCHITECTURE 4)
     if claimed.holds_nodes and claimed.grant is None:  # a twin of a previous life, which started when the other ended
         look_at(claimed, workload, view, f"which nodes did Slurm grant job {claimed.id}?")

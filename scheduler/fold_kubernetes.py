@@ -81,7 +81,7 @@ def _unstand(world: World, pod: Pod) -> None:
 def _our_pod(world: World, pod: Pod) -> None:
     workload = workload_of(world, pod)
     before = workload.pods.get(pod.uid)
-    workload.pods[pod.uid] = pod
+    workload.put(pod)
     if before is None:
         workload.tell(pod.created, f"pod {pod.full_name} created")
         workload.created = min(workload.created, pod.created)
@@ -151,7 +151,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         return
-    last = workload.pods.pop(pod.uid, None)
+    last = workload.take_out(pod.uid)
     stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
     clean = pod.finished or not stood
     until = at if clean else at + pod.grace_s + world.config.tuning.gone_grace_s
@@ -164,7 +164,6 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     world.claims.pop(pod.uid, None)
     world.claims_read_at.pop(pod.uid, None)
     workload.tell(at, f"pod {pod.full_name} is gone")
-    workload.shown.pop(pod.uid, None)
     settle(world, workload)
     world.refresh(workload)
 

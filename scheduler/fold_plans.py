@@ -336,7 +336,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         workload.bind_failures = workload.failures = 0
         workload.hint = action.job_id
         if not pod.node:
-            workload.bound[action.uid] = action.node
+            workload.put_on(action.uid, action.node)
         return
     world.back_off(workload, event.at)
     workload.bind_failures += 1

@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.grouping import MAX_SIZE
+from scheduler.grouping import GANG_SIZE, MAX_SIZE, natural
 from scheduler.model import JobSpec, Pod, Refusal
-from scheduler.telling import say
+from scheduler.telling import say_all
 from scheduler.view import View
 from scheduler.workload import Workload
 
@@ -18,6 +18,12 @@ TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so of
 
 # What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
 SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
+# What users call it where it is not the name of the field; the names of the others are those of their annotations.
+_CALLED = {
+    "name": "job-name",
+    "time_limit_min": "time-limit (in minutes)",
+    "tasks_per_node": "required pod anti-affinity (how many of them a node)",
+}
 # What follows from when a pod was created: that of the last one counts.
 LATEST = frozenset({"begin"})
 
@@ -35,7 +41,7 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
             if one != other:
                 return Refusal(
                     names.REFUSED,
-                    f"The pods of one gang must agree on {field.name.replace('_', '-')}: "
+                    f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
                     f"{first_pod.name} has {_shown(one)}, {pod.name} has {_shown(other)}.",
                 )
     head, *others = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
@@ -52,6 +58,8 @@ def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
     return str(value) if value not in ("", None) else "none"
 
 
@@ -61,23 +69,21 @@ def _shown(value: object) -> str:
 def gather(workload: Workload, view: View) -> None:
     """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
     assert workload.group is not None, "only a gang gathers"
-    sizes = sorted({group.size or 0 for group in workload.shown.values()})
+    sizes = workload.tally.sizes
     if len(sizes) > 1:
-        _say(workload, view, f"Its pods do not agree on how many they are: {', '.join(str(size) for size in sizes)}.")
+        _say(workload, view, _disagreement(workload))
         return
-    if sizes == [0]:
+    if None in sizes:
         _ask_teller(workload, view)
         if not workload.size:
             _say_unknown(workload, view)
             return
-    here, size, group = len(workload.members), workload.size, workload.group
+    here, size, group = workload.tally.members, workload.size, workload.group
     said_at = max(pod.created for pod in workload.unfinished) + GATHER_SAID_S
     if view.now < said_at:
         view.wake_at(workload.key, said_at)
         return
-    message = (
-        f"{here} of {size} pods of {group.kind} {group.name} are here in namespace {workload.unfinished[0].namespace}."
-    )
+    message = f"{here} of {size} pods of {group.kind} {group.name} are here in namespace {workload.first.namespace}."
     held_at = workload.created + timeout_s(workload, view)
     if view.now >= held_at:
         message += (
@@ -89,6 +95,23 @@ def gather(workload: Workload, view: View) -> None:
     _say(workload, view, message, warning=view.now >= held_at)
 
 
+def _disagreement(workload: Workload) -> str:
+    """Who says what: one pod for each size, the first by name."""
+    assert workload.group is not None
+    group, firsts = workload.group, dict[int | None, str]()
+    for uid, shown in workload.shown.items():
+        name = workload.pods[uid].name
+        firsts[shown.size] = min(name, firsts.get(shown.size, name), key=natural)
+    said = ", ".join(
+        f"{name} says {'none' if size is None else size}"
+        for size, name in sorted(firsts.items(), key=lambda each: natural(each[1]))
+    )
+    return (
+        f"The pods of {group.kind} {group.name} do not agree on how many they are ({said}): give all of them the same "
+        f"annotation {GANG_SIZE}."
+    )
+
+
 def timeout_s(workload: Workload, view: View) -> float:
     """After how long its members also say what may hold the rest back (K: gang-timeout)."""
     asked = [group.timeout_s for group in workload.shown.values() if group.timeout_s is not None]
@@ -98,7 +121,7 @@ def timeout_s(workload: Workload, view: View) -> float:
 def _ask_teller(workload: Workload, view: View) -> None:
     """The numbers that only an owner has, by a narrow read that is repeated while pods are missing."""
     assert workload.group is not None
-    world, pod = view.world, workload.unfinished[0]
+    world, pod = view.world, workload.first
     ref = workload.group.teller
     if ref is None:
         chain, unread = world.owners_of(pod)
@@ -124,7 +147,7 @@ def _ended_since(workload: Workload, read_at: float | None, view: View) -> bool:
 
 def _say_unknown(workload: Workload, view: View) -> None:
     assert workload.group is not None
-    group, pod = workload.group, workload.unfinished[0]
+    group, pod = workload.group, workload.first
     ref_known = group.teller is not None and group.teller.uid in view.world.owner_read_at
     chain_known = group.teller is None and view.world.owners_of(pod)[1] is None
     if ref_known or chain_known:
@@ -132,11 +155,10 @@ def _say_unknown(workload: Workload, view: View) -> None:
             workload,
             view,
             f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
-            f"{names.PREFIX}{names.GANG_SIZE} (1 to {MAX_SIZE}).",
+            f"{GANG_SIZE} (1 to {MAX_SIZE}).",
         )
 
 
 def _say(workload: Workload, view: View, message: str, *, warning: bool = True) -> None:
-    for pod in workload.unfinished:
-        if not pod.gated:  # Kubernetes says SchedulingGated on those, and so it stays
-            say(view, workload, pod, names.GATHERING, message, warning=warning)
+    pods = [pod for pod in workload.unfinished if not pod.gated]  # Kubernetes says SchedulingGated on the others
+    say_all(workload, pods, view, names.GATHERING, message, warning=warning)

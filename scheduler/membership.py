@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler import names
-from scheduler.grouping import GANG_SIZE, Group, group_of, rank_of
-from scheduler.model import Pod, PodPhase
+from scheduler.grouping import GANG_SIZE, MAX_SIZE, Group, group_of, rank_of
+from scheduler.model import Pod, Refusal
 from scheduler.workload import Workload
 
 if TYPE_CHECKING:
@@ -27,11 +27,31 @@ def workload_of(world: World, pod: Pod) -> Workload:
         workload = world.workloads[key]
         if workload.group is not None and pod.uid in workload.pods:
             _show(workload, pod)
+        elif _could_not_be_read(workload, pod.uid):
+            return _read_at_last(world, workload, pod)
         return workload
     group = group_of(pod)
     if isinstance(group, Group) and not _stood_alone(pod):
         return _of_group(world, pod, group)
     return _alone(world, pod)
+
+
+def _could_not_be_read(workload: Workload, uid: str) -> bool:
+    """What it showed of its group said nothing, so that it stood for itself, and was refused for that."""
+    before = workload.pods.get(uid)
+    idle = workload.hold is None and workload.look is None and not workload.jobs
+    return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
+
+
+def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
+    """Mended by an edit: it belongs to its gang from now on."""
+    group = group_of(pod)
+    if not isinstance(group, Group):
+        return alone
+    alone.take_out(pod.uid)
+    alone.told.pop(pod.uid, None)
+    world.refresh(alone)
+    return _of_group(world, pod, group)
 
 
 def _stood_alone(pod: Pod) -> bool:
@@ -47,8 +67,41 @@ def _of_group(world: World, pod: Pod, group: Group) -> Workload:
     workload = _made(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
     if workload.group is None:
         workload.group, workload.size = group, 0
-    workload.shown[pod.uid] = group
+    if _one_too_many(workload, pod, group):
+        workload.surplus.add(pod.uid)
+        alone = _alone(world, pod)
+        alone.show(pod.uid, group)
+        _tell_alone(workload, alone, pod)
+        return alone
+    workload.show(pod.uid, group)
     return workload
+
+
+def _one_too_many(workload: Workload, pod: Pod, group: Group) -> bool:
+    """Told without counting them all, so that a label on a hundred thousand pods costs each of them the same.
+
+    It has all that it needs, and this one comes after the last of them; or nobody knows how many it needs, and there are
+    more than any gang may have (`too_many` says so on it).
+    """
+    if pod.node or pod.gated or pod.finished:
+        return False
+    if not workload.size:
+        return len(workload.pods) >= MAX_SIZE
+    agrees = set(workload.tally.sizes) == {group.size}
+    return agrees and workload.last_rank is not None and rank_of(pod) > workload.last_rank
+
+
+def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
+    """Why a pod of that group that stands for itself is not to run by itself; None: its group has all that it needs."""
+    gang = world.workloads.get(names.workload_key(group.identity))
+    if gang is None or gang.size or pod.uid not in gang.surplus:
+        return None
+    return Refusal(
+        names.REFUSED,
+        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not tell, or "
+        f"not agree on, how many it has: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or those that "
+        "do not belong to it another label.",
+    )
 
 
 def _made(world: World, key: str, pod: Pod, readable: str) -> Workload:
@@ -63,7 +116,7 @@ def _show(workload: Workload, pod: Pod) -> None:
     """What it shows may have been edited while it waits."""
     group = group_of(pod)
     if isinstance(group, Group) and workload.group is not None and group.identity == workload.group.identity:
-        workload.shown[pod.uid] = group
+        workload.show(pod.uid, group)
 
 
 def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
@@ -85,22 +138,22 @@ def settle(world: World, workload: Workload) -> None:
     """Count anew how many it needs, and let those go, or come back, who are too many or missing."""
     if workload.group is None:
         return
-    workload.size = _size(world, workload)
+    before, workload.size = workload.size, _size(world, workload)
+    if not before and workload.size:  # who was too many of a gang of unknown size may stand for himself now
+        world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
+    unbound = workload.tally.unbound
+    room = max(0, workload.size - (workload.tally.members - unbound))
+    if not workload.size or unbound < room:
+        workload.last_rank = None
     if not workload.size:
         return
-    waiting = _available(world, workload)
-    members = workload.members
-    unbound = [pod for pod in members if not workload.node_of(pod)]
-    room = max(0, workload.size - (len(members) - len(unbound)))
-    if len(unbound) <= room and not waiting:
-        return
-    ranked = sorted([*unbound, *waiting], key=rank_of)
-    stay = {pod.uid for pod in ranked[:room]}
-    for pod in unbound:
-        if pod.uid not in stay:
+    if unbound > room:
+        waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
+        for pod in waiting[room:]:
             _move(world, workload, _alone_again(world, workload, pod), pod)
-    for pod in waiting:
-        if pod.uid in stay:
+        workload.last_rank = rank_of(waiting[room - 1]) if room else ()
+    elif unbound < room and workload.surplus:
+        for pod in sorted(_available(world, workload), key=rank_of)[: room - unbound]:
             _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
 
 
@@ -123,26 +176,29 @@ def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:
 
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
-    del before.pods[pod.uid]
+    group = before.shown[pod.uid]
+    before.take_out(pod.uid)
     before.told.pop(pod.uid, None)
-    after.pods[pod.uid] = pod
+    after.put(pod)
+    after.show(pod.uid, group)
     world.key_of_pod[pod.uid] = after.key
     if after.group is not None:
-        after.shown[pod.uid] = before.shown.pop(pod.uid, after.group)
         after.surplus.discard(pod.uid)
     else:
-        after.shown[pod.uid] = before.shown.pop(pod.uid)
-        after.tell(pod.created, f"{before.readable} has its {before.size} pods: {pod.full_name} stands for itself")
+        _tell_alone(before, after, pod)
     world.refresh(before)
     world.refresh(after)
 
 
+def _tell_alone(gang: Workload, alone: Workload, pod: Pod) -> None:
+    alone.tell(pod.created, f"{gang.readable} has its {gang.size} pods: {pod.full_name} stands for itself")
+
+
 def _size(world: World, workload: Workload) -> int:
     """How many unfinished members it needs (W5); 0: not known, or its pods do not agree."""
-    said = {group.size for group in workload.shown.values()}
-    if len(said) != 1:
+    if len(workload.tally.sizes) != 1:
         return 0
-    [size] = said
+    [size] = workload.tally.sizes
     if size is None:
         owner = world.teller_of(workload)
         if owner is None or owner.members is None:
@@ -150,5 +206,4 @@ def _size(world: World, workload: Workload) -> int:
         size = owner.members
         if owner.ref.kind == "Job":  # it tells how many it means to have still
             return max(1, size)
-    succeeded = sum(pod.phase is PodPhase.SUCCEEDED for pod in workload.pods.values())
-    return max(1, size - succeeded)
+    return max(1, size - workload.tally.succeeded)

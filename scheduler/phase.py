@@ -30,16 +30,15 @@ class Phase(Enum):
 
 def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:
     """The one answer."""
-    waiting = workload.unfinished
-    if not waiting:
+    tally = workload.tally
+    if not tally.unfinished:
         return Phase.DONE
     mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
     live = chosen(workload, mine)
-    homeless = sum(not workload.node_of(pod) for pod in waiting)
-    if homeless < len(waiting):
+    if tally.homeless < tally.unfinished:
         if revoked(workload, mine, absent_s):
             return Phase.REVOKED
-        return Phase.GRANTED if homeless and live is not None and live.holds_nodes else Phase.BOUND
+        return Phase.GRANTED if tally.homeless and live is not None and live.holds_nodes else Phase.BOUND
     if not workload.complete:
         return Phase.GATHERING
     if live is None:

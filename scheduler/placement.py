@@ -83,9 +83,7 @@ class Part:
     members: Sequence[Pod]
 
 
-def places(
-    parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[str] = ()
-) -> Mapping[str, Place] | None:
+def places(parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[str] = ()) -> Mapping[str, Place] | None:
     """Pod UID to its place; None: the grant has too few.
 
     stands    UID to Slurm's name of the node, of members that are bound already

@@ -84,10 +84,15 @@ def say(
     view.add(report, workload.key)
 
 
-def say_all(workload: Workload, pods: Iterable[Pod], view: View, reason: str, message: str) -> None:
-    """The same warning on each of them."""
-    for pod in pods:
-        say(view, workload, pod, reason, message, warning=True)
+def say_all(
+    workload: Workload, pods: Iterable[Pod], view: View, reason: str, message: str, *, warning: bool = True
+) -> None:
+    """The same on each of them, first on those that were told nothing yet; the rest of many when there is room again."""
+    for pod in sorted(pods, key=lambda pod: pod.uid in workload.told):
+        if view.free("reports") <= 0:
+            view.park(workload.key, "reports")
+            return
+        say(view, workload, pod, reason, message, warning=warning)
 
 
 def _same(told: Told, condition: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:

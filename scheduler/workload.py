@@ -7,11 +7,13 @@ memory of our own, the hold: an action under way, or ended but not yet visible (
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from scheduler.actions import Action
 from scheduler.grouping import Group
-from scheduler.model import Condition, Grant, Job, JobSpec, Pod, Refusal, States, holds_nodes, is_ended
+from scheduler.model import Condition, Grant, Job, JobSpec, Pod, PodPhase, Refusal, States, holds_nodes, is_ended
 
 STORY_LENGTH = 40
 UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not looked at yet
@@ -130,6 +132,49 @@ class Gone:
 
 
 @dataclass(slots=True)
+class Tally:
+    """How many of a workload's pods are what; kept as they change, so that news of one of thousands counts only that one.
+
+    unfinished  those that run, wait or terminate; homeless: those of them that stand on no node
+    members     unfinished, not gated and not terminating; unbound: those of them that stand on no node
+    succeeded   those that ended well
+    sizes       how many pods say that there are so many of them; None: they do not say
+    """
+
+    unfinished: int = 0
+    homeless: int = 0
+    members: int = 0
+    unbound: int = 0
+    succeeded: int = 0
+    sizes: Counter[int | None] = field(default_factory=Counter)
+    _of: dict[str, tuple[bool, bool, bool, bool, bool]] = field(default_factory=dict)
+
+    def count(self, pod: Pod, node: str) -> bool:
+        """As it is now, on that node ("": on none); whether it is counted as something else than before."""
+        unfinished = not pod.finished and (pod.deleting_at is None or bool(node))
+        member = unfinished and not pod.gated and pod.deleting_at is None
+        now = (unfinished, unfinished and not node, member, member and not node, pod.phase is PodPhase.SUCCEEDED)
+        if self._of.get(pod.uid) == now:
+            return False
+        self.drop(pod.uid)
+        self._of[pod.uid] = now
+        self._add(now, 1)
+        return True
+
+    def drop(self, uid: str) -> None:
+        """It is none of these pods any more."""
+        if (before := self._of.pop(uid, None)) is not None:
+            self._add(before, -1)
+
+    def _add(self, what: tuple[bool, bool, bool, bool, bool], sign: int) -> None:
+        self.unfinished += sign * what[0]
+        self.homeless += sign * what[1]
+        self.members += sign * what[2]
+        self.unbound += sign * what[3]
+        self.succeeded += sign * what[4]
+
+
+@dataclass(slots=True)
 class Workload:
     """Its pods by UID, its jobs by id, and what is under way.
 
@@ -138,6 +183,8 @@ class Workload:
     shown       what each of its pods shows of the group
     size        how many unfinished members it needs; 0: not known yet (W5)
     surplus     pods of the group that stand for themselves, because it had enough
+    last_rank   of those that wait for a node, the highest rank that found room; None: not known since they changed
+    tally       how many of its pods are what
     jobs        ids of placeholders that are its own or that its pods hint at
     excluded    Slurm node name to the time until which a grant there is not asked for (F6)
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
@@ -156,6 +203,8 @@ class Workload:
     shown: dict[str, Group] = field(default_factory=dict)
     size: int = 1
     surplus: set[str] = field(default_factory=set)
+    last_rank: tuple[object, ...] | None = None
+    tally: Tally = field(default_factory=Tally)
     pods: dict[str, Pod] = field(default_factory=dict)
     gone: dict[str, Gone] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
@@ -180,6 +229,44 @@ class Workload:
     too_late: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        for pod in self.pods.values():
+            self._count(pod)
+
+    def put(self, pod: Pod) -> None:
+        """This pod is one of it, as it is now."""
+        self.pods[pod.uid] = pod
+        self._count(pod)
+
+    def take_out(self, uid: str) -> Pod | None:
+        """That pod is none of it any more; None: it was none."""
+        self.tally.drop(uid)
+        self.last_rank = None
+        self.hide(uid)
+        return self.pods.pop(uid, None)
+
+    def put_on(self, uid: str, node: str) -> None:
+        """Our own bind put it there, though the watch has not shown it yet."""
+        self.bound[uid] = node
+        self._count(self.pods[uid])
+
+    def show(self, uid: str, group: Group) -> None:
+        """What that pod shows of the group."""
+        self.hide(uid)
+        self.shown[uid] = group
+        self.tally.sizes[group.size] += 1
+
+    def hide(self, uid: str) -> None:
+        """It shows nothing of it any more."""
+        if (group := self.shown.pop(uid, None)) is not None:
+            self.tally.sizes[group.size] -= 1
+            if not self.tally.sizes[group.size]:
+                del self.tally.sizes[group.size]
+
+    def _count(self, pod: Pod) -> None:
+        if self.tally.count(pod, self.node_of(pod)):
+            self.last_rank = None
+
     def tell(self, at: float, what: str) -> None:
         """Add to its story, of which only the last is kept."""
         self.story.append((at, what))
@@ -193,9 +280,17 @@ class Workload:
     @property
     def unfinished(self) -> list[Pod]:
         """Its pods that still run, wait or terminate; a pod deleted before it was bound counts no more."""
-        return [
+        return list(self._unfinished())
+
+    @property
+    def first(self) -> Pod:
+        """Any of them, always the same."""
+        return next(self._unfinished())
+
+    def _unfinished(self) -> Iterator[Pod]:
+        return (
             pod for pod in self.pods.values() if not pod.finished and (pod.deleting_at is None or self.node_of(pod))
-        ]
+        )
 
     @property
     def members(self) -> list[Pod]:
@@ -205,7 +300,7 @@ class Workload:
     @property
     def complete(self) -> bool:
         """All are here (W6)."""
-        return bool(self.size) and len(self.members) >= self.size
+        return bool(self.size) and self.tally.members >= self.size
 
     def node_of(self, pod: Pod) -> str:
         """Where it stands, as the watch or our own bind says; "" nowhere."""

@@ -283,11 +283,11 @@ class Promises:
         return ""
 
     def _given_twice(self, pod: Object, node: str, job: SeenJob | None) -> str:
-        """A grant of one place serves one pod, for ever; of several, no more pods at a time than it holds places for."""
+        """A pod's own grant serves it alone, for ever; a gang's, no more pods at a time than it holds places for."""
         if job is None:
             return ""  # V2 says so
         who, uid = _name(pod), pod["metadata"]["uid"]
-        if job.tasks == 1 and not job.het_id:
+        if job.tasks == 1 and not job.het_id and not _gang(pod):
             first = self._served.setdefault(job.serial, uid)
             return f"job {job.id} served pod {first} before {who}" if first != uid else ""
         together = [

@@ -25,6 +25,7 @@ from scheduler.phase import Phase
 from tests.builders import MIB, START, Story, job_of, node, pod
 
 NOW = START + 10
+GANG_SIZE = names.PREFIX + names.GANG_SIZE
 JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
 
 
@@ -116,7 +117,7 @@ def test_same_named_gangs_of_two_namespaces_are_two() -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"size": 5}, "do not agree on how many they are: 4, 5"),
+        ({"size": 5}, "do not agree on how many they are (w-0 says 4, w-3 says 5): give all of them the same"),
         ({"says": {"partition": "gpu"}}, "must agree on partition: w-0 has none, w-3 has gpu"),
         ({"says": {"account": "teama-dev"}}, "must agree on account: w-0 has none, w-3 has teama-dev"),
         ({"says": {"time-limit": "foo"}}, 'w-3: Annotation slurm-bridge/time-limit: "foo"'),
@@ -363,6 +364,21 @@ def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
     story = Story(nodes=tuple(node(f"x{number}", cpu=64000, memory=64 * MIB) for number in range(1, 20)))
     story.sees(*ring(1000))
     assert asks(story).spec.tasks == 1000
+
+
+def test_one_that_comes_anew_says_so_where_the_others_job_is_lost_and_its_id_another_jobs() -> None:
+    story = Story()
+    shown = [story.bound(each, 17, "x1") for each in ring(2)]  # of a former life
+    story.sees(*shown, member(2, 3))
+    story.sees(*[replace(each, annotations={**each.annotations, GANG_SIZE: "3"}) for each in shown])
+    story.polls({17: "RUNNING"}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    story.reads(job_of(pod("other"), 17), at=NOW)
+    story.ended(read, at=NOW)
+    [said] = story.acts(Report, NOW + 1)
+    assert said.name == "w-2"
+    assert "Slurm lost their job (its id 17 is another's now)" in said.message
+    assert not story.acts(ReadJob, NOW + 20)
 
 
 # --- whole nodes ----------------------------------------------------------------------------------------------------

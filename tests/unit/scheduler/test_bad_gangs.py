@@ -1,0 +1,127 @@
+"""Gang labels and sizes as they should not be: a sentence where it is wrong, and no more work than other pods make."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from scheduler import grouping, membership, names
+from scheduler.actions import AllocateNow, Report, SubmitJob
+from scheduler.model import Pod, PodTerm, Requirement
+from tests.builders import START, Story, node, pod
+
+NOW = START + 10
+GANG_SIZE = names.PREFIX + names.GANG_SIZE
+RING = {names.PREFIX + names.GANG: "ring"}
+
+
+def member(number: int, size: str | None = None, **fields: Any) -> Pod:
+    says = {} if size is None else {"gang-size": size}
+    return pod(f"w-{number}", labels={**RING, **fields.pop("labels", {})}, says=says | fields.pop("says", {}), **fields)
+
+
+def calls_while(act: Any) -> int:
+    """How many functions are called meanwhile: work that no busy machine changes."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("size", [None, "10", "200", "10000"])
+def test_a_gang_label_on_many_pods_costs_each_of_them_the_same(size: str | None) -> None:
+    def seen(count: int) -> int:
+        story, pods = Story(), [member(number, size) for number in range(count)]
+
+        def all_seen() -> None:
+            story.sees(*pods)
+            story.decides(NOW)
+
+        return calls_while(all_seen)
+
+    assert seen(2_000) < 4.5 * seen(500)
+
+
+def test_pods_beyond_what_a_gang_may_have_say_so_and_are_not_submitted_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (grouping, membership):
+        monkeypatch.setattr(module, "MAX_SIZE", 3)
+    story = Story()
+    story.sees(*[member(number) for number in range(5)])
+    acts = story.decides(NOW)
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
+    said = {each.name: each.message for each in acts if isinstance(each, Report)}
+    assert "does not tell how many pods it has" in said["w-0"]
+    assert said["w-3"] == said["w-4"]
+    assert said["w-3"].startswith("More than 3 pods of namespace hpc are of gang ring, and they do not tell")
+    assert GANG_SIZE in said["w-3"]
+
+
+def test_a_member_whose_size_is_mended_joins_the_others() -> None:
+    story = Story()
+    story.sees(member(0, "3"), member(1, "3"), member(2, "three"))
+    acts = story.decides(NOW)
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
+    said = {each.name: each.message for each in acts if isinstance(each, Report)}
+    assert said["w-2"] == f"Annotation {GANG_SIZE}: 'three' is not a whole number from 1 to 10000."
+    assert said["w-0"] == "2 of 3 pods of gang ring are here in namespace hpc."
+    story.sees(member(2, "3"))
+    [asked] = [each for each in story.decides(NOW + 1) if isinstance(each, AllocateNow | SubmitJob)]
+    assert asked.spec.tasks == 3
+
+
+def test_one_that_says_no_size_among_those_that_do_is_named() -> None:
+    story = Story()
+    story.sees(member(0, "2"), member(1))
+    assert {each.message for each in story.acts(Report, NOW)} == {
+        "The pods of gang ring do not agree on how many they are (w-0 says 2, w-1 says none): "
+        f"give all of them the same annotation {GANG_SIZE}."
+    }
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"says": {"time-limit": "5"}}, "must agree on time-limit (in minutes): w-0 has none, w-1 has 5"),
+        ({"says": {"licenses": "matlab:2"}}, "must agree on licenses: w-0 has none, w-1 has matlab:2"),
+    ],
+)
+def test_what_they_do_not_agree_on_is_called_as_users_call_it(odd: dict[str, Any], why: str) -> None:
+    story = Story()
+    story.sees(member(0, "2"), member(1, "2", **odd))
+    assert all(why in each.message for each in story.acts(Report, NOW))
+
+
+def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_asked() -> None:
+    apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
+    story = Story(nodes=(node("x1"), node("x2")))
+    story.sees(*[member(number, "3", labels={"app": "ring"}, apart=apart) for number in range(3)])
+    acts = story.decides(NOW)
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
+    assert {each.message for each in acts if isinstance(each, Report)} == {
+        "w-0: Its pod anti-affinity wants each of the 3 pods of hpc/ring on a node of its own, "
+        "and only 2 nodes can run them."
+    }
+
+
+def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> None:
+    apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
+    story = Story(nodes=(node("x1"), node("x2")))
+    one = {"max-nodes": "1"}
+    story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, apart=apart) for number in range(2)])
+    assert {each.message for each in story.acts(Report, NOW)} == {
+        "w-0: Its pod anti-affinity wants each of the 2 pods of hpc/ring on a node of its own, "
+        "and annotation slurm-bridge/max-nodes allows 1."
+    }
