@@ -97,6 +97,15 @@ class Slurm:
     def cancel(self, job_id: int) -> None:
         self._call("DELETE", f"job/{job_id}")
 
+    def add_node(self, name: str, address: str, cpus: int, memory_mib: int) -> None:
+        """An external node without devices."""
+        size = f"Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory_mib}"
+        self._call("POST", "new/node/", {"node_conf": f"NodeName={name} NodeAddr={address} {size} State=EXTERNAL"})
+
+    def remove_node(self, name: str) -> bool:
+        """False: a job is still on it."""
+        return not self._call("DELETE", f"node/{name}", check=False).get("errors")
+
     def responding(self) -> bool:
         try:
             return any(ping["responding"] for ping in self._call("GET", "ping/", check=False)["pings"])
@@ -120,9 +129,10 @@ class Kube:
 
     def __init__(self, kubeconfig: str) -> None:
         self.kubeconfig = kubeconfig
-        api = config.new_client_from_config(kubeconfig)
+        self.api = api = config.new_client_from_config(kubeconfig)
         self.core = client.CoreV1Api(api)
         self.apps = client.AppsV1Api(api)
+        self.batch = client.BatchV1Api(api)
         self.rbac = client.RbacAuthorizationV1Api(api)
 
     def namespace(self, name: str, *, managed: bool = True) -> None:
@@ -131,8 +141,10 @@ class Kube:
         eventually(f"{name} has its service account", lambda: self.core.list_namespaced_service_account(name).items)
 
     def remove(self, namespace: str) -> None:
-        """Its pods with their grace, then the namespace."""
+        """What makes pods, its pods with their grace, then the namespace."""
         self.apps.delete_collection_namespaced_replica_set(namespace)
+        self.apps.delete_collection_namespaced_stateful_set(namespace)
+        self.batch.delete_collection_namespaced_job(namespace, propagation_policy="Background")
         self.core.delete_collection_namespaced_pod(namespace)
         self.core.delete_namespace(namespace)
 
@@ -169,6 +181,16 @@ class Kube:
     def succeed(self, namespace: str, name: str) -> None:
         """What kubelet would say of a played pod whose containers ended well."""
         self.core.patch_namespaced_pod_status(name, namespace, {"status": {"phase": "Succeeded"}})
+
+    def add_node(self, name: str, address: str, cpus: int, memory_mib: int, labels: Mapping[str, str]) -> None:
+        """A node that kwok plays."""
+        size = {"cpu": str(cpus), "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "1Ti"}
+        labels = {"kubernetes.io/hostname": name, "type": "kwok"} | labels
+        addresses = [{"type": "InternalIP", "address": address}]
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        meta = {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        status = {"capacity": size, "allocatable": size, "addresses": addresses, "conditions": [ready]}
+        self.core.create_node({"metadata": meta, "status": status})
 
     def pod(self, namespace: str, name: str) -> Any:
         return self.core.read_namespaced_pod(name, namespace)

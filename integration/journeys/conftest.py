@@ -95,6 +95,19 @@ def full(slurm: Slurm, kube: Kube) -> Iterator[Callable[[], None]]:
     free()
 
 
+@pytest.fixture(scope="module")
+def pool(slurm: Slurm, kube: Kube) -> Iterator[str]:
+    """The label of nine more nodes of 64 CPUs each, which are there for these journeys alone."""
+    label, names = "slurm-bridge-journey/pool", [f"p{number}" for number in range(1, 10)]
+    for number, name in enumerate(names, 1):
+        kube.add_node(name, f"192.0.2.{number}", 64, 64 * 1024, {label: "wide"})
+        slurm.add_node(name, f"192.0.2.{number}", 64, 64 * 1024)
+    yield label
+    for name in names:
+        kube.core.delete_node(name)
+        eventually(f"Slurm lets {name} go", lambda n=name: slurm.remove_node(n))  # type: ignore[misc]
+
+
 @pytest.fixture
 def own_rig() -> None:
     """Daemons can be stopped only where they are ours; clusters that were given are left as they are."""
