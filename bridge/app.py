@@ -32,8 +32,9 @@ from bridge.settings import Settings
 from bridge.slurm import survey
 from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.poll import Poller
+from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
-from bridge.slurm.transport import DEFAULT_DEADLINE_S, HttpPool
+from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from bridge.telemetry import Telemetry
 from scheduler.events import Event
 from scheduler.phase import Phase

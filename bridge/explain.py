@@ -28,9 +28,9 @@ from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import survey as slurm_survey
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.pool import HttpPool
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import FileToken
-from bridge.slurm.transport import HttpPool
 from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Scope

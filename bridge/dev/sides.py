@@ -29,8 +29,9 @@ from bridge.kube.transport import HttpTransport
 from bridge.kube.watch import listed
 from bridge.kube.watch import nodes as watched_nodes
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import LiteralToken, TokenSource, claims_of
-from bridge.slurm.transport import DEFAULT_DEADLINE_S, HttpPool
+from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from scheduler import names
 
 GPU = "nvidia.com/gpu"

@@ -25,7 +25,7 @@ from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
 from bridge.page.snapshot import Item, Sections, detail, snapshot
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.transport import HttpPool
+from bridge.slurm.pool import HttpPool
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome

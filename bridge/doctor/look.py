@@ -27,9 +27,9 @@ from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import survey
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.pool import HttpPool
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, FileToken, LiteralToken, TokenSource, claims_of
-from bridge.slurm.transport import HttpPool
 from scheduler.policy import ANY
 
 T = TypeVar("T")

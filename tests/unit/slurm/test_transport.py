@@ -12,7 +12,8 @@ from typing import NoReturn
 import pytest
 
 from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unreachable
-from bridge.slurm.transport import HttpPool, Reply
+from bridge.slurm.pool import HttpPool
+from bridge.slurm.transport import Reply
 from tests.unit.kube.certificates import Certificates, made_certificates
 
 __all__ = ["made_certificates"]  # a fixture
@@ -257,6 +258,40 @@ async def test_a_huge_answer_is_refused_without_being_kept(announced: bool) -> N
             await ask(pool)
 
 
+async def test_endless_headers_are_refused_without_being_kept() -> None:
+    async def chatty(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            await visit.say(b"X-More: " + b"x" * 1000 + b"\r\n")
+
+    async with serving(chatty) as server, HttpPool(server.url) as pool:
+        with pytest.raises(ContractError, match="headers of more than 64 KiB"):
+            await ask(pool)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n", id="in chunks"
+        ),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n{}", id="until the end of the connection"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, id="after 100 Continue"),
+        pytest.param(OK + OK, id="twice at once"),
+    ],
+)
+async def test_an_answer_is_whole_however_it_comes(answer: bytes) -> None:
+    async def saying(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(answer)
+
+    async with serving(saying) as server, HttpPool(server.url) as pool:
+        for _ in range(2):
+            reply = await ask(pool)
+            assert (reply.status, reply.body) == (200, b"{}")
+
+
 async def test_what_does_not_speak_http_makes_no_sense() -> None:
     async def mumbling(visit: Visit) -> None:
         await visit.request()
@@ -331,7 +366,7 @@ async def test_no_error_holds_a_header() -> None:
         with pytest.raises(Invalid) as caught:
             await pool.exchange("GET", "/", {"X-SLURM-USER-TOKEN": "a.secret\n.token"}, b"", deadline_s=5)
         assert "secret" not in repr(caught.value)
-        assert caught.value.__suppress_context__
+        assert caught.value.__context__ is None
         assert server.requests == []
 
 

@@ -1,0 +1,166 @@
+"""One connection to slurmrestd, one exchange at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import httptools
+
+from bridge.errors import ContractError, Invalid
+from bridge.slurm.transport import SIDE, Reply
+
+MOST_HEAD_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class Request:
+    """One request.  target: path and query; operation: what to call it in an error; no header is ever shown."""
+
+    operation: str
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    sent: bool = False  # a byte of it may have left this machine
+
+
+class ClosedError(Exception):
+    """The connection ended before a whole answer.  heard: some of the answer had come."""
+
+    def __init__(self, heard: bool) -> None:
+        super().__init__("closed")
+        self.heard = heard
+
+
+class Lane(asyncio.Protocol):
+    """One connection.
+
+    A protocol rather than a pair of streams: it hears at once when an idle connection is closed or speaks unasked, so
+    neither is ever found out by the next request.
+
+    reusable   it may be asked once more
+    """
+
+    def __init__(self, answer_limit: int) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._limit = answer_limit
+        self._transport: asyncio.Transport | None = None
+        self._asked: Request | None = None
+        self._answer: asyncio.Future[Reply] | None = None
+        self._begin()
+        self._heard = False
+        self.reusable = True
+
+    async def ask(self, request: Request) -> Reply:
+        """Send the request; its whole answer.  Raises ClosedError, ContractError, Invalid."""
+        assert self._transport is not None, "a lane is asked only once it is connected"
+        assert self._answer is None, "one exchange at a time"
+        data = _encoded(request)
+        self._answer = asyncio.get_running_loop().create_future()
+        self._asked, self._heard = request, False
+        request.sent = True
+        self._transport.write(data)
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    def drop(self) -> None:
+        """End the connection at once; whatever still comes on it is nobody's."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def _waited_for(self) -> bool:
+        return self._answer is not None and not self._answer.done()
+
+    # --- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._waited_for:
+            self.drop()
+            return
+        self._heard = True
+        self._head_bytes += 0 if self._in_body else len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse("what answers there does not speak HTTP/1.1")
+        if self._head_bytes > MOST_HEAD_BYTES and not self._in_body:
+            self._refuse(f"headers of more than {MOST_HEAD_BYTES >> 10} KiB")
+
+    def eof_received(self) -> None:
+        # A body whose length nobody told ends with the connection.  Any other was cut off: connection_lost says so.
+        if self._waited_for and self._in_body and not self._headers.keys() & {"content-length", "transfer-encoding"}:
+            self.on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ClosedError(self._heard))
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        if not self._waited_for:  # a second answer to one question
+            self.reusable = False
+        self._begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        # The parser has refused what is no number.
+        self._check(int(self._headers.get("content-length", "0")))
+
+    def on_body(self, part: bytes) -> None:
+        self._body.append(part)
+        self._body_bytes += len(part)
+        self._check(self._body_bytes)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if not self._waited_for or status < 200:  # "100 Continue": the answer is still to come
+            return
+        assert self._answer is not None
+        if status != 200 or not self._parser.should_keep_alive():
+            self.reusable = False  # closed by its own word, or it may send the same error a second time
+        self._answer.set_result(Reply(status, self._headers, b"".join(self._body)))
+
+    def _begin(self) -> None:
+        """Nothing of an answer has come."""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = self._head_bytes = 0
+        self._in_body = False
+
+    def _check(self, length: int) -> None:
+        if length > self._limit:
+            self._refuse(f"an answer of more than {self._limit >> 20} MiB")
+
+    def _refuse(self, why: str) -> None:
+        if self._waited_for:
+            assert self._asked is not None
+            assert self._answer is not None
+            self._answer.set_exception(ContractError(self._asked.operation, SIDE, why))
+        self.drop()
+
+
+def _encoded(request: Request) -> bytes:
+    """As it goes over the wire.  Raises Invalid; its text never quotes a header, which may be the token."""
+    given = "".join((request.method, request.target, *request.headers.values()))
+    if not (given.isascii() and given.isprintable()) or " " in request.target:
+        raise Invalid(request.operation, SIDE, "a header or the path would hold a forbidden character")
+    lines = [f"{request.method} {request.target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if request.body or request.method == "POST":
+        lines.append(f"Content-Length: {len(request.body)}")
+    return "\r\n".join((*lines, "", "")).encode() + request.body

@@ -1,0 +1,170 @@
+"""One request, one answer, and the truth about what became of the request.
+
+slurmrestd is a small HTTP/1.1 server with habits that ordinary clients stumble over (ARCHITECTURE 8): 26.05 answers
+errors twice on one connection, so the second copy would be read as the answer to the next request; a call may hang for
+ever; a server with too many connections does not refuse a new one, it lets it hang.  Hence:
+
+* One lane is one connection with one exchange at a time.  A lane that speaks unasked, answers with anything but 200, or
+  says `Connection: close`, is dropped, never reused.
+* A fixed number of lanes; whoever finds none free waits its turn, and its deadline runs meanwhile.
+* Nothing was sent (no connection, or the deadline passed before a lane was free): Unreachable.  A byte may have left
+  and no whole answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
+
+The poller has a pool of its own with one lane, so a burst of submissions never delays it (FACTS 5).
+No header is ever logged or put into an error: one of them is the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from bridge.errors import ConfigError, Unanswered, Unreachable
+from bridge.slurm.lane import ClosedError, Lane, Request
+from bridge.slurm.transport import SIDE, Reply
+
+# 8 connections carry all that slurmctld can do (FACTS 5), and slurmrestd takes 124 in all.
+DEFAULT_CONNECTIONS = 8
+# jobs/state of 10,000 jobs is 0.8 MB, nodes/ of 5,000 nodes 12.8 MB (FACTS 5).
+DEFAULT_ANSWER_LIMIT = 64 * 1024 * 1024
+
+
+class HttpPool:
+    """The real transport: a few keep-alive connections to one slurmrestd.
+
+    base_url     "http://host:6820" or "https://host/slurm-api": a path is put before every target
+    connections  how many exchanges may be under way at once
+    ssl_context  for https; None: the system's trust
+    Raises ConfigError for a URL that is none.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        connections: int = DEFAULT_CONNECTIONS,
+        answer_limit: int = DEFAULT_ANSWER_LIMIT,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._server = _Server.of(base_url, ssl_context)
+        self._free = asyncio.Semaphore(connections)
+        self._idle: list[Lane] = []
+        self._answer_limit = answer_limit
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop the idle connections; exchanges under way end by themselves."""
+        while self._idle:
+            self._idle.pop().drop()
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> Reply:
+        """See Transport.  A GET whose reused connection turns out to be closed is sent once more, on a fresh one."""
+        operation = f"{method} {target.partition('?')[0]}"
+        request = Request(operation, method, self._server.prefix + target, {"Host": str(self._server), **headers}, body)
+        try:
+            async with asyncio.timeout(deadline_s), self._free:
+                return await self._exchange(request)
+        except TimeoutError:
+            if request.sent:
+                raise Unanswered(operation, SIDE, f"no answer from {self._server} within {deadline_s:g} s") from None
+            raise Unreachable(operation, SIDE, f"{self._server} could not be asked within {deadline_s:g} s") from None
+
+    async def _exchange(self, request: Request) -> Reply:
+        if lane := self._take_idle():
+            try:
+                return await self._ask(lane, request)
+            except ClosedError as closed:
+                if closed.heard or request.method != "GET":
+                    raise Unanswered(request.operation, SIDE, f"{self._server} closed the connection") from None
+        lane = await self._connect(request)
+        try:
+            return await self._ask(lane, request)
+        except ClosedError:
+            raise Unanswered(request.operation, SIDE, f"{self._server} closed the connection") from None
+
+    async def _ask(self, lane: Lane, request: Request) -> Reply:
+        try:
+            reply = await lane.ask(request)
+        except BaseException:  # a deadline or a cancelled caller leaves an answer on its way: nobody else may read it
+            lane.drop()
+            raise
+        if lane.reusable:
+            self._idle.append(lane)
+        else:
+            lane.drop()
+        return reply
+
+    def _take_idle(self) -> Lane | None:
+        while self._idle:
+            lane = self._idle.pop()
+            if lane.reusable:
+                return lane
+            lane.drop()
+        return None
+
+    async def _connect(self, request: Request) -> Lane:
+        loop = asyncio.get_running_loop()
+        server = self._server
+        try:
+            _, lane = await loop.create_connection(
+                lambda: Lane(self._answer_limit), server.host, server.port, ssl=server.ssl_context
+            )
+        except OSError as error:
+            raise Unreachable(request.operation, SIDE, server.why_not(error)) from None
+        return lane
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """Where slurmrestd is.  prefix: a path before every target, without a slash at its end."""
+
+    host: str
+    port: int
+    prefix: str
+    ssl_context: ssl.SSLContext | None
+
+    @classmethod
+    def of(cls, base_url: str, ssl_context: ssl.SSLContext | None) -> _Server:
+        try:
+            url = urlsplit(base_url)
+            host, port = url.hostname, url.port
+        except ValueError as error:
+            raise ConfigError(f"Slurm URL: {error}. It looks like http://host:6820.") from None
+        if "@" in url.netloc:
+            raise ConfigError("Slurm URL: it must not hold a user or password; the token has a file of its own.")
+        if url.scheme not in ("http", "https") or not host or url.query or url.fragment:
+            raise ConfigError(f"Slurm URL {base_url!r} is none. It looks like http://host:6820.")
+        secure = url.scheme == "https"
+        context = (ssl_context or ssl.create_default_context()) if secure else None
+        return cls(host, port or (443 if secure else 80), url.path.rstrip("/"), context)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def why_not(self, error: OSError) -> str:
+        """Why no connection came about, for a person."""
+        if isinstance(error, ConnectionRefusedError):
+            return f"nothing listens at {self}; is slurmrestd running there?"
+        if isinstance(error, socket.gaierror):
+            return f"the name {self.host} is not known ({error.strerror})"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"the certificate of {self} is not trusted ({error.verify_message})"
+        if isinstance(error, ssl.SSLError):
+            return f"{self} does not speak TLS as expected ({error.reason or error})"
+        return f"no connection to {self} ({error.strerror or error})"
