@@ -88,13 +88,16 @@ def _version() -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
+    import uvloop
+
     from bridge import app, settings
 
     chosen = settings.load(vars(options), os.environ)
     logging.basicConfig(
         level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    asyncio.run(app.run(chosen))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(app.run(chosen))
     return 0
 
 

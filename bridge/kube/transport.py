@@ -30,7 +30,7 @@ from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, 
 from bridge.kube.auth import Access, Headers
 
 SIDE = "Kubernetes"
-MAX_CALLS = 64
+MAX_CALLS = 16  # a TLS connection costs both sides milliseconds; more would only wait in the server
 CONNECT_DEADLINE_S = 5.0
 OPEN_DEADLINE_S = 15.0  # until a watch is accepted
 MAX_BODY = 256 * 2**20  # a page of 500 objects; etcd takes objects of 1.5 MiB at the most
