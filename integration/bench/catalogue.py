@@ -5,8 +5,9 @@ from __future__ import annotations
 from integration.bench.ends import BenchError
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.bound import bound
-from integration.bench.scenarios.burst import burst
+from integration.bench.scenarios.burst import burst, packed
 from integration.bench.scenarios.freed import freed
+from integration.bench.scenarios.gang import gang
 from integration.bench.scenarios.help import help_
 from integration.bench.scenarios.one import one
 from integration.bench.scenarios.pending import pending
@@ -21,6 +22,9 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         help_(),
         one(pods or 150),
         *(burst(number) for number in ([pods] if pods else [1000, 4000])),
+        packed(pods or 1000),
+        gang(64, granted_s=0.3, created_s=0.5),
+        gang(512, granted_s=1.5, created_s=2),
         freed(pods or 20),
         pending(pods or 1000, seconds or 60),
         bound(pods or 10_000, seconds or 60),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -20,13 +22,36 @@ CREATORS = 16  # creations under way at once in a burst
 MEMORY_MIB = 100
 
 
-def pod(name: str, scheduler: str, *, cpus: int = 1) -> bytes:
-    """A pod as it is sent."""
-    wants = {"cpu": str(cpus), "memory": f"{MEMORY_MIB}Mi"}
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What pods of a burst ask for.
+
+    gang    they are a gang of this name, all of them; "": each is alone
+    nodes   where they may stand; nothing: anywhere
+    """
+
+    cpus: int = 1
+    gang: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+PLAIN = Wishes()
+
+
+def pod(name: str, scheduler: str, wishes: Wishes = PLAIN, *, of: int = 1) -> bytes:
+    """A pod as it is sent.  of: how many they are."""
+    wants = {"cpu": str(wishes.cpus), "memory": f"{MEMORY_MIB}Mi"}
     container = {"name": "main", "image": "none", "resources": {"requests": wants}}
-    return msgspec.json.encode(
-        {"metadata": {"name": name}, "spec": {"schedulerName": scheduler, "containers": [container]}}
-    )
+    metadata: dict[str, Any] = {"name": name}
+    spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container]}
+    if wishes.gang:
+        metadata["labels"] = {"slurm-bridge/gang": wishes.gang}
+        metadata["annotations"] = {"slurm-bridge/gang-size": str(of)}
+    if wishes.nodes:
+        these = {"key": "kubernetes.io/hostname", "operator": "In", "values": wishes.nodes}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [these]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
 
 class Stopwatch(Following):
@@ -52,9 +77,9 @@ class Stopwatch(Following):
         self.sent[name] = time.perf_counter()
         await self._kube.call("POST", PODS, body)
 
-    async def burst(self, names: Sequence[str], *, cpus: int = 1) -> None:
+    async def burst(self, names: Sequence[str], wishes: Wishes = PLAIN) -> None:
         """All of them, as fast as some creators can."""
-        todo = iter([(name, pod(name, self._scheduler, cpus=cpus)) for name in names])
+        todo = iter([(name, pod(name, self._scheduler, wishes, of=len(names))) for name in names])
 
         async def creator() -> None:
             for name, body in todo:

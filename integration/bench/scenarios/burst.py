@@ -1,4 +1,4 @@
-"""Many pods at once on free nodes: how many are bound a second, and what each costs."""
+"""Many pods at once on free nodes: how many are bound a second, and what each costs; also where they stand close."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from integration.bench import costs, relay
 from integration.bench.audit import Audit, Requests
 from integration.bench.figures import Figure, at_least_floors, at_most, never_more_than
 from integration.bench.ground import Ground
-from integration.bench.load import Stopwatch
+from integration.bench.load import PLAIN, Stopwatch, Wishes
 from integration.bench.processes import Spent
 from integration.bench.relay import Relay
 from integration.bench.scenarios import Scenario
 from integration.bench.subjects import ACCOUNT, POLLS, Subject
 
 PODS_A_NODE = 40  # of 64 CPUs: there is room
+CLOSE = 50
 
 
 def burst(pods: int) -> Scenario:
@@ -25,6 +26,24 @@ def burst(pods: int) -> Scenario:
     name = f"burst-{pods}"
     nodes = max(4, pods // PODS_A_NODE)
     return Scenario(name, partial(_repeat, name, pods), partial(_count, name, pods), nodes=nodes, apart=True)
+
+
+def packed(pods: int) -> Scenario:
+    """That many pods that may stand on half of the nodes only, which they nearly fill, beside a burst on all of them."""
+    name = f"packed-{pods}"
+    few = -(-pods // CLOSE)
+    return Scenario(name, partial(_packed, name, pods, few), nodes=2 * few, apart=True)
+
+
+async def _packed(scenario: str, pods: int, few: int, ground: Ground) -> list[Figure]:
+    async def bound(wishes: Wishes) -> float:
+        async with ground.bridge() as bridge:
+            return await _bound_per_second(ground, bridge, pods, wishes)
+
+    nodes = tuple(f"k{number}" for number in range(1, few + 1))
+    burst, rate = await ground.in_turn(partial(bound, PLAIN), partial(bound, Wishes(nodes=nodes)))
+    # Beside it, in the column of the floor, is the bridge's own burst.
+    return [Figure(scenario, f"pods bound a second on {few} nodes", "pods/s", (rate,), at_least_floors(0.8), (burst,))]
 
 
 async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
@@ -93,10 +112,10 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     ]
 
 
-async def _bound_per_second(ground: Ground, subject: Subject, pods: int) -> float:
+async def _bound_per_second(ground: Ground, subject: Subject, pods: int, wishes: Wishes = PLAIN) -> float:
     """From the first creation to the last bind."""
     names = [f"p{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:
-        await watch.burst(names)
+        await watch.burst(names, wishes)
         await watch.until_bound(names, within_s=60 + pods / 20)
         return pods / (max(watch.bound.values()) - min(watch.sent.values()))
