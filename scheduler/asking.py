@@ -15,9 +15,9 @@ from scheduler.jobspec import jobspec
 from scheduler.membership import too_many
 from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode
 from scheduler.neighbours import apart_from_its_own, beside_its_own
+from scheduler.room import lacking, laid_out
 from scheduler.telling import say
 from scheduler.view import View
-from scheduler.whole_nodes import laid_out
 from scheduler.workload import Workload
 from scheduler.world import World
 
@@ -74,6 +74,15 @@ def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
         return spec
     head, *parts = (laid_out(each, _usable(each, view.world)) for each in (spec, *spec.parts))
     return replace(head, parts=tuple(parts))
+
+
+def too_large(spec: JobSpec, world: World) -> Refusal | None:
+    """A gang that its nodes could not even take if they were empty (F3)."""
+    partition = spec.partition or world.default_partition
+    for each in (spec, *spec.parts):
+        if each.tasks > 1 and (why := lacking(each, _usable(each, world), partition)):
+            return Refusal(names.NO_NODE, why)
+    return None
 
 
 def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:

@@ -13,7 +13,7 @@ from itertools import islice
 from scheduler import actions as act
 from scheduler import edits, names
 from scheduler.actions import Plan
-from scheduler.asking import all_known, ask, is_managed, spec_for
+from scheduler.asking import all_known, ask, is_managed, spec_for, too_large
 from scheduler.binding import bind
 from scheduler.ending import end_job, end_pods
 from scheduler.events import Side
@@ -112,9 +112,11 @@ def _unclaimed(workload: Workload, view: View) -> None:
         view.park(workload.key, "submits")  # a translation now would be thrown away
         return
     spec = spec_for(workload, view)
-    if isinstance(spec, Refusal):
-        say_all(workload, pods, view, spec.reason, spec.message)
+    refusal = spec if isinstance(spec, Refusal) else too_large(spec, view.world)
+    if refusal is not None:
+        say_all(workload, pods, view, refusal.reason, refusal.message)
         return
+    assert isinstance(spec, JobSpec)
     if workload.refused is not None:
         say_all(workload, pods, view, workload.refused.reason, workload.refused.message)
     until = max(workload.retry_at if workload.refused is not None else workload.wait_until, scan_until(workload, view))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from scheduler.actions import Report
-from scheduler.asking import is_managed, spec_for
+from scheduler.asking import is_managed, spec_for, too_large
 from scheduler.decide import RULES
 from scheduler.events import Side
 from scheduler.feasible import demand, feasible, miss, slurm_name
@@ -154,7 +154,8 @@ def _job(workload: Workload, pod: Pod, view: View) -> tuple[JobSpec | None, Refu
         )
     spec = spec_for(workload, view)
     if isinstance(spec, JobSpec):
-        return spec, workload.refused
+        asked_for = any(job.alive for job in world.mine(workload))
+        return spec, workload.refused or (None if asked_for else too_large(spec, world))
     return _without_nodes(workload, pod, world), spec
 
 

@@ -268,9 +268,9 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         world.feasibility_changed()
 
 
-def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[bool, tuple[str, ...]]]:
-    """States change with every allocation; where a pod may stand at all depends on this alone."""
-    return {name: (node.external, node.partitions) for name, node in nodes.items()}
+def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
+    """States change with every allocation; where pods may stand at all depends on this alone."""
+    return {name: (node.external, node.partitions, node.cpus, node.gres) for name, node in nodes.items()}
 
 
 def _side_lost(world: World, event: ev.SideLost) -> None:

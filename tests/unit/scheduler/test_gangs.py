@@ -19,10 +19,22 @@ from scheduler.actions import (
     Report,
     SubmitJob,
 )
-from scheduler.events import OwnerRead
-from scheduler.model import Grant, GrantedNode, Job, JobSpec, Owner, OwnerRef, Pod, PodPhase
+from scheduler.events import OwnerRead, SlurmNodesPolled
+from scheduler.model import (
+    Grant,
+    GrantedNode,
+    Job,
+    JobSpec,
+    Owner,
+    OwnerRef,
+    Partition,
+    Pod,
+    PodPhase,
+    PodTerm,
+    Requirement,
+)
 from scheduler.phase import Phase
-from tests.builders import MIB, START, Story, job_of, node, pod
+from tests.builders import MIB, START, Story, job_of, node, pod, slurm_node
 
 NOW = START + 10
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
@@ -421,6 +433,44 @@ def test_nodes_that_an_exclusive_gang_may_not_use_do_not_count() -> None:
     story.sees(*ring(5, memory=A_NODE // 4, says={"exclusive": "true"}, node_selector={"disk": "fast"}))
     spec = asks(story).spec
     assert (spec.excluded_nodes, spec.tasks_per_node) == ("x2", None)
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        (ring(5, gpu=4), "for 5 such pods, even when it is empty: 2 nodes can run them, and would take 4"),
+        (
+            ring(3, says={"min-nodes": "1", "max-nodes": "1"}, cpu=32_000),
+            "for 3 such pods on 1 of its nodes, even when it is empty: 2 nodes can run them, and would take 2",
+        ),
+        (
+            ring(3, labels={"app": "db"}, apart=(PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)),
+            "for 3 such pods, each on a node of its own, even when it is empty: 2 nodes can run them, and would take 2",
+        ),
+        (
+            [member(0, 4), *(member(number, 4, gpu=8) for number in (1, 2, 3))],
+            "for 3 such pods, even when it is empty: 2 nodes can run them, and would take 2",
+        ),
+    ],
+    ids=["too large", "on too few nodes", "apart", "one of its shapes"],
+)
+def test_a_gang_that_even_empty_nodes_could_not_take_is_told_so_and_nothing_is_submitted(
+    pods: list[Pod], why: str
+) -> None:
+    """F3."""
+    story = Story()
+    story.sees(*pods)
+    acts = story.decides(NOW)
+    assert {(type(each), each.reason) for each in acts} == {(Report, f"Slurm partition main has no room {why}.")}
+
+
+def test_it_is_asked_for_once_slurms_nodes_have_grown() -> None:
+    story = Story()
+    story.sees(*ring(3, cpu=60_000))
+    assert not any(isinstance(each, AllocateNow | SubmitJob) for each in story.decides(NOW))
+    grown = [replace(slurm_node(name), cpus=128) for name in ("x1", "x2")]
+    story.sees(SlurmNodesPolled(tuple(grown), (Partition("main", default=True),), NOW + 1))
+    assert asks(story, NOW + 1).spec.tasks == 3
 
 
 # --- several shapes -------------------------------------------------------------------------------------------------
