@@ -44,11 +44,10 @@ def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
     takes = sum(rooms[: spec.max_nodes])
     if not rooms or takes >= spec.tasks:
         return ""
-    apart = ", each on a node of its own" if spec.tasks_per_node == 1 else ""
     most = f" on {spec.max_nodes} of its nodes" if spec.max_nodes is not None else ""
     where = f"Slurm partition {partition}" if partition else "Slurm's partition"
     return (
-        f"{where} has no room for {spec.tasks} such pods{apart}{most}, even when it is empty: "
+        f"{where} has no room for {spec.tasks} such pods{most}, even when it is empty: "
         f"{len(rooms)} {'node' if len(rooms) == 1 else 'nodes'} can run them, and would take {takes}."
     )
 

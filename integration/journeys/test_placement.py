@@ -109,12 +109,15 @@ def test_where_nothing_fits_it_is_said_as_kube_scheduler_says_it(
     kube.run(ns, "nowhere", on="", spec={"nodeSelector": {"disk": "tape"}})
     kube.run(ns, "tainted", on="", spec={"nodeSelector": {"disk": "none"}, "tolerations": []})
     ring(kube, ns, 3, on="", labels={"app": "db"}, spec={"nodeSelector": {"disk": "fast"}, "affinity": apart("db")})
+    for number in range(9):
+        one_of(kube, ns, "wide", number, 9, gpu=4)
     where = f"0/{count} nodes can run this pod in Slurm partition main: "
     sentences = {
         "nowhere": f"{where}{count} not matching the pod's node selector.",
         "tainted": f"{where}{count - 1} not matching the pod's node selector, 1 with untolerated taint {{lab: busy}}.",
-        "ring-0": "Slurm partition main has no room for 3 such pods, each on a node of its own, even when it is empty: "
-        "2 nodes can run them, and would take 2.",
+        "ring-0": f"wants each of the 3 pods of {ns}/ring on a node of its own, and only 2 nodes can run them.",
+        "wide-0": "Slurm partition main has no room for 9 such pods, even when it is empty: 4 nodes can run them, "
+        "and would take 8.",
     }
     for name, sentence in sentences.items():
         eventually(f"{name} says why", lambda n=name, s=sentence: s in kube.said(ns, n), within_s=5)  # type: ignore[misc]

@@ -30,8 +30,6 @@ from scheduler.model import (
     Partition,
     Pod,
     PodPhase,
-    PodTerm,
-    Requirement,
 )
 from scheduler.phase import Phase
 from tests.builders import MIB, START, Story, job_of, node, pod, slurm_node
@@ -444,15 +442,11 @@ def test_nodes_that_an_exclusive_gang_may_not_use_do_not_count() -> None:
             "for 3 such pods on 1 of its nodes, even when it is empty: 2 nodes can run them, and would take 2",
         ),
         (
-            ring(3, labels={"app": "db"}, apart=(PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)),
-            "for 3 such pods, each on a node of its own, even when it is empty: 2 nodes can run them, and would take 2",
-        ),
-        (
             [member(0, 4), *(member(number, 4, gpu=8) for number in (1, 2, 3))],
             "for 3 such pods, even when it is empty: 2 nodes can run them, and would take 2",
         ),
     ],
-    ids=["too large", "on too few nodes", "apart", "one of its shapes"],
+    ids=["too large", "on too few nodes", "one of its shapes"],
 )
 def test_a_gang_that_even_empty_nodes_could_not_take_is_told_so_and_nothing_is_submitted(
     pods: list[Pod], why: str
