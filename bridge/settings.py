@@ -143,6 +143,10 @@ class Settings(_Strict):
     policy: Policy = Field(default=Policy(), description="who a namespace is in Slurm")
     gres: Mapping[str, str] = Field(default=DEFAULT_GRES, description="extended resource to GRES name (T5)")
     default_memory_mib: int = Field(default=1024, ge=1, description="asked for pods that ask for no memory (T4)")
+    device_driver: bool = Field(
+        default=False,
+        description="the nodes' device driver gives a pod the GPUs that its annotation job-gpus names (G1, G2)",
+    )
     pending_reason: str = Field(
         default="",
         pattern="^([A-Z][A-Za-z]*)?$",
@@ -202,6 +206,7 @@ class Settings(_Strict):
             managed_namespaces=frozenset(self.managed_namespaces),
             scheduler_name=self.scheduler_name,
             pending_reason=self.pending_reason,
+            device_driver=self.device_driver,
             accounting=accounting,
         )
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from scheduler import actions as act
 from scheduler import names
 from scheduler.asking import all_known, asked_by, spec_for
+from scheduler.devices import dealt
 from scheduler.events import Side
 from scheduler.feasible import demand, miss, slurm_name
 from scheduler.gangs import components
+from scheduler.grouping import rank_of
 from scheduler.hostlist import fold
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, trusted
 from scheduler.model import Grant, JobSpec, Node, Pod, Refusal
@@ -147,7 +149,9 @@ def _place(
             say(view, workload, pod, names.GRANT_WAITS, waits)
         view.wake_at(workload.key, until)
     elif not _volumes_wait(workload, homeless, job, found, view):
-        _send_binds(workload, homeless, job, found, view)
+        assert parts is not None, "places were found"
+        gpus = _gpus(workload, homeless, found, parts, stands, view)
+        _send_binds(workload, homeless, job, found, gpus, view)
 
 
 def _parts(workload: Workload, asked: JobSpec, grant: Grant, view: View) -> list[Part] | None:
@@ -202,8 +206,34 @@ def _on_its_way(workload: Workload, pod: Pod) -> str:
     return held.action.node if held is not None and isinstance(held.action, act.BindPod) else ""
 
 
+def _gpus(
+    workload: Workload,
+    pods: Sequence[Pod],
+    found: Mapping[str, Place],
+    parts: Sequence[Part],
+    stands: Mapping[str, str],
+    view: View,
+) -> Mapping[str, str]:
+    """What each is told of its GPUs, where somebody goes by it (G1).  stands: UID to Slurm's name of the node."""
+    if not view.world.config.device_driver:
+        return {}
+    held = []
+    for pod in workload.unfinished:
+        on_its_way = workload.pod_holds.get(pod.uid)
+        keys = on_its_way.action.annotations if on_its_way and isinstance(on_its_way.action, act.BindPod) else {}
+        told = keys.get(names.JOB_GPUS) or pod.annotations.get(names.JOB_GPUS)
+        if told and pod.uid in stands:
+            held.append((stands[pod.uid], told))
+    return dealt(sorted(pods, key=rank_of), found, parts, held)
+
+
 def _send_binds(
-    workload: Workload, pods: Sequence[Pod], job: Placeholder, found: Mapping[str, Place], view: View
+    workload: Workload,
+    pods: Sequence[Pod],
+    job: Placeholder,
+    found: Mapping[str, Place],
+    gpus: Mapping[str, str],
+    view: View,
 ) -> None:
     if workload.bind_failures >= MAX_BIND_FAILURES * len(workload.members):
         _give_back(workload, job, view, "Kubernetes refused the bind again and again")
@@ -211,6 +241,7 @@ def _send_binds(
     if view.now < workload.wait_until:
         view.wake_at(workload.key, workload.wait_until)
         return
+    common = _common_keys(workload, job, view)
     for pod in pods:
         place = found[pod.uid]
         name = view.world.by_slurm_name[place.node.name]
@@ -221,7 +252,7 @@ def _send_binds(
             pod.name,
             name,
             job.id,
-            _keys_of(workload, pod, job, place, view),
+            {**common, **_own_keys(pod, place, gpus)},
             reason=f"Slurm job {job.id} was granted {place.node.name}",
             created=pod.created,
             asked=job.asked_at,
@@ -242,18 +273,25 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
     return Blocked(f"node {node.name} is {why}") if why else None
 
 
-def _keys_of(workload: Workload, pod: Pod, job: Placeholder, place: Place, view: View) -> Mapping[str, str]:
-    """The annotations that go with the bind: there before a container starts (K)."""
+def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[str, str]:
+    """The annotations that go with the bind and are there before a container starts (K): those of the workload."""
     assert job.grant is not None
-    keys = {
+    return {
         names.JOB_ID: str(job.id),
         names.JOB_NODES: fold(node.name for node in job.grant.everywhere),
         names.SIZE: str(len(workload.members)),
-        names.RANK: str(place.rank),
-        names.LOCAL_RANK: str(place.local_rank),
         names.TRACEPARENT: names.traceparent(view.world.cluster, workload.key),
     }
-    return {key: value for key, value in keys.items() if key != names.TRACEPARENT or key not in pod.annotations}
+
+
+def _own_keys(pod: Pod, place: Place, gpus: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of one pod; a trace that it brings is kept."""
+    keys = {names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
+    if pod.uid in gpus:
+        keys[names.JOB_GPUS] = gpus[pod.uid]
+    if names.TRACEPARENT in pod.annotations:
+        keys[names.TRACEPARENT] = pod.annotations[names.TRACEPARENT]
+    return keys
 
 
 def _give_back(workload: Workload, job: Placeholder, view: View, why: str, exclude: str = "") -> None:

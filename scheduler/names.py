@@ -76,10 +76,11 @@ JOB_NODES = PREFIX + "job-nodes"
 SIZE = PREFIX + "size"
 RANK = PREFIX + "rank"
 LOCAL_RANK = PREFIX + "local-rank"
+JOB_GPUS = PREFIX + "job-gpus"
 TRACEPARENT = PREFIX + "traceparent"
 WRITTEN_BY_US = frozenset(
-    key.removeprefix(PREFIX) for key in (JOB_ID, JOB_NODES, SIZE, RANK, LOCAL_RANK, TRACEPARENT)
-) | {"job-gpus"}
+    key.removeprefix(PREFIX) for key in (JOB_ID, JOB_NODES, JOB_GPUS, SIZE, RANK, LOCAL_RANK, TRACEPARENT)
+)
 
 # The Go slurm-bridge's keys, so that its users move by changing schedulerName.
 ALIASES = {

@@ -78,6 +78,7 @@ class Config:
     managed_namespaces   managed besides those with the label
     pending_reason       reason of the condition while Slurm decides; "" : the bridge's own (Q3)
     accounting           slurmdbd answers: ends are recorded there (S2)
+    device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -87,3 +88,4 @@ class Config:
     scheduler_name: str = "slurm-bridge"
     pending_reason: str = ""
     accounting: bool = False
+    device_driver: bool = False

@@ -1,0 +1,91 @@
+"""Who tells a pod which GPUs are its own: kubelet, unless the admin's device driver goes by `job-gpus` (BEHAVIOUR G)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod
+from scheduler.events import SlurmNodesPolled
+from scheduler.model import Grant, GrantedNode, Partition, Pod
+from tests.builders import CONFIG, START, Story, pod, slurm_node
+
+NOW = START + 10
+DRIVEN = replace(CONFIG, device_driver=True)
+
+
+def ring(size: int, gpus: int, **says: str) -> list[Pod]:
+    labels = {names.PREFIX + names.GANG: "ring"}
+    said = {"gang-size": str(size), **says}
+    return [pod(f"w-{number}", gpu=gpus, labels=labels, says=said) for number in range(size)]
+
+
+def granted(indices: Mapping[str, str], count: int) -> Grant:
+    return Grant(17, (GrantedNode("x1", 8, 8000, dict.fromkeys(indices, count), indices),))
+
+
+def told(binds: list[BindPod]) -> dict[str, str | None]:
+    return {bind.name: bind.annotations.get(names.JOB_GPUS) for bind in binds}
+
+
+def binds(story: Story, pods: list[Pod], grant: Grant) -> list[BindPod]:
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant)
+    return story.acts(BindPod, NOW)
+
+
+def test_without_a_driver_kubelet_chooses_and_nobody_is_told() -> None:
+    assert told(binds(Story(), ring(2, 2), granted({"gpu": "0-3"}, 4))) == {"w-0": None, "w-1": None}
+
+
+def test_with_a_driver_each_is_told_its_own_by_rank() -> None:
+    found = binds(Story(DRIVEN), ring(3, 2), granted({"gpu": "0-1,4-7"}, 6))
+    assert told(found) == {"w-0": "0,1", "w-1": "4,5", "w-2": "6,7"}
+
+
+def test_a_pod_alone_is_told_all_of_the_grant() -> None:
+    [bind] = binds(Story(DRIVEN), [pod(gpu=2)], granted({"gpu": "10,2"}, 2))
+    assert bind.annotations[names.JOB_GPUS] == "2,10"
+
+
+def test_who_asked_for_a_type_gets_that_type() -> None:
+    grant = granted({"gpu": "0-3", "gpu:h100": "0-1", "gpu:a100": "2-3"}, 4)
+    found = binds(Story(DRIVEN), ring(2, 0, gres="gpu:a100:1"), grant)
+    assert told(found) == {"w-0": "2", "w-1": "3"}
+
+
+@pytest.mark.parametrize("indices", ["", "0-99999999", "0", "x"])
+def test_what_slurm_does_not_tell_rightly_is_told_to_nobody(indices: str) -> None:
+    [bind] = binds(Story(DRIVEN), [pod(gpu=2)], granted({"gpu": indices}, 2))
+    assert names.JOB_GPUS not in bind.annotations
+
+
+def test_who_takes_a_freed_place_gets_the_freed_ones() -> None:
+    story = Story(DRIVEN)
+    pods = ring(3, 1)
+    found = {bind.name: bind for bind in binds(story, pods, granted({"gpu": "0-2"}, 3))}
+    shown = []
+    for each in pods:
+        story.ended(found[each.name], at=NOW)
+        bound = story.bound(each, 17)
+        shown.append(replace(bound, annotations={**bound.annotations, **found[each.name].annotations}))
+    story.sees(*shown)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.loses(shown[1], NOW + 2)
+    # By its name it comes before the others, who keep what they have been told.
+    story.sees(replace(pods[1], uid="uid-new", name="a-0", created=NOW + 2))
+    assert told(story.acts(BindPod, NOW + 3)) == {"a-0": "1"}
+
+
+def test_nodes_with_a_slurmd_need_not_be_taken_whole_where_both_mean_the_same_devices() -> None:
+    for config, exclusive in ((CONFIG, "exclusive"), (DRIVEN, "")):
+        story = Story(config)
+        nodes = tuple(slurm_node(name, external=False) for name in ("x1", "x2"))
+        story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True),), START + 1))
+        story.sees(pod(gpu=1))
+        [asked] = story.acts(AllocateNow, NOW)
+        assert asked.spec.exclusive == exclusive
