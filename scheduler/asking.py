@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from scheduler import actions as act
@@ -96,17 +96,18 @@ def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refu
     """What each of its pods asks for, by rank, as if it were alone; or why not."""
     asked = []
     pods = workload.members or workload.unfinished
+    own = frozenset(pod.uid for pod in pods)
     for pod in sorted(pods, key=rank_of) if len(pods) > 1 else pods:
-        spec = _spec_of(workload, pod, len(pods), view)
+        spec = _spec_of(workload, pod, own, view)
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
         asked.append((pod, spec))
     return asked
 
 
-def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | Refusal:
-    """One member, as if it were alone."""
-    world = view.world
+def _spec_of(workload: Workload, pod: Pod, own: Collection[str], view: View) -> JobSpec | Refusal:
+    """One member, as if it were alone.  own: UIDs of all of them, which are placed together."""
+    world, pods = view.world, len(own)
     shown = group_of(pod)
     if isinstance(shown, Refusal):
         return shown
@@ -123,7 +124,7 @@ def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | R
     if spec.partition and world.partitions and spec.partition not in world.partitions:
         known = ", ".join(sorted(world.partitions))
         return Refusal(names.REFUSED, f'Slurm has no partition "{spec.partition}". It has: {known}.')
-    found = _feasible(pod, spec, partition, view)
+    found = _feasible(pod, spec, partition, own, view)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
@@ -147,7 +148,7 @@ def _spec_of(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | R
 def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
     """Why there are never so many nodes for them, in words; "": there are."""
     if usable < wanted:
-        return f"only {usable} nodes can run them"
+        return f"only {usable} {'node' if usable == 1 else 'nodes'} can run them"
     if at_most is None or at_most >= wanted:
         return ""
     if beside_its_own(pod):
@@ -155,10 +156,10 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
     return f"annotation {names.PREFIX}{names.MAX_NODES} allows {at_most}"
 
 
-def _feasible(pod: Pod, spec: JobSpec, partition: str, view: View) -> Feasible:
+def _feasible(pod: Pod, spec: JobSpec, partition: str, own: Collection[str], view: View) -> Feasible:
     """From the world's memory where the same was asked since the nodes last changed."""
     world = view.world
-    wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod))
+    wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod, own))
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
     known = world.feasibility.get(wanted)

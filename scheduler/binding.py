@@ -49,19 +49,30 @@ def bind(workload: Workload, view: View) -> None:
         _give_back(workload, job, view, why_not)
         return
     asked = job.spec or spec_for(workload, view)
+    replacing = len(homeless) < len(workload.members) and all(_came_later(pod, job, view) for pod in homeless)
     if isinstance(asked, Refusal):
-        _give_back(workload, job, view, asked.message)
+        _not_askable(workload, homeless, job, asked.message, view, replacing=replacing)
         return
     if missing := shortfall(asked, job.grant):
         exclude = job.grant.nodes[0].name if len(job.grant.nodes) == 1 else ""
         _give_back(workload, job, view, f"Slurm granted it without {missing}", exclude=exclude)
         return
-    replacing = all(_came_later(pod, job, view) for pod in homeless) and len(homeless) < len(workload.members)
     if not replacing and _too_long_bound(workload, view):
         _give_back(workload, job, view, f"not all pods of {workload.readable} could be bound in time")
         return
     _place(workload, homeless, job, asked, view, replacing=replacing)
     cancel_twins(workload, job, view)
+
+
+def _not_askable(
+    workload: Workload, homeless: Sequence[Pod], job: Placeholder, why: str, view: View, *, replacing: bool
+) -> None:
+    """A job of a previous life that would not be asked for today; where others run in it, that is no reason to end them."""
+    if not replacing:
+        _give_back(workload, job, view, why)
+        return
+    for pod in homeless:
+        say(view, workload, pod, names.GRANT_WAITS, f"It waits to take a place in job {job.id}. {why}")
 
 
 def _came_later(pod: Pod, job: Placeholder, view: View) -> bool:

@@ -6,7 +6,7 @@ that are closed now are excluded now, and the job is told when that changes (F2)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from scheduler.feasible import holds
 from scheduler.model import Pod, PodTerm
@@ -27,9 +27,17 @@ def beside_its_own(pod: Pod) -> bool:
     return any(matches(term, pod) for term in pod.beside)
 
 
-def closed(pod: Pod, nodes: Iterable[str], standing: Mapping[str, Iterable[Pod]]) -> frozenset[str]:
-    """Nodes on which it must not stand as things are.  standing: unfinished pods by node."""
-    others = {node: [each for each in there if each.uid != pod.uid] for node, there in standing.items()}
+def closed(
+    pod: Pod, nodes: Iterable[str], standing: Mapping[str, Iterable[Pod]], own: Collection[str] = ()
+) -> frozenset[str]:
+    """Nodes on which it must not stand as things are.
+
+    standing   unfinished pods by node; own: UIDs of those among them that do not count, because they are placed with it
+    """
+    others = {
+        node: [each for each in there if each.uid != pod.uid and each.uid not in own]
+        for node, there in standing.items()
+    }
     shut = {
         node
         for node, there in others.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from scheduler import actions as act
@@ -260,11 +260,12 @@ class World:
         """The required node affinity of each of its bound volumes that has one (F1)."""
         return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
 
-    def closed_to(self, pod: Pod) -> frozenset[str]:
-        """Nodes that other pods close to it now (F5)."""
+    def closed_to(self, pod: Pod, own: Collection[str] = ()) -> frozenset[str]:
+        """Nodes that other pods close to it now (F5); own: UIDs of pods that are placed with it."""
         if not (pod.apart or pod.beside or self.averse):
             return frozenset()
-        return closed(pod, self.nodes or {}, {node: there.pods.values() for node, there in self.standing.items()})
+        standing = {node: there.pods.values() for node, there in self.standing.items()}
+        return closed(pod, self.nodes or {}, standing, own)
 
     def story(self, key: str) -> list[tuple[float, str]]:
         """The last events and actions of one workload, oldest first."""

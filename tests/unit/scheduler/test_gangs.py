@@ -19,7 +19,7 @@ from scheduler.actions import (
     Report,
     SubmitJob,
 )
-from scheduler.events import OwnerRead, SlurmNodesPolled
+from scheduler.events import NodeSeen, OwnerRead, SlurmNodesPolled
 from scheduler.model import (
     Grant,
     GrantedNode,
@@ -30,6 +30,8 @@ from scheduler.model import (
     Partition,
     Pod,
     PodPhase,
+    PodTerm,
+    Requirement,
 )
 from scheduler.phase import Phase
 from tests.builders import MIB, START, Story, job_of, node, pod, slurm_node
@@ -389,6 +391,29 @@ def test_one_that_comes_anew_says_so_where_the_others_job_is_lost_and_its_id_ano
     assert said.name == "w-2"
     assert "Slurm lost their job (its id 17 is another's now)" in said.message
     assert not story.acts(ReadJob, NOW + 20)
+
+
+def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
+    """A gang of a previous life, one a node: a node is cordoned for later, and then another member is made again."""
+    apart = (PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)
+    pods = ring(2, labels={"app": "db"}, apart=apart)
+    gang = runs(Story(), pods, ("x1", 1), ("x2", 1))
+    story = Story()
+    story.sees(gang[0], replace(pods[1], uid="uid-again", created=NOW + 20))
+    [workload] = story.world.workloads.values()
+    name = names.job_name(workload.readable, story.world.cluster, workload.key)
+    story.polls({17: "RUNNING"}, at=NOW + 21)
+    job = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", starts=NOW, tasks=2)
+    story.reads(job, at=NOW + 21, granted=granted(17, ("x1", 1), ("x2", 1)))
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    acts = story.decides(NOW + 40)
+    assert not any(isinstance(each, CancelJob | BindPod) for each in acts)
+    [said] = [each for each in acts if isinstance(each, Report)]
+    assert said.message.startswith("It waits to take a place in job 17. ")
+    assert "only 1 node can run them" in said.message
+    story.sees(NodeSeen(node("x1")))
+    [bind] = story.acts(BindPod, NOW + 41)
+    assert (bind.name, bind.node) == ("w-1", "x2")
 
 
 # --- whole nodes ----------------------------------------------------------------------------------------------------
