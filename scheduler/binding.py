@@ -263,7 +263,7 @@ def _send_binds(
             pod.name,
             name,
             job.id,
-            {**common, **_own_keys(pod, place, gpus)},
+            _keys_of(pod, place, gpus, common),
             reason=f"Slurm job {job.id} was granted {place.node.name}",
             created=pod.created,
             asked=job.asked_at,
@@ -295,13 +295,13 @@ def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[st
     }
 
 
-def _own_keys(pod: Pod, place: Place, gpus: Mapping[str, str]) -> Mapping[str, str]:
-    """Those of one pod; a trace that it brings is kept."""
-    keys = {names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
+def _keys_of(pod: Pod, place: Place, gpus: Mapping[str, str], common: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of one pod; a trace that it brings is its caller's."""
+    keys = {**common, names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
     if pod.uid in gpus:
         keys[names.JOB_GPUS] = gpus[pod.uid]
     if names.TRACEPARENT in pod.annotations:
-        keys[names.TRACEPARENT] = pod.annotations[names.TRACEPARENT]
+        del keys[names.TRACEPARENT]
     return keys
 
 
