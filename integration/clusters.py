@@ -297,6 +297,20 @@ class BridgeProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
+    @contextmanager
+    def with_settings(self, **changed: Any) -> Iterator[None]:
+        """It runs with those settings, and afterwards as before."""
+        before = self._settings
+        self.stop()
+        self._settings = before | changed
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            self._settings = before
+            self.start()
+
     @property
     def pid(self) -> int:
         assert self._process is not None

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from integration.clusters import PREFIX, Kube, Slurm, eventually
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually
 from scheduler.hostlist import expand
 
 Space = Callable[[str], str]
+GPUS = {"tres_per_node": "gres/gpu:2"}
 TOLD = {"job-id", "job-nodes", "size", "rank", "local-rank", "traceparent"}
 
 
@@ -25,14 +26,23 @@ def with_slurmd() -> str:
 
 
 @pytest.fixture
-def native(slurm: Slurm, with_slurmd: str) -> Iterator[Callable[[], int]]:
+def driver(bridge: BridgeProcess) -> Iterator[None]:
+    """The admin declares that his nodes' device driver goes by the annotation job-gpus."""
+    with bridge.with_settings(device_driver=True):
+        yield
+
+
+@pytest.fixture
+def native(slurm: Slurm, with_slurmd: str) -> Iterator[Callable[..., int]]:
     """native() queues carol's batch job of two cores for that node; what is left of them is ended."""
     made: list[int] = []
 
-    def submit() -> int:
+    def submit(**wishes: Any) -> int:
         memory = {"set": True, "number": 100}
         script = "#!/bin/sh\nexec sleep 600\n"
-        job = slurm.batch("carol", script, required_nodes=[with_slurmd], cpus_per_task=2, memory_per_node=memory)
+        job = slurm.batch(
+            "carol", script, required_nodes=[with_slurmd], cpus_per_task=2, memory_per_node=memory, **wishes
+        )
         made.append(job)
         return job
 
@@ -76,7 +86,7 @@ def test_eight_gpus_of_an_external_node_are_shared_by_four_pods_of_two(kube: Kub
 
 
 def test_pods_without_devices_share_the_cores_of_a_node_with_slurms_own_jobs(
-    kube: Kube, slurm: Slurm, space: Space, with_slurmd: str, native: Callable[[], int]
+    kube: Kube, slurm: Slurm, space: Space, with_slurmd: str, native: Callable[..., int]
 ) -> None:
     ns = space("alice")
     batch = native()
@@ -93,7 +103,7 @@ def test_pods_without_devices_share_the_cores_of_a_node_with_slurms_own_jobs(
 
 
 def test_a_pod_with_devices_takes_a_node_with_a_slurmd_whole(
-    kube: Kube, slurm: Slurm, space: Space, with_slurmd: str, native: Callable[[], int]
+    kube: Kube, slurm: Slurm, space: Space, with_slurmd: str, native: Callable[..., int]
 ) -> None:
     """G2: Slurm gives indices to its own jobs, and kubelet knows nothing of them."""
     ns = space("alice")
@@ -125,3 +135,29 @@ def test_while_external_nodes_may_come_free_devices_of_other_nodes_are_not_asked
     full()
     eventually("it runs", lambda: kube.pod(ns, "train").spec.node_name)
     assert kube.pod(ns, "train").spec.node_name in kube.external_nodes()
+
+
+def test_where_the_driver_goes_by_it_pods_are_told_their_devices_and_share_nodes_with_a_slurmd_too(
+    driver: None, kube: Kube, slurm: Slurm, space: Space, with_slurmd: str, native: Callable[..., int]
+) -> None:
+    ns = space("alice")
+    labels, says = {PREFIX + "gang": "ring"}, {"gang-size": "3"}
+    for number in range(3):
+        kube.run(ns, f"ring-{number}", gpu=2, on="", labels=labels, says=says, spec=on_node("k1"))
+    kube.run(ns, "alone", gpu=2, on="", spec=on_node("k1"))
+    batch = native(**GPUS)
+    kube.run(ns, "beside", gpu=2, on="", spec=on_node(with_slurmd))
+    eventually("all are bound", lambda: len(kube.bound(ns)) == 5)
+    eventually("Slurm's own job runs", lambda: state(slurm, batch) == "RUNNING")
+
+    told = {pod.metadata.name: gpus(pod) for pod in kube.bound(ns)}
+    ring = [told[f"ring-{number}"] for number in range(3)]
+    assert [len(each) for each in ring] == [2] * 3
+    assert set().union(*ring) == slurm.holds(job_of(kube, ns, "ring-0"))["k1"]["gpu"], "all of its job's, each once"
+    for name, node in (("alone", "k1"), ("beside", with_slurmd)):
+        assert told[name] == slurm.holds(job_of(kube, ns, name))[node]["gpu"]
+    assert len(told["beside"] | slurm.holds(batch)[with_slurmd]["gpu"]) == 4
+
+
+def gpus(pod: Any) -> set[int]:
+    return set(map(int, pod.metadata.annotations[PREFIX + "job-gpus"].split(",")))
