@@ -238,6 +238,9 @@ def _bound(workload: Workload, view: View) -> None:
         claimed = min(own, key=lambda job: (not job.alive, job.id))
     if claimed is None:
         return
+    if claimed.key not in (None, workload.key):
+        _say_no_place(workload, claimed, view)
+        return
     if claimed.proven_end(
         view.tuning.absent_s
     ):  # what the pod names instead may be anybody's: an annotation is no proof
@@ -248,15 +251,8 @@ def _bound(workload: Workload, view: View) -> None:
         look_at(claimed, workload, view, f"does job {claimed.id} live?")
         return
     if claimed.key != workload.key:
-        waiting = [pod for pod in workload.members if not workload.node_of(pod)]
-        if waiting and claimed.key is None:  # one of a gang is to take a place in it
+        if any(not workload.node_of(pod) for pod in workload.members):  # one of a gang is to take a place in it
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
-        elif waiting:
-            message = (
-                f"The others of {workload.readable} run, but Slurm lost their job (its id {claimed.id} is another's now), so "
-                "that there is no place for this pod. It waits until they end; delete them to start all of them anew."
-            )
-            say_all(workload, waiting, view, names.GATHERING, message)
         return  # else a hint, and RUNNING, is enough (ARCHITECTURE 4)
     if claimed.holds_nodes and claimed.grant is None:  # a twin of a previous life, which started when the other ended
         look_at(claimed, workload, view, f"which nodes did Slurm grant job {claimed.id}?")
@@ -264,6 +260,16 @@ def _bound(workload: Workload, view: View) -> None:
         cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
     elif not cancel_broken(workload, claimed, view):
         cancel_twins(workload, claimed, view)
+
+
+def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:
+    """slurmctld lost its job and gave the id to another: who runs is left in peace, who comes anew has no place to take."""
+    waiting = [pod for pod in workload.members if not workload.node_of(pod)]
+    message = (
+        f"The others of {workload.readable} run, but Slurm lost their job (its id {other.id} is another's now), so that "
+        "there is no place for this pod. It waits until they end; delete them to start all of them anew."
+    )
+    say_all(workload, waiting, view, names.GATHERING, message)
 
 
 def _say_too_late(workload: Workload, view: View) -> None:

@@ -24,7 +24,24 @@ if TYPE_CHECKING:
 MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
 
 
+def _too_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
+    """What pods show of an earlier life is told apart by the cluster's mark, which comes with its namespaces."""
+    if event.scope is not Scope.OURS or world.cluster_known:
+        return False
+    world.early.append(event)
+    return True
+
+
+def _fold_early(world: World) -> None:
+    if world.cluster_known:
+        early, world.early = world.early, []
+        for each in early:
+            world.apply(each)
+
+
 def _pod_seen(world: World, event: ev.PodSeen) -> None:
+    if _too_early(world, event):
+        return
     if event.scope in world.listed:
         world.listed[event.scope].add(event.pod.uid)
     _stand(world, event.pod)
@@ -33,11 +50,15 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
 
 
 def _pod_gone(world: World, event: ev.PodGone) -> None:
+    if _too_early(world, event):
+        return
     world.listed.get(event.scope, set()).discard(event.pod.uid)
     _forget_pod(world, event.scope, event.pod, event.at)
 
 
 def _pods_listed(world: World, event: ev.PodsListed) -> None:
+    if _too_early(world, event):
+        return
     before = world.listed.get(event.scope, set())
     world.listed[event.scope] = {pod.uid for pod in event.pods}
     for pod in event.pods:
@@ -129,7 +150,11 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         job_id = names.shown_job(condition.message)
     if job_id is None or job_id == workload.hint:
         return
-    workload.hint = job_id
+    leaves = pod.finished or pod.deleting_at is not None
+    if (
+        workload.hint is None or not leaves
+    ):  # of a gang whose job is another by now the last one may still show the former
+        workload.hint = job_id
     if job_id not in world.placeholders and job_id not in world.foreign:
         unlisted = world.polled is not None and job_id not in world.states
         if unlisted and (not pod.node or pod.finished):
@@ -203,6 +228,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
         world.namespaces[event.namespace.name] = event.namespace
         if before is None or before.labels != event.namespace.labels:
             world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+        _fold_early(world)
 
 
 def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
@@ -214,6 +240,7 @@ def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
 def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     world.namespaces = {namespace.name: namespace for namespace in event.namespaces}
     world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+    _fold_early(world)
 
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:

@@ -31,7 +31,7 @@ def workload_of(world: World, pod: Pod) -> Workload:
             return _read_at_last(world, workload, pod)
         return workload
     group = group_of(pod)
-    if isinstance(group, Group) and not _stood_alone(pod):
+    if isinstance(group, Group) and not _stood_alone(world, pod, group):
         return _of_group(world, pod, group)
     return _alone(world, pod)
 
@@ -54,9 +54,15 @@ def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
     return _of_group(world, pod, group)
 
 
-def _stood_alone(pod: Pod) -> bool:
-    """An earlier life bound it by a job of its own: there were members enough."""
-    return bool(pod.node) and pod.annotations.get(names.SIZE) == ALONE
+def _stood_alone(world: World, pod: Pod, group: Group) -> bool:
+    """An earlier life bound it by a job of its own: there were members enough.
+
+    Not so where it was the last of its gang, and traced as that.
+    """
+    if not pod.node or pod.annotations.get(names.SIZE) != ALONE:
+        return False
+    trace = names.traceparent(world.cluster, names.workload_key(group.identity))
+    return pod.annotations.get(names.TRACEPARENT) != trace
 
 
 def _alone(world: World, pod: Pod) -> Workload:

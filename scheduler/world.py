@@ -70,6 +70,7 @@ class World:
         self.assumed: dict[str, str] = {}  # pod UID to the node that a bind of ours takes, until the watch shows one
         self.averse: set[str] = set()  # UIDs of standing pods with an anti-affinity: it binds whoever comes
         self.listed: dict[Scope, set[str]] = {}
+        self.early: list[ev.Event] = []  # news of pods that came before the cluster was known
         self.owners: dict[str, Owner | None] = {}
         self.owner_read_at: dict[str, float] = {}
         self.claims: dict[str, tuple[Claim, ...]] = {}
@@ -139,8 +140,7 @@ class World:
     def ready(self) -> bool:
         """Everything was listed once: before that nothing is known to be missing."""
         return (
-            self.namespaces is not None
-            and "kube-system" in self.namespaces
+            self.cluster_known
             and self.nodes is not None
             and self.slurm_nodes is not None
             and self.polled is not None
@@ -151,7 +151,7 @@ class World:
     def missing(self) -> list[str]:
         """What `ready` still waits for, in words."""
         lacking = {
-            "the list of namespaces": self.namespaces is None or "kube-system" not in self.namespaces,
+            "the list of namespaces": not self.cluster_known,
             "the list of Kubernetes nodes": self.nodes is None,
             "the list of this scheduler's pods": Scope.OURS not in self.listed,
             "the list of other pods": Scope.OTHERS not in self.listed,
@@ -159,6 +159,11 @@ class World:
             "Slurm's jobs": self.polled is None,
         }
         return [what for what, is_missing in lacking.items() if is_missing]
+
+    @property
+    def cluster_known(self) -> bool:
+        """Whether there is its mark."""
+        return self.namespaces is not None and "kube-system" in self.namespaces
 
     @property
     def cluster(self) -> str:

@@ -9,12 +9,12 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SubmitJob
 from scheduler.decide import decide
-from scheduler.events import NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
+from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
 from scheduler.explaining import Explanation, as_sbatch, explain, key_of
 from scheduler.model import UNLIMITED, JobSpec, Partition, Pod, PodPhase, Taint
 from scheduler.values import LONGEST_WAIT_S
 from scheduler.world import World
-from tests.builders import CLUSTER, CONFIG, START, Story, job_of, node, pod, slurm_node
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, job_of, node, pod, slurm_node
 from tests.builders import key_of as pod_key
 
 NOW = START + 20
@@ -189,8 +189,10 @@ def test_a_gated_pod_waits_for_its_gates() -> None:
 def test_before_the_first_lists_nothing_is_concluded() -> None:
     world, train = World(CONFIG, START), pod("train")
     world.apply(PodSeen(Scope.OURS, train))
+    assert key_of(world, "hpc", "train") is None, "whose pod it is follows from what cluster this is"
+    world.apply(NamespacesListed((KUBE_SYSTEM,)))
     told = explain(world, pod_key(train), NOW)
-    assert told.sentence.startswith("The bridge is not ready; it waits for the list of namespaces")
+    assert told.sentence.startswith("The bridge is not ready; it waits for the list of Kubernetes nodes")
     assert (told.spec, told.nodes, told.next) == (None, None, ())
 
 

@@ -19,7 +19,7 @@ from scheduler.actions import (
     Report,
     SubmitJob,
 )
-from scheduler.events import NodeSeen, OwnerRead, SlurmNodesPolled
+from scheduler.events import NamespacesListed, NodeSeen, OwnerRead, PodsListed, Scope, SlurmNodesPolled
 from scheduler.model import (
     Grant,
     GrantedNode,
@@ -34,7 +34,8 @@ from scheduler.model import (
     Requirement,
 )
 from scheduler.phase import Phase
-from tests.builders import MIB, START, Story, job_of, node, pod, slurm_node
+from scheduler.world import World
+from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, node, pod, slurm_node
 
 NOW = START + 10
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
@@ -391,6 +392,32 @@ def test_one_that_comes_anew_says_so_where_the_others_job_is_lost_and_its_id_ano
     assert said.name == "w-2"
     assert "Slurm lost their job (its id 17 is another's now)" in said.message
     assert not story.acts(ReadJob, NOW + 20)
+
+
+def test_after_a_restart_a_gang_stands_on_the_job_that_it_runs_for_though_one_that_leaves_shows_the_former() -> None:
+    story = Story()
+    story.sees(*[story.bound(each, 18, "x1") for each in ring(2)])
+    story.sees(story.bound(member(2, 2), 17, "x1", deleting_at=NOW + 30))
+    story.polls({18: "RUNNING", 17: "NODE_FAIL"}, at=NOW + 20)
+    assert not story.acts(EvictPod, NOW + 20)
+
+
+def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
+    story = Story()
+    done = [replace(member(number, 2), phase=PodPhase.SUCCEEDED, node="x1") for number in range(1)]
+    last = member(1, 2)
+    story.sees(*done, last)
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 1)))
+    [bind] = story.acts(BindPod, NOW)
+    assert bind.annotations[names.SIZE] == "1"
+    shown = replace(last, node="x1", phase=PodPhase.RUNNING, annotations={**last.annotations, **bind.annotations})
+
+    again = World(CONFIG, started=NOW + 20)
+    listed = PodsListed(Scope.OURS, (*done, shown, member(2, 2)), NOW + 20)
+    again.apply(listed)
+    again.apply(NamespacesListed((KUBE_SYSTEM,)))
+    assert [each.name for each in again.workloads[again.key_of_pod[shown.uid]].members] == ["w-1"]
+    assert again.key_of_pod["uid-w-2"] != again.key_of_pod[shown.uid], "there is no place for one more"
 
 
 def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
