@@ -159,7 +159,7 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
 def _feasible(pod: Pod, spec: JobSpec, partition: str, own: Collection[str], view: View) -> Feasible:
     """From the world's memory where the same was asked since the nodes last changed."""
     world = view.world
-    wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod, own))
+    wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod, own, soon=True))
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
     known = world.feasibility.get(wanted)
@@ -182,6 +182,8 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
     if immediate and first_try is not None and view.now < first_try + FIRST_TRY_S:
         view.park(workload.key, "submits")  # what becomes of it decides about the others, mostly in some milliseconds
         view.wake_at(workload.key, first_try + FIRST_TRY_S)
+    elif immediate and first_try is None and _chooses_beside_others(workload, view):
+        view.park(workload.key, "submits")  # where those go decides where it may go (F5)
     elif immediate and first_try is None:
         view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
     else:
@@ -197,6 +199,11 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) ->
         return False
     breaker = world.breakers.get(partition)
     return breaker is None or view.now >= breaker.open_until
+
+
+def _chooses_beside_others(workload: Workload, view: View) -> bool:
+    """It keeps away from others, and so do some for whom nodes are asked for just now: Slurm would pack them together."""
+    return workload.keeps_apart and (view.apart or bool(view.world.apart_under_way))
 
 
 def _first_try(partition: str, view: View) -> float | None:

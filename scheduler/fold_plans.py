@@ -74,6 +74,8 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
         if not world.immediate_under_way[partition]:
             world.tried_at[partition] = at
         world.immediate_under_way[partition] += 1
+        if workload.keeps_apart:
+            world.apart_under_way.add(workload.key)
     workload.tell(at, action.reason)
     world.refresh(workload)
 
@@ -153,6 +155,7 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     immediate = isinstance(action, act.AllocateNow)
     if immediate:
         world.immediate_under_way[partition] -= 1
+        world.apart_under_way.discard(action.key)
     workload = world.workloads.get(action.key)
     if workload is None:
         return

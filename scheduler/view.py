@@ -40,6 +40,7 @@ class View:
         self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
         self.shared_wake: float | None = None
+        self.apart = False  # one that keeps away from others is asked for
         self.begin_is_due = False  # a job's begin time has come, and nobody has told slurmctld to look
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -60,6 +61,7 @@ class View:
         match action:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
+                self.apart = self.apart or self.world.workloads[action.key].keeps_apart
             case act.SubmitJob():
                 self.submitted[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():

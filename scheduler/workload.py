@@ -302,6 +302,11 @@ class Workload:
         """All are here (W6)."""
         return bool(self.size) and self.tally.members >= self.size
 
+    @property
+    def keeps_apart(self) -> bool:
+        """Some of its pods have a required anti-affinity (F5)."""
+        return any(pod.apart for pod in self.pods.values())
+
     def node_of(self, pod: Pod) -> str:
         """Where it stands, as the watch or our own bind says; "" nowhere."""
         return pod.node or self.bound.get(pod.uid, "")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from scheduler import actions as act
@@ -37,7 +37,7 @@ from scheduler.model import (
     is_ended,
 )
 from scheduler.neighbours import closed
-from scheduler.phase import Phase, phase
+from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
 from scheduler.rations import Breaker, Ration
 from scheduler.tuning import Config
@@ -122,6 +122,7 @@ class World:
         self.wakes: dict[str, float] = {}
         self.under_way: Counter[str] = Counter()
         self.immediate_under_way: Counter[str] = Counter()
+        self.apart_under_way: set[str] = set()  # whose nodes are asked for and who keep away from others (F5)
         self.tried_at: dict[str, float] = {}  # partition to when the oldest of them was sent, while one is under way
         self.reading: set[int] = set()
         self.reading_refs: set[str] = set()
@@ -265,12 +266,28 @@ class World:
         """The required node affinity of each of its bound volumes that has one (F1)."""
         return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
 
-    def closed_to(self, pod: Pod, own: Collection[str] = ()) -> frozenset[str]:
-        """Nodes that other pods close to it now (F5); own: UIDs of pods that are placed with it."""
+    def closed_to(self, pod: Pod, own: Collection[str] = (), *, soon: bool = False) -> frozenset[str]:
+        """Nodes that other pods close to it (F5).
+
+        own    UIDs of pods that are placed with it
+        soon   those count too that have been granted a node and are not bound there yet
+        """
         if not (pod.apart or pod.beside or self.averse):
             return frozenset()
-        standing = {node: there.pods.values() for node, there in self.standing.items()}
+        standing = {node: [*there.pods.values()] for node, there in self.standing.items()}
+        for node, coming in self._about_to_stand() if soon else ():
+            standing.setdefault(node, []).extend(coming)
         return closed(pod, self.nodes or {}, standing, own)
+
+    def _about_to_stand(self) -> Iterator[tuple[str, list[Pod]]]:
+        """Who has been granted a node and is not bound there yet."""
+        for key in self.by_phase[Phase.GRANTED]:
+            workload = self.workloads[key]
+            job = chosen(workload, self.mine(workload))
+            coming = [pod for pod in workload.members if not workload.node_of(pod)]
+            for granted in job.grant.everywhere if job is not None and job.grant is not None else ():
+                if granted.name in self.by_slurm_name:
+                    yield self.by_slurm_name[granted.name], coming
 
     def story(self, key: str) -> list[tuple[float, str]]:
         """The last events and actions of one workload, oldest first."""

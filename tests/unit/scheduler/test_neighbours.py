@@ -110,3 +110,26 @@ def test_a_pod_that_leaves_opens_its_node() -> None:
     assert story.acts(AllocateNow, NOW) == []
     story.sees(PodSeen(Scope.OTHERS, replace(one, phase=PodPhase.SUCCEEDED)))
     assert asked(story, NOW + 1).excluded_nodes == "x2"
+
+
+def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
+    """Slurm packs: at once all of them would be granted the same node, and all but one given back."""
+    story = Story()
+    story.sees(app("before", of="b"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=16, grant=grant(16))  # the partition is known to have room
+    story.ended(*story.acts(BindPod, NOW), at=NOW)
+    story.sees(*(app(f"web-{number}", apart=of_app("a")) for number in range(3)))
+    [first] = story.acts(AllocateNow, NOW)
+    assert first.spec.excluded_nodes == ""
+    story.ended(first, at=NOW, job_id=17, grant=grant(17, "x1"))
+    plan = story.decides(NOW)
+    assert [each.node for each in plan if isinstance(each, BindPod)] == ["x1"]
+    [second] = [each for each in plan if isinstance(each, AllocateNow)]
+    assert second.spec.excluded_nodes == "x1"
+    story.ended(second, at=NOW, job_id=18, grant=grant(18, "x2"))
+    plan = story.decides(NOW)
+    assert [each.node for each in plan if isinstance(each, BindPod)] == ["x2"]
+    [said] = [each for each in plan if isinstance(each, Report)]
+    assert said.condition == names.NO_NODE
+    assert not any(isinstance(each, CancelJob | AllocateNow) for each in plan)
