@@ -97,9 +97,9 @@ class Slurm:
     def cancel(self, job_id: int) -> None:
         self._call("DELETE", f"job/{job_id}")
 
-    def add_node(self, name: str, address: str, cpus: int, memory_mib: int) -> None:
-        """An external node without devices."""
-        size = f"Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory_mib}"
+    def add_node(self, name: str, address: str, cpus: int, memory_mib: int, devices: str = "") -> None:
+        """An external node; `devices`: its Gres and GresConf."""
+        size = f"Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory_mib} {devices}"
         self._call("POST", "new/node/", {"node_conf": f"NodeName={name} NodeAddr={address} {size} State=EXTERNAL"})
 
     def remove_node(self, name: str) -> bool:
@@ -182,9 +182,11 @@ class Kube:
         """What kubelet would say of a played pod whose containers ended well."""
         self.core.patch_namespaced_pod_status(name, namespace, {"status": {"phase": "Succeeded"}})
 
-    def add_node(self, name: str, address: str, cpus: int, memory_mib: int, labels: Mapping[str, str]) -> None:
+    def add_node(
+        self, name: str, address: str, cpus: int, memory_mib: int, labels: Mapping[str, str], **devices: str
+    ) -> None:
         """A node that kwok plays."""
-        size = {"cpu": str(cpus), "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "1Ti"}
+        size = {"cpu": str(cpus), "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "1Ti", **devices}
         labels = {"kubernetes.io/hostname": name, "type": "kwok"} | labels
         addresses = [{"type": "InternalIP", "address": address}]
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

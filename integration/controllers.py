@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 from kubernetes import client
@@ -37,6 +38,17 @@ def template(labels: Mapping[str, str], annotations: Mapping[str, str], **wishes
     return found
 
 
+def from_template(
+    given: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """A user's template for pods, with what a controller adds to it."""
+    found: dict[str, Any] = deepcopy(dict(given))
+    meta = found.setdefault("metadata", {})
+    meta["labels"] = {**meta.get("labels", {}), **labels}
+    meta["annotations"] = {**meta.get("annotations", {}), **annotations}
+    return found
+
+
 def digest(*parts: str) -> str:
     return hashlib.sha1("/".join(parts).encode(), usedforsecurity=False).hexdigest()
 
@@ -44,19 +56,21 @@ def digest(*parts: str) -> str:
 # --- LeaderWorkerSet ------------------------------------------------------------------------------------------------
 
 
-def leaders(name: str, groups: int, size: int) -> dict[str, Any]:
-    """The StatefulSet of all leaders, owned by the LeaderWorkerSet."""
+def leaders(
+    name: str, groups: int, size: int, given: Mapping[str, Any] | None = None, uid: str = UNREAD_UID
+) -> dict[str, Any]:
+    """The StatefulSet of all leaders, owned by the LeaderWorkerSet.  given: its template for them."""
     labels = {LWS + "name": name, LWS + "worker-index": "0", LWS + "template-revision-hash": "64d8"}
     return _stateful_set(
         name,
-        owned_by("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name),
+        owned_by("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name, uid),
         {"replicas": groups, "selector": {"matchLabels": {LWS + "name": name, LWS + "worker-index": "0"}}},
-        template(labels, {LWS + "size": str(size)}),
+        from_template(given or template({}, {}), labels, {LWS + "size": str(size)}),
     )
 
 
-def workers(leader: Any, size: int) -> dict[str, Any]:
-    """The StatefulSet of one leader's workers, owned by that pod."""
+def workers(leader: Any, size: int, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The StatefulSet of one leader's workers, owned by that pod.  given: the template for them."""
     shared = ("group-index", "name", "group-key", "template-revision-hash")
     labels = {LWS + key: leader.metadata.labels[LWS + key] for key in shared}
     notes = {LWS + "size": str(size), LWS + "leader-name": leader.metadata.name}
@@ -64,8 +78,28 @@ def workers(leader: Any, size: int) -> dict[str, Any]:
         leader.metadata.name,
         owned_by("v1", "Pod", leader.metadata.name, leader.metadata.uid),
         {"replicas": size - 1, "ordinals": {"start": 1}, "selector": {"matchLabels": labels}},
-        template(labels, notes),
+        from_template(given or template({}, {}), labels, notes),
     )
+
+
+@contextmanager
+def plays_leader_worker_set(kube: Kube, space: str, given: Mapping[str, Any]) -> Iterator[None]:
+    """What its controller makes of this LeaderWorkerSet, whose pods are let in meanwhile.
+
+    The environment that it gives them (LWS_LEADER_ADDRESS and so on) is left out.
+    """
+    name, spec = given["metadata"]["name"], given["spec"]
+    of_pods, groups = spec["leaderWorkerTemplate"], spec["replicas"]
+    size = of_pods["size"]
+    of_leaders = of_pods.get("leaderTemplate", of_pods["workerTemplate"])
+    with leader_worker_admission(kube, space, [f"{name}-{number}" for number in range(groups)]):
+        made = leaders(name, groups, size, of_leaders, given["metadata"]["uid"])
+        kube.apps.create_namespaced_stateful_set(space, made)
+        there = eventually("the leaders are there", lambda: len(pods := kube.pods(space)) == groups and pods)
+        for leader in there:
+            made = workers(leader, size, of_pods["workerTemplate"])
+            kube.apps.create_namespaced_stateful_set(space, made)
+        yield
 
 
 def _stateful_set(name: str, owner: dict[str, Any], spec: dict[str, Any], pods: dict[str, Any]) -> dict[str, Any]:
@@ -166,27 +200,51 @@ def indexed(pods: int) -> dict[str, Any]:
 
 
 @contextmanager
-def job_sets_served(kube: Kube) -> Iterator[client.CustomObjectsApi]:
-    """The API server knows the kind JobSet, as where JobSet is installed."""
-    group, kind = "jobset.x-k8s.io", {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"}
+def plays_job_set(kube: Kube, space: str, given: Mapping[str, Any]) -> Iterator[None]:
+    """What its controller makes of this JobSet."""
+    name, parts = given["metadata"]["name"], {each["name"]: each for each in given["spec"]["replicatedJobs"]}
+    sizes = {part: (each["replicas"], each["template"]["spec"]["parallelism"]) for part, each in parts.items()}
+    for job in jobs_of(space, name, sizes, given["metadata"]["uid"]):
+        shows = job["metadata"]["labels"]
+        wanted = parts[shows[JOBSET + "replicatedjob-name"]]["template"]["spec"]
+        job["spec"] = {**wanted, "template": from_template(wanted["template"], shows, shows)}
+        kube.batch.create_namespaced_job(space, job)
+    yield
+
+
+# --- kinds of theirs ------------------------------------------------------------------------------------------------
+
+JOB_SETS = ("jobset.x-k8s.io", "v1alpha2", "JobSet")
+LEADER_WORKER_SETS = ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+
+
+def plural(kind: str) -> str:
+    return f"{kind.lower()}s"
+
+
+@contextmanager
+def served(kube: Kube, group: str, version: str, kind: str) -> Iterator[client.CustomObjectsApi]:
+    """The API server knows that kind, as where its project is installed."""
+    called = {"plural": plural(kind), "singular": kind.lower(), "kind": kind}
+    name = f"{plural(kind)}.{group}"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
     definition = {
-        "metadata": {"name": f"jobsets.{group}"},
-        "spec": {"group": group, "names": kind, "scope": "Namespaced", "versions": [version]},
+        "metadata": {"name": name},
+        "spec": {"group": group, "names": called, "scope": "Namespaced", "versions": versions},
     }
     api, objects = client.ApiextensionsV1Api(kube.api), client.CustomObjectsApi(kube.api)
     api.create_custom_resource_definition(definition)
 
     def established() -> bool:
-        conditions = api.read_custom_resource_definition(f"jobsets.{group}").status.conditions or []
+        conditions = api.read_custom_resource_definition(name).status.conditions or []
         return any(each.type == "Established" and each.status == "True" for each in conditions)
 
     try:
-        eventually("JobSets are served", established)
+        eventually(f"{plural(kind)} are served", established)
         yield objects
     finally:
-        api.delete_custom_resource_definition(f"jobsets.{group}")
+        api.delete_custom_resource_definition(name)
 
 
 # --- Kueue ----------------------------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ class Suite:
 
 
 # Journeys of a person at a terminal: long, mostly waiting, and content with played nodes.
-COMMANDS = tuple(f"integration/journeys/test_{name}.py" for name in ("bench", "dev", "doctor_explain", "readme"))
+COMMANDS = tuple(
+    f"integration/journeys/test_{name}.py" for name in ("bench", "dev", "doctor_explain", "examples", "readme")
+)
 SUITES = (
     Suite("journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS))),
     Suite("commands", COMMANDS, ("--no-kubelets",)),

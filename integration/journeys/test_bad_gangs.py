@@ -99,14 +99,6 @@ def test_a_size_that_is_no_number_is_said_on_its_pod_until_it_is_mended(kube: Ku
     eventually("mended, both run", lambda: len(kube.bound(here)) == 2, within_s=SOON_S)
 
 
-def test_the_same_name_in_two_namespaces_is_two_gangs_that_each_say_how_many_are_here(kube: Kube, space: Space) -> None:
-    one, other = space("alice"), space("bob")
-    create(kube, one, member("ring-0", "ring", "3"), member("ring-1", "ring", "3"))
-    create(kube, other, member("ring-0", "ring", "3"))
-    says(kube, one, "ring-1", f"2 of 3 pods of gang ring are here in namespace {one}.")
-    says(kube, other, "ring-0", f"1 of 3 pods of gang ring are here in namespace {other}.")
-
-
 def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_said(kube: Kube, space: Space) -> None:
     here = space("alice")
     nodes = len(kube.core.list_node(label_selector="type=kwok").items)

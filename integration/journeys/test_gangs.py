@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from integration.clusters import PREFIX, Kube, Slurm, eventually
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def gang(
@@ -95,38 +89,3 @@ def test_when_its_job_ends_all_of_a_gang_ends(kube: Kube, slurm: Slurm, space: C
     [job] = slurm.live(f"{here}/ring")
     slurm.cancel(job["job_id"])
     eventually("none of it runs", lambda: bound(kube, here, "ring") == [])
-
-
-OTHERS = sorted({path.name for path in EXAMPLES.glob("*.yaml")} - {"mpi.yaml"})  # which has a story in test_groups
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_the_examples_run(name: str, kube: Kube, space: Callable[[str], str]) -> None:
-    here = space("alice")
-    kubectl(kube, "apply", here, name)
-    try:
-        eventually("all its pods are bound", lambda: all_bound(kube, here), within_s=60)
-    finally:
-        kubectl(kube, "delete", here, name)
-
-
-def all_bound(kube: Kube, space: str) -> bool:
-    pods = kube.pods(space)
-    return bool(pods) and all(each.spec.node_name for each in pods)
-
-
-def kubectl(kube: Kube, verb: str, space: str, name: str) -> None:
-    command = [
-        "kubectl",
-        "--kubeconfig",
-        kube.kubeconfig,
-        "-n",
-        space,
-        verb,
-        "-f",
-        str(EXAMPLES / name),
-        "--wait=false",
-    ]
-    if verb == "apply":
-        command.remove("--wait=false")
-    subprocess.run(command, check=True, capture_output=True, timeout=60)

@@ -54,7 +54,8 @@ def is_one_job(slurm: Slurm, pods: list[Any], name: str) -> dict[str, Any]:
 def test_a_launcher_and_its_workers_are_one_job_of_two_components(kube: Kube, slurm: Slurm, space: Space) -> None:
     here = space("alice")
     for body in yaml.safe_load_all((EXAMPLES / "mpi.yaml").read_text()):
-        kube.core.create_namespaced_pod(here, body)
+        if body["kind"] == "Pod":
+            kube.core.create_namespaced_pod(here, body)
     launcher, *workers = bound(kube, here, 3, within_s=60)  # Slurm starts such a job by backfill alone
     assert [launcher.metadata.name, *names(workers)] == ["solve-launcher", "solve-worker-0", "solve-worker-1"]
 
@@ -175,7 +176,7 @@ def test_all_jobs_of_a_job_set_are_one_job_of_as_many_tasks_as_it_tells(kube: Ku
     here = space("alice")
     # The journey before this one needs a server that does not know the kind: for some time after it was taught one, and
     # forgot it, Kubernetes takes every owner of that kind for deleted.
-    with controllers.job_sets_served(kube) as objects:
+    with controllers.served(kube, *controllers.JOB_SETS) as objects:
         body = controllers.job_set("train", PARTS)
         made = objects.create_namespaced_custom_object("jobset.x-k8s.io", "v1alpha2", here, "jobsets", body)
         jobs_run(kube, here, made["metadata"]["uid"])
