@@ -68,7 +68,7 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
         "state": " ".join(sorted(job.states)) if job else "",
         "user": job.user if job else "",
         "node": workload.node_of(pod),
-        "why": _why(workload, pod, job)[:SENTENCE_MOST],
+        "why": _why(world, workload, pod, job)[:SENTENCE_MOST],
     }
 
 
@@ -78,7 +78,7 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
     return chosen(workload, mine) or max(mine, key=lambda job: job.id, default=None)
 
 
-def _why(workload: Workload, pod: Pod, job: Placeholder | None) -> str:
+def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
     """What the pod was told, while it waits; what it holds, while it runs; how it ended; else what was done last."""
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
@@ -89,16 +89,19 @@ def _why(workload: Workload, pod: Pod, job: Placeholder | None) -> str:
         if shown := workload.shown_condition(pod):
             return shown.message
     elif job is not None and job.grant is not None and job.holds_nodes:
-        return "; ".join(_holds(node) for node in job.grant.nodes)
+        node = (world.nodes or {}).get(workload.node_of(pod))
+        here = [held for held in job.grant.everywhere if node is not None and held.name == slurm_name(node)]
+        who = "its gang holds" if workload.group else "holds"
+        return "; ".join(f"{who} {_amounts(held)}" for held in here)
     return workload.story[-1][1] if workload.story else ""
 
 
-def _holds(node: GrantedNode) -> str:
+def _amounts(node: GrantedNode) -> str:
     """As squeue's columns would say it: a typed device counts under its name too, and is said once."""
     devices = [f"{count} {name}" for name, count in sorted(node.gres.items()) if ":" not in name]
     cpus = f"{node.cpus} CPU{'s' if node.cpus != 1 else ''}"
     memory = f"{node.memory_mib / 1024:.4g} GiB" if node.memory_mib >= 1024 else f"{node.memory_mib} MiB"
-    return f"holds {', '.join([cpus, memory, *devices])}"
+    return ", ".join([cpus, memory, *devices])
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from typing import Any
 
 from bridge.page.snapshot import ROWS_A_PHASE, counts, detail, nodes, pods, sides, snapshot, waterfall
 from bridge.telemetry import Span
+from scheduler import names
 from scheduler.actions import AllocateNow, BindPod
 from scheduler.events import Side, SideLost
-from scheduler.model import PodPhase
+from scheduler.model import Grant, GrantedNode, PodPhase
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
@@ -50,6 +51,21 @@ def test_a_bound_pod_shows_its_job_and_its_node() -> None:
     )  # fmt: skip
     assert shown["why"] == "holds 1 CPU, 100 MiB, 2 gpu"
     assert counts(story.world)["bound"] == 1
+
+
+def test_a_member_of_a_gang_shows_what_its_gang_holds_on_its_node() -> None:
+    story = Story()
+    labels = {names.PREFIX + names.GANG: "ring"}
+    ring = [pod(f"w-{number}", labels=labels, says={"gang-size": "3"}) for number in range(3)]
+    story.sees(*ring)
+    [asked] = story.acts(AllocateNow, NOW)
+    held = Grant(17, (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100)))
+    story.ended(asked, at=NOW, job_id=17, grant=held)
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    shown = {row["name"]: row["why"] for row in pods(story.world).values()}
+    assert shown["w-0"] == shown["w-1"] == "its gang holds 2 CPUs, 200 MiB"
+    assert shown["w-2"] == "its gang holds 1 CPU, 100 MiB"
 
 
 def test_a_pod_that_terminates_or_ended_says_so() -> None:
