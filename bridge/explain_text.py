@@ -142,8 +142,8 @@ def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
 
 
 def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    devices = "".join(f", {count} {name}" for name, count in spec.gres)
-    yield "needs", f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices} on one node"
+    for number, part in enumerate((spec, *spec.parts)):
+        yield "needs" if number == 0 else "and", _needs(part)
     chosen = (("account", spec.account), ("partition", spec.partition), ("QOS", spec.qos))
     yield "in", ", ".join(f"{what} {value or 'by default'}" for what, value in chosen)
     yield "time limit", "the partition's default" if spec.time_limit_min is None else _limit(spec.time_limit_min)
@@ -157,6 +157,21 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
     )
     yield "depends on", spec.dependency.removeprefix(SINGLETON).lstrip(",")
     yield "switches", f"at most {spec.switches[0]}" if spec.switches is not None else ""
+
+
+def _needs(spec: JobSpec) -> str:
+    """What one pod needs, of how many, and how they may lie."""
+    devices = "".join(f", {count} {name}" for name, count in spec.gres)
+    one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
+    if spec.tasks == 1:
+        return f"{one} on one node"
+    each = f"for each of {spec.tasks} pods"
+    if spec.tasks_per_node is not None:
+        return f"{one} {each}, {spec.tasks_per_node} a node"
+    if spec.max_nodes == 1:
+        return f"{one} {each}, all on one node"
+    least = f", on at least {spec.min_nodes} nodes" if spec.min_nodes is not None else ""
+    return f"{one} {each}{least}{f', on at most {spec.max_nodes} nodes' if spec.max_nodes is not None else ''}"
 
 
 def _limit(minutes: int) -> str:

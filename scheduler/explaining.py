@@ -285,6 +285,11 @@ def _next(workload: Workload, phase: Phase, view: View) -> tuple[str, ...]:
 
 def as_sbatch(spec: JobSpec) -> str:
     """The job in sbatch's options, for people who think in them.  It is no command to run: the job has no script."""
+    return " : ".join([shlex.join(["sbatch", *_options(spec)]), *(shlex.join(_options(part)) for part in spec.parts)])
+
+
+def _options(spec: JobSpec) -> list[str]:
+    """Of one component."""
     wanted = {
         "job-name": spec.name,
         "account": spec.account,
@@ -294,11 +299,11 @@ def as_sbatch(spec: JobSpec) -> str:
         "constraint": spec.constraints,
         "wckey": spec.wckey,
         "comment": spec.comment,
-        "nodes": "1",
-        "ntasks": "1",
+        "nodes": _how_many_nodes(spec),
+        "ntasks": str(spec.tasks),
+        "ntasks-per-node": str(spec.tasks_per_node or ""),
         "cpus-per-task": str(spec.cpus_per_task),
-        "mem": f"{spec.memory_mib}M",
-        "gres": ",".join(f"{name}:{count}" for name, count in spec.gres),
+        **_memory_and_devices(spec),
         "time": _time(spec.time_limit_min),
         "nice": str(spec.nice) if spec.nice is not None else "",
         "exclude": spec.excluded_nodes,
@@ -312,7 +317,26 @@ def as_sbatch(spec: JobSpec) -> str:
     words = [f"--{name}={value}" for name, value in wanted.items() if value]
     if spec.exclusive:
         words.append("--exclusive" if spec.exclusive == "exclusive" else f"--exclusive={spec.exclusive}")
-    return shlex.join(["sbatch", *words])
+    return words
+
+
+def _how_many_nodes(spec: JobSpec) -> str:
+    """As --nodes says it; "": as few as it takes."""
+    if spec.tasks == 1:
+        return "1"
+    if spec.max_nodes is None:
+        return str(spec.min_nodes or "")
+    return str(spec.max_nodes) if spec.min_nodes == spec.max_nodes else f"{spec.min_nodes or 1}-{spec.max_nodes}"
+
+
+def _memory_and_devices(spec: JobSpec) -> dict[str, str]:
+    """Of a node where it is known how many pods that has, else of each CPU and each pod."""
+    places = 1 if spec.tasks == 1 else spec.tasks_per_node
+    devices = ",".join(f"{name}:{count * (places or 1)}" for name, count in spec.gres)
+    if places is not None:
+        return {"mem": f"{places * spec.memory_mib}M", "gres": devices}
+    tres = ",".join(f"gres/{each}" for each in devices.split(",") if each)
+    return {"mem-per-cpu": f"{-(-spec.memory_mib // spec.cpus_per_task)}M", "tres-per-task": tres}
 
 
 def _switches(wanted: tuple[int, int] | None) -> str:

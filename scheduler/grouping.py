@@ -71,7 +71,8 @@ def group_of(pod: Pod) -> Group | Refusal | None:
     timeout_s = None if patience is None else _whole(f"Annotation {GANG_TIMEOUT}", patience, MAX_TIMEOUT_S)
     if isinstance(timeout_s, Refusal):
         return timeout_s
-    found = _own(pod, size) or _foreign(pod, size)
+    theirs = _foreign(pod, size)
+    found = _own(pod, size, of_others=theirs is not None) or theirs
     if isinstance(found, Group) and timeout_s is not None:
         return replace(found, timeout_s=timeout_s)
     if found is None and said is not None:
@@ -82,12 +83,12 @@ def group_of(pod: Pod) -> Group | Refusal | None:
     return found
 
 
-def _own(pod: Pod, size: int | None) -> Group | Refusal | None:
-    """By our own label; a batch Job's pods also by their size alone (W3)."""
+def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | None:
+    """By our own label; a batch Job's pods also by their size alone, unless they show a group of others (W3)."""
     name = pod.labels.get(GANG)
     owner = pod.owner
     of_job = owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
-    if name == OF_ITS_JOB or (name is None and size is not None and of_job and not _shown_by_others(pod)):
+    if name == OF_ITS_JOB or (name is None and size is not None and of_job and not of_others):
         if owner is None or not of_job:
             return Refusal(
                 names.REFUSED,
@@ -101,10 +102,6 @@ def _own(pod: Pod, size: int | None) -> Group | Refusal | None:
     if not name:
         return Refusal(names.REFUSED, f"Label {GANG} is empty: give the name of the gang.")
     return Group("gang", name, _identity("gang", pod.namespace, name), size)
-
-
-def _shown_by_others(pod: Pod) -> bool:
-    return any(label in pod.labels for label in (LWS_GROUP, JOBSET, KUEUE_GROUP, POD_GROUP)) or bool(pod.pod_group)
 
 
 def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:

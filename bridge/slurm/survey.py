@@ -10,7 +10,7 @@ Not told by slurmrestd: slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 import msgspec
@@ -272,8 +272,14 @@ async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: 
 async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     """Would Slurm take this job?  User, account, QOS, partition, features and devices are tried, nodes are not.
 
+    The components of a heterogeneous job are tried one by one, since it is whichever is refused that counts.
     Raises what any call raises but Refused: that is the answer.
     """
+    tried = [await _tried(slurm, part) for part in (replace(spec, parts=()), *spec.parts)]
+    return next((each for each in tried if not each.may), tried[0])
+
+
+async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     job = msgspec.json.decode(codec.job_body(spec, immediate=False))["job"]
     body = msgspec.json.encode({"job": {**job, "hold": True, "excluded_nodes": [NO_NODE]}})
     try:

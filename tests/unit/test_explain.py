@@ -224,6 +224,17 @@ async def test_a_manifest_that_fits_nowhere_counts_why(both: Both, tmp_path: Pat
     assert entry["trial"] is None
 
 
+async def test_what_a_gang_needs_is_told_by_shape_and_number(both: Both, tmp_path: Path) -> None:
+    gang = {"labels": {"slurm-bridge/gang": "solve"}, "annotations": {"slurm-bridge/gang-size": "3"}}
+    pods = [manifest("launcher", **gang)]
+    pods += [manifest(f"worker-{number}", **gang, requests={"cpu": "2", "memory": "2Gi"}) for number in (0, 1)]
+    text, _ = await told_of_manifest(both, tmp_path, *pods)
+    assert "Slurm would take it: " in text
+    last = text.rpartition("Pod hpc/worker-1, as in ")[2]
+    assert "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n" in last
+    assert " : '--job-name=hpc/solve~" in last
+
+
 async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, tmp_path: Path) -> None:
     template = {"metadata": {}, "spec": manifest()["spec"]}
     meta = {"name": "web", "namespace": "hpc", "annotations": {"slurm-bridge/comment": "from above"}}

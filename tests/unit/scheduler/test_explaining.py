@@ -230,6 +230,20 @@ def test_a_job_in_sbatchs_words() -> None:
     assert "--switches=2 " in as_sbatch(replace(spec, switches=(2, LONGEST_WAIT_S)))
 
 
+def test_a_gangs_job_in_sbatchs_words() -> None:
+    launcher = JobSpec("ring", "alice", 1, 1000)
+    workers = JobSpec("ring", "alice", 4, 1001, gres=(("gpu", 2),), tasks=8)
+    both = as_sbatch(replace(launcher, parts=(workers,)))
+    assert both == (
+        "sbatch --job-name=ring --nodes=1 --ntasks=1 --cpus-per-task=1 --mem=1000M --dependency=singleton : "
+        "--job-name=ring --ntasks=8 --cpus-per-task=4 --mem-per-cpu=251M --tres-per-task=gres/gpu:2 "
+        "--dependency=singleton"
+    )
+    apart = as_sbatch(replace(workers, tasks_per_node=2, min_nodes=4, max_nodes=4))
+    assert "--nodes=4 --ntasks=8 --ntasks-per-node=2 --cpus-per-task=4 --mem=2002M --gres=gpu:4 " in apart
+    assert "--nodes=1-3 " in as_sbatch(replace(workers, max_nodes=3))
+
+
 def test_the_name_of_the_job_is_the_pods() -> None:
     story, train = Story(), pod("train")
     submitted = story.queues(train, 17, at=NOW)

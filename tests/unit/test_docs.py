@@ -1,0 +1,36 @@
+"""What docs/workloads.md shows of manifests is what stands in examples/, which a journey runs."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from integration.readme import ROOT
+
+TEXT = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+
+
+def dedented(lines: list[str], first: int, count: int) -> str:
+    return textwrap.dedent("\n".join(lines[first : first + count]))
+
+
+def test_every_piece_of_a_manifest_is_part_of_the_example_that_it_names() -> None:
+    pieces = re.findall(r"^```yaml\n# (examples/[\w-]+\.yaml)\n(.*?)\n^```$", TEXT, re.MULTILINE | re.DOTALL)
+    assert len(pieces) == TEXT.count("```yaml"), "each begins with the name of its example"
+    for path, piece in pieces:
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        wanted, count = textwrap.dedent(piece), len(piece.splitlines())
+        assert any(dedented(lines, first, count) == wanted for first in range(len(lines))), (path, piece)
+
+
+def test_what_it_says_of_slurms_devices_is_what_the_journey_of_that_example_has() -> None:
+    journey = (ROOT / "integration" / "journeys" / "test_examples.py").read_text(encoding="utf-8")
+    [devices] = re.findall(r"^```text\n(.*?)\n```$", TEXT, re.MULTILINE)
+    assert f'"{devices}"' in journey
+
+
+def test_every_command_is_one_for_an_example_that_is_there() -> None:
+    commands = re.findall(r"^ {4}(\S.*)$", TEXT, re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert (ROOT / command.removeprefix("kubectl apply -f ")).is_file(), command
