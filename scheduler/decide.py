@@ -92,6 +92,8 @@ def _unclaimed(workload: Workload, view: View) -> None:
     """No placeholder lives: find the one that may exist, or ask Slurm for one (section 5, T, F, I)."""
     if workload.hold is not None:
         return
+    if any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values()):
+        return  # for a job that has ended; it may still land
     pods = workload.members
     if (lost := view.world.lost.get(Side.SLURM)) is not None:
         for pod in pods:

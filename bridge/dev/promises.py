@@ -379,7 +379,7 @@ class Promises:
             whose = names.whose(job.name)
             assert whose is not None
             pods = mine.get(whose[1], [])
-            if not pods and self._shown(job.id):
+            if self._shown(job.id, besides=pods):
                 continue
             if not pods:
                 yield Finding("L2", str(job.id), f"job {job.id} ({job.name}) is {job.state} and has no pod")
@@ -388,11 +388,15 @@ class Promises:
                 yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {waiting} is not bound for it")
             yield from self._half_bound(job, pods)
 
-    def _shown(self, job_id: int) -> bool:
-        """A pod that runs shows this id, which slurmctld gave out again after it lost its state: to a bridge that was started
-        since, a RUNNING hint is enough (ARCHITECTURE 4), and it never learns whose job that is now."""
-        shows = (pod["metadata"].get("annotations", {}) for pod in self.kube.pods() if not _finished(pod))
-        return any(said.get(names.JOB_ID) == str(job_id) for said in shows)
+    def _shown(self, job_id: int, besides: list[Object]) -> bool:
+        """Another pod that runs shows this id, which slurmctld gave out again after it lost its state.
+
+        To a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it never learns whose job that is
+        now.
+        """
+        uids = {pod["metadata"]["uid"] for pod in besides}
+        others = (pod for pod in self.kube.pods() if pod["metadata"]["uid"] not in uids and not _finished(pod))
+        return any(_said(pod) == str(job_id) for pod in others)
 
     def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
         """A pod is bound for it, or stands on a node that it holds: the id on the pod may be of a job that was lost."""
@@ -403,14 +407,17 @@ class Promises:
         return False
 
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
-        """V4: some members stand on what the job holds, and others have been waiting for too long."""
+        """V4: some members stand on what the job holds, and others have been waiting for too long.
+
+        One that came later takes a place that fell free; it may have to wait for that, and says so.
+        """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
             return
         self.checked["V4"] += 1
         staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
-        waiting = [pod for pod in staying if not pod["spec"].get("nodeName")]
+        waiting = [pod for pod in staying if not pod["spec"].get("nodeName") and not _waits_for_place(pod, job)]
         since = max([job.starts, *(epoch(pod["metadata"]["creationTimestamp"]) for pod in waiting)])
         if bound and waiting and len(bound) < tasks and self.clock() - since > GANG_S:
             what = f"{len(bound)} pods stand for job {job.id} of {tasks} tasks, and {len(waiting)} of them wait"
@@ -474,6 +481,11 @@ def _gang(pod: Mapping[str, Any]) -> str:
 def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
     """The workloads that it may be part of: itself, and its gang."""
     return frozenset({names.workload_key(pod["metadata"]["uid"]), _gang(pod)} - {""})
+
+
+def _waits_for_place(pod: Mapping[str, Any], job: SeenJob) -> bool:
+    said = {each.get("reason") for each in pod["status"].get("conditions", [])}
+    return epoch(pod["metadata"]["creationTimestamp"]) > job.starts and names.GRANT_WAITS in said
 
 
 def _finished(pod: Mapping[str, Any]) -> bool:

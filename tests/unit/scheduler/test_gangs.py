@@ -443,6 +443,21 @@ def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
     assert (bind.name, bind.node) == ("w-1", "x2")
 
 
+def test_while_a_bind_for_a_job_that_ended_may_still_land_nothing_new_is_asked_for() -> None:
+    story = Story()
+    pods = ring(2, owner=JOB)
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW), *pods)
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    one, late = story.acts(BindPod, NOW)
+    story.ended(one, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.loses(pods[0], at=NOW + 20)
+    story.sees(member(0, 2, owner=JOB, uid="uid-again", created=NOW + 20))
+    assert not [each for each in story.decides(NOW + 30) if isinstance(each, AllocateNow | SubmitJob)]
+    story.ended(late, Outcome.REFUSED, at=NOW + 31)
+    assert asks(story, NOW + 60).spec.tasks == 2
+
+
 # --- whole nodes ----------------------------------------------------------------------------------------------------
 
 A_NODE = 512_000  # MiB; and 64 CPUs
