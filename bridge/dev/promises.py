@@ -297,6 +297,7 @@ class Promises:
             and other["spec"].get("nodeName") == node
             and not _finished(other)
             and _said(other) in (str(job.id), str(job.het_id))
+            and self._is_for(job, other)  # else it shows an id that was given out again
         ]
         places = sum(part.places.get(self._known_as(node), 0) for part in self._parts(job))
         if places and len(together) + 1 > places:
