@@ -88,6 +88,7 @@ class Bridge:
             self._emit,
             clock,
             waiting=lambda: bool(self.world.by_phase[Phase.QUEUED]),
+            allocating=lambda: any(self.world.immediate_under_way.values()),
             interval_s=settings.poll_interval_s,
             nodes_interval_s=settings.nodes_interval_s,
         )

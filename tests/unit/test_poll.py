@@ -48,13 +48,16 @@ class Slurm:
         return PARTITIONS
 
 
-def polled(slurm: Slurm, seconds: float, *, waiting: bool = False, interval_s: float = 1.0) -> list[Event]:
+def polled(
+    slurm: Slurm, seconds: float, *, waiting: bool = False, allocating: bool = False, interval_s: float = 1.0
+) -> list[Event]:
     """What a poller told in so many seconds."""
     told: list[Event] = []
 
     async def live() -> None:
         clock = asyncio.get_running_loop().time
-        poller = Poller(slurm, told.append, clock, lambda: waiting, interval_s=interval_s)  # type: ignore[arg-type]
+        facts = (lambda: waiting, lambda: allocating)
+        poller = Poller(slurm, told.append, clock, *facts, interval_s=interval_s)  # type: ignore[arg-type]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(seconds):
                 await poller.run()
@@ -82,6 +85,14 @@ def test_one_poll_a_second_serves_all_and_two_while_jobs_wait() -> None:
     polled(busy, 20, waiting=True)
     assert 19 <= len(quiet.asked) <= 22
     assert 38 <= len(busy.asked) <= 42
+
+
+def test_in_a_burst_polls_make_room_for_allocations_unless_a_job_waits() -> None:
+    burst, mixed = Slurm(), Slurm()
+    polled(burst, 20, allocating=True)
+    polled(mixed, 20, allocating=True, waiting=True)
+    assert 9 <= len(burst.asked) <= 11
+    assert 38 <= len(mixed.asked) <= 42
 
 
 def test_a_longer_interval_is_kept() -> None:
