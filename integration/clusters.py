@@ -319,6 +319,10 @@ class BridgeProcess:
         return self._process.pid
 
     @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def last_words(self) -> str:
         """The end of its log, once it has ended; "" while it runs."""
         assert self._process is not None

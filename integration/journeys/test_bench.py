@@ -11,6 +11,8 @@ import pytest
 
 from integration.bench.figures import Measured
 
+pytestmark = pytest.mark.usefixtures("no_bridge")
+
 
 def measured(folder: Path, scenario: str, *arguments: str) -> dict[str, float]:
     """Value by figure."""

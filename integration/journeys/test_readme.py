@@ -16,6 +16,7 @@ from integration.clusters import PREFIX, Kube, Slurm, eventually
 from integration.readme import ROOT, Lasting, Terminal
 from integration.rigging import places
 
+pytestmark = pytest.mark.usefixtures("no_bridge")
 SPACE = "hpc"  # in README, and of the demo's simulated Kubernetes
 DEMO_SPACE = "slurm-bridge-dev"
 CLOCK = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d UTC"
