@@ -9,12 +9,13 @@ from scheduler import names
 from scheduler.asking import all_known, asked_by, spec_for
 from scheduler.devices import dealt
 from scheduler.events import Side
-from scheduler.feasible import demand, miss, slurm_name
+from scheduler.feasible import CLOSED, demand, miss, slurm_name
 from scheduler.gangs import components
 from scheduler.grouping import rank_of
 from scheduler.hostlist import fold
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, trusted
 from scheduler.model import Grant, JobSpec, Node, Pod, Refusal
+from scheduler.neighbours import shun
 from scheduler.phase import chosen
 from scheduler.placement import Blocked, Part, Place, Standing, blocked, places, shortfall
 from scheduler.telling import outage, say, say_all
@@ -281,6 +282,9 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
     world = view.world
     wanted = demand(pod, JobSpec("", "", 1, 1), "", world.volumes_of(pod), world.closed_to(pod))
     why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
+    with_it = view.assumed.get(node.name)  # bound there by this pass: the world does not show them yet
+    if why is None and with_it is not None and shun(pod, with_it.pods.values()):
+        why = CLOSED
     return Blocked(f"node {node.name} is {why}") if why else None
 
 

@@ -20,6 +20,7 @@ from scheduler.jobspec import needs
 from scheduler.model import Amounts, HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+CLOSED = "not satisfying pod (anti-)affinity"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # what Go reads as a number; Python's int reads more
 
 
@@ -132,7 +133,7 @@ def miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[H
     if not all(any_term(terms, node) for terms in wanted.volumes):
         return "out of reach of the pod's volumes"
     if node.name in wanted.closed:
-        return "not satisfying pod (anti-)affinity"
+        return CLOSED
     if ports_clash(wanted.host_ports, taken):
         return "without a free port for the pod's host ports"
     return _too_small(wanted.needs, node.allocatable)

@@ -27,6 +27,13 @@ def beside_its_own(pod: Pod) -> bool:
     return any(matches(term, pod) for term in pod.beside)
 
 
+def shun(pod: Pod, others: Collection[Pod]) -> bool:
+    """Whether it keeps away from one of them, or one of them from it."""
+    return any(matches(term, each) for term in pod.apart for each in others) or any(
+        matches(term, pod) for each in others for term in each.apart
+    )
+
+
 def closed(
     pod: Pod, nodes: Iterable[str], standing: Mapping[str, Iterable[Pod]], own: Collection[str] = ()
 ) -> frozenset[str]:
@@ -38,12 +45,7 @@ def closed(
         node: [each for each in there if each.uid != pod.uid and each.uid not in own]
         for node, there in standing.items()
     }
-    shut = {
-        node
-        for node, there in others.items()
-        if any(matches(term, each) for term in pod.apart for each in there)
-        or any(matches(term, pod) for each in there for term in each.apart)
-    }
+    shut = {node for node, there in others.items() if shun(pod, there)}
     for term in pod.beside:
         homes = {node for node, there in others.items() if any(matches(term, each) for each in there)}
         if homes or not matches(term, pod):  # the first of those that want each other may stand anywhere

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob, UpdateJob
 from scheduler.events import PodSeen, Scope
 from scheduler.model import Grant, GrantedNode, JobSpec, Pod, PodPhase, PodTerm, Requirement
 from scheduler.neighbours import closed
-from tests.builders import START, Story, grant, pod
+from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
 
@@ -82,6 +84,22 @@ def test_a_grant_where_somebody_came_first_is_given_back() -> None:
     story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
     [cancel] = story.acts(CancelJob, NOW)
     assert "not satisfying pod (anti-)affinity" in cancel.reason
+
+
+@pytest.mark.parametrize("shy", ["both", "the first", "the second"])
+def test_two_that_are_granted_one_node_at_the_same_moment_do_not_both_go_there(shy: str) -> None:
+    story = Story()
+    first = app("first", apart=of_app("a") if shy != "the second" else ())
+    second = app("second", apart=of_app("a") if shy != "the first" else ())
+    for each, job_id in ((first, 17), (second, 18)):
+        story.queues(each, job_id, at=NOW)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    for each, job_id in ((first, 17), (second, 18)):
+        story.reads(job_of(each, job_id, "RUNNING"), at=NOW + 1, granted=grant(job_id))
+    acts = story.decides(NOW + 20)
+    [bind] = [each for each in acts if isinstance(each, BindPod)]
+    [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+    assert {bind.job_id, cancel.job_id} == {17, 18}
 
 
 def test_a_gang_apart_from_its_own_has_one_member_a_node() -> None:
