@@ -187,7 +187,7 @@ class Life:
             + [self._controller_down, self._forget_watches, self._lose_jobs]
         )
         while self.clock() < ends:
-            await asyncio.sleep(self.chance.expovariate(0.6))
+            await asyncio.sleep(self.chance.expovariate(0.53))
             act = self.chance.choice(acts)
             self.promises.note(f"chaos: {act.__name__.strip('_')}")
             act()
