@@ -139,6 +139,11 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
     told = []
     async with _Clusters(chosen) as clusters:
         world = await clusters.world()
+        for each in planned:  # all of them first: some may be one gang
+            world.apply(ev.PodSeen(Scope.OURS, replace(each.pod, scheduler_name=chosen.scheduler_name)))
+            for owner in each.owners:
+                world.apply(ev.OwnerRead(owner.ref, owner, now))
+            await clusters.complete(world, each.pod.uid)
         for each in planned:
             notes = []
             if each.pod.scheduler_name != chosen.scheduler_name:
@@ -146,10 +151,6 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
                 notes.append(
                     f"Its schedulerName is {named}: only with {chosen.scheduler_name} does the bridge take it."
                 )
-            world.apply(ev.PodSeen(Scope.OURS, replace(each.pod, scheduler_name=chosen.scheduler_name)))
-            for owner in each.owners:
-                world.apply(ev.OwnerRead(owner.ref, owner, now))
-            await clusters.complete(world, each.pod.uid)
             explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
             trial = await clusters.trial(explanation)
             title = f"{each.what}, as in {options['file']}"

@@ -230,9 +230,8 @@ async def test_what_a_gang_needs_is_told_by_shape_and_number(both: Both, tmp_pat
     pods += [manifest(f"worker-{number}", **gang, requests={"cpu": "2", "memory": "2Gi"}) for number in (0, 1)]
     text, _ = await told_of_manifest(both, tmp_path, *pods)
     assert "Slurm would take it: " in text
-    last = text.rpartition("Pod hpc/worker-1, as in ")[2]
-    assert "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n" in last
-    assert " : '--job-name=hpc/solve~" in last
+    needs = "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n"
+    assert text.count(needs) == text.count(" : '--job-name=hpc/solve~") == 3, "each tells of all three"
 
 
 async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, tmp_path: Path) -> None:
