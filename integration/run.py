@@ -32,12 +32,17 @@ class Suite:
     rig: tuple[str, ...] | None = ()
 
 
-# Journeys of a person at a terminal: long, mostly waiting, and content with played nodes.
-COMMANDS = tuple(
-    f"integration/journeys/test_{name}.py" for name in ("bench", "dev", "doctor_explain", "examples", "readme")
-)
+def _journeys(*names: str) -> tuple[str, ...]:
+    return tuple(f"integration/journeys/test_{name}.py" for name in names)
+
+
+# Journeys mostly wait, so they go side by side.  Those of a person at a terminal, and those about gangs and where they
+# stand, are content with played nodes.
+COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
+WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 SUITES = (
-    Suite("journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS))),
+    Suite("journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS))),
+    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("contract", ("tests/contract",), ("--no-kubelets",)),
     Suite("page", ("integration/page",), None),
