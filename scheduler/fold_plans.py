@@ -160,7 +160,12 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     if workload is None:
         return
     workload.hold = None
-    if event.outcome is Outcome.DONE and event.job_id is not None:
+    if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
+        # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
+        workload.look = Look(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        world.seen_first[event.job_id] = event.at
+        world.unread = sorted(world.seen_first)
+    elif event.outcome is Outcome.DONE and event.job_id is not None:
         if immediate:
             breaker.granted()
         _made(world, workload, action, event, RUNNING if immediate else PENDING)
@@ -171,6 +176,12 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
         world.back_off(workload, event.at)
+
+
+def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
+    """That id was learned to be another's while this answer was on its way."""
+    known = world.placeholders.get(event.job_id or 0)
+    return known is not None and known.key not in (None, workload.key) and known.alive and known.learned > event.began
 
 
 def _made(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SubmitJob
+from scheduler.events import ActionEnded
 from scheduler.model import Job
 from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
@@ -298,3 +299,24 @@ def test_an_id_that_a_read_denied_and_a_lost_answer_got_again_is_read_again() ->
     story.reads(job_of(train, 17, "RUNNING"), at=NOW + 7, granted=grant(17))
     story.ended(read, at=NOW + 7)
     assert len(story.acts(BindPod, NOW + 7)) == 1
+
+
+def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() -> None:
+    """slurmctld lost its state between the two: the first job is no more, and its id another's."""
+    story = Story(without(CONFIG, submits=9))
+    other = pod("other")
+    story.queues(TRAIN, 16, at=NOW - 10)  # so that nobody asks for nodes at once
+    story.polls({16: "PENDING"}, at=NOW - 5)
+    story.sees(other)
+    [slow] = story.acts(SubmitJob, NOW)
+    another = pod("another")
+    story.sees(another)
+    [quick] = story.acts(SubmitJob, NOW + 1)
+    story.ended(quick, at=NOW + 1, job_id=17)
+    story.world.apply(ActionEnded(slow, Outcome.DONE, NOW, NOW + 2, job_id=17))
+    assert story.world.placeholders[17].key == key_of(another)
+    [read] = [each for each in story.acts(ReadJob, NOW + 3) if each.job_id == 17]
+    story.reads(job_of(another, 17, "PENDING"), at=NOW + 3)
+    story.ended(read, at=NOW + 3)
+    story.polls({16: "PENDING", 17: "PENDING"}, at=NOW + 20)
+    assert [each.spec.name for each in story.acts(SubmitJob, NOW + 20)] == [slow.spec.name]
