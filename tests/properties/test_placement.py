@@ -1,0 +1,107 @@
+"""Granted places → members: each gets one, no node gives more than Slurm granted there, and always the same (W8, S11)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.devices import dealt
+from scheduler.grouping import rank_of
+from scheduler.model import GrantedNode, JobSpec, Pod
+from scheduler.placement import Part, Place, places, tasks_on
+from tests.builders import pod
+
+Laid = tuple[list[Part], dict[str, str]]
+CPUS, MEMORY = 2, 100
+
+
+@st.composite
+def parts(draw: st.DrawFn, *, standing: bool) -> Laid:
+    """Up to three shapes, each with nodes of its own grant and with members; and where some members stand already."""
+    found: list[Part] = []
+    stands: dict[str, str] = {}
+    first: Counter[str] = Counter()  # Slurm gives a device of a node once, whatever component asks
+    for shape in range(draw(st.integers(1, 3))):
+        gpus = draw(st.integers(0, 2))
+        rooms = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+        nodes = []
+        for name, room in zip(("x0", "x1", "x2", "x3"), rooms, strict=False):
+            has = room * gpus
+            indices = {"gpu": f"{first[name]}-{first[name] + has - 1}"} if has else {}
+            gres = {"gpu": has} if has else {}
+            nodes.append(GrantedNode(name, room * CPUS + draw(st.integers(0, 1)), room * MEMORY, gres, indices))
+            first[name] += has
+        count = draw(st.integers(1, sum(rooms)))
+        members = [pod(f"s{shape}-{number}", gpu=gpus) for number in range(count)]
+        spec = JobSpec("job", "alice", CPUS, MEMORY, tasks=max(2, count), gres=(("gpu", gpus),) if gpus else ())
+        found.append(Part(spec, nodes, draw(st.permutations(members))))
+        if standing:
+            slots = [node.name for node in nodes for _ in range(tasks_on(node, spec))]
+            chosen = draw(st.permutations(slots))
+            stands |= {each.uid: name for each, name in zip(members, chosen, strict=False) if draw(st.booleans())}
+    return found, stands
+
+
+def all_of(laid: list[Part]) -> list[Pod]:
+    return [each for part in laid for each in part.members]
+
+
+def checked(laid: list[Part], found: dict[str, Place]) -> None:
+    members = all_of(laid)
+    assert found.keys() == {each.uid for each in members}
+    assert sorted(place.rank for place in found.values()) == list(range(len(members)))
+    assert [each.uid for each in sorted(members, key=rank_of)] == sorted(found, key=lambda uid: found[uid].rank)
+    seats = Counter((place.node.name, place.local_rank) for place in found.values())
+    assert max(seats.values()) == 1
+    for part in laid:
+        used = Counter(found[each.uid].node.name for each in part.members)
+        for node in part.nodes:
+            assert used[node.name] * part.spec.cpus_per_task <= node.cpus
+            assert used[node.name] * part.spec.memory_mib <= node.memory_mib
+            for name, count in part.spec.gres:
+                assert used[node.name] * count <= node.gres.get(name, 0)
+
+
+@given(parts(standing=False))
+def test_every_member_has_a_place_of_its_own_within_what_was_granted(laid: Laid) -> None:
+    found = places(*laid)
+    assert found is not None, "Slurm granted room for all of them"
+    checked(laid[0], dict(found))
+    for part in laid[0]:  # neighbours in rank are neighbours in Slurm's order of nodes
+        order = [node.name for node in part.nodes]
+        along = [order.index(found[each.uid].node.name) for each in sorted(part.members, key=rank_of)]
+        assert along == sorted(along)
+
+
+@given(parts(standing=True))
+def test_who_stands_stays_and_the_others_take_what_is_left(laid: Laid) -> None:
+    members, stands = laid
+    found = places(members, stands)
+    assert found is not None
+    checked(members, dict(found))
+    assert {uid: found[uid].node.name for uid in stands} == stands
+
+
+@given(parts(standing=True), st.randoms(use_true_random=False))
+def test_the_same_members_in_another_order_stand_the_same(laid: Laid, chance: Random) -> None:
+    members, stands = laid
+    shuffled = [Part(part.spec, part.nodes, chance.sample(list(part.members), len(part.members))) for part in members]
+    assert places(shuffled, dict(reversed(stands.items()))) == places(members, stands)
+
+
+@given(parts(standing=False))
+def test_no_two_members_are_told_the_same_gpu(laid: Laid) -> None:
+    members = sorted(all_of(laid[0]), key=rank_of)
+    found = places(*laid)
+    assert found is not None
+    first = dealt(members[::2], found, laid[0], ())
+    held = [(found[uid].node.name, told) for uid, told in first.items()]
+    both = first | dealt(members[1::2], found, laid[0], held)
+    for part in laid[0]:
+        asked = dict(part.spec.gres).get("gpu", 0)
+        assert all(len(both.get(each.uid, "").split(",")) == max(1, asked) for each in part.members)
+    told = Counter((found[uid].node.name, index) for uid, indices in both.items() for index in indices.split(","))
+    assert not told or max(told.values()) == 1
