@@ -36,6 +36,10 @@ def _journeys(*names: str) -> tuple[str, ...]:
     return tuple(f"integration/journeys/test_{name}.py" for name in names)
 
 
+def _contract(side: str) -> tuple[str, ...]:
+    return tuple(sorted(str(path) for path in (ROOT / "tests" / "contract").glob(f"test_{side}_*.py")))
+
+
 # Journeys mostly wait, so they go side by side.  Those of a person at a terminal, and those about gangs and where they
 # stand, are content with played nodes.
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
@@ -44,7 +48,8 @@ SUITES = (
     Suite("journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS))),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
-    Suite("contract", ("tests/contract",), ("--no-kubelets",)),
+    Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
+    Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
     Suite("page", ("integration/page",), None),
 )
 
