@@ -9,7 +9,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.feasible import Feasible, demand, feasible
 from scheduler.gangs import together
-from scheduler.grouping import group_of, rank_of
+from scheduler.grouping import by_rank, group_of
 from scheduler.hostlist import expand, fold
 from scheduler.jobspec import jobspec
 from scheduler.membership import too_many
@@ -97,7 +97,7 @@ def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refu
     asked = []
     pods = workload.members or workload.unfinished
     own = frozenset(pod.uid for pod in pods)
-    for pod in sorted(pods, key=rank_of) if len(pods) > 1 else pods:
+    for pod in by_rank(pods):
         spec = _spec_of(workload, pod, own, view)
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")

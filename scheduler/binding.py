@@ -11,7 +11,7 @@ from scheduler.devices import dealt
 from scheduler.events import Side
 from scheduler.feasible import CLOSED, demand, miss, slurm_name
 from scheduler.gangs import components
-from scheduler.grouping import rank_of
+from scheduler.grouping import by_rank
 from scheduler.hostlist import fold
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, trusted
 from scheduler.model import Grant, JobSpec, Node, Pod, Refusal
@@ -236,7 +236,7 @@ def _gpus(
         told = keys.get(names.JOB_GPUS) or pod.annotations.get(names.JOB_GPUS)
         if told and pod.uid in stands:
             held.append((stands[pod.uid], told))
-    return dealt(sorted(pods, key=rank_of), found, parts, held)
+    return dealt(by_rank(pods), found, parts, held)
 
 
 def _send_binds(

@@ -7,7 +7,7 @@ owners are asked only for a number that pods do not show.  The same name in anot
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from scheduler import names
@@ -168,6 +168,12 @@ def rank_of(pod: Pod) -> tuple[object, ...]:
         _number(labels.get(COMPLETION_INDEX) or pod.annotations.get(COMPLETION_INDEX)),
     )
     return (*index, *natural(pod.name), pod.uid)
+
+
+def by_rank(pods: Iterable[Pod]) -> list[Pod]:
+    """In the order of their ranks; most workloads are one pod, whose rank nobody needs to know."""
+    found = list(pods)
+    return sorted(found, key=rank_of) if len(found) > 1 else found
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Never
+from typing import Any, Never
 
 Amounts = Mapping[str, int]
 
@@ -30,6 +30,9 @@ class _Empty(Mapping[str, Never]):
 
     def __len__(self) -> int:
         return 0
+
+    def get(self, key: object, default: Any = None) -> Any:  # asked dozens of times a pod: Mapping's own tries first
+        return default
 
     def __hash__(self) -> int:
         return 0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.feasible import ports_clash
-from scheduler.grouping import rank_of
+from scheduler.grouping import by_rank
 from scheduler.jobspec import needs
 from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
 
@@ -97,12 +97,12 @@ def places(parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[s
         if found is None:
             return None
         chosen |= found
-    return _numbered(sorted((pod for part in parts for pod in part.members), key=rank_of), chosen)
+    return _numbered(by_rank(pod for part in parts for pod in part.members), chosen)
 
 
 def _along(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
     """Where the bound ones stand otherwise (one took a freed place), they stay, and the others take what is left."""
-    ranked = sorted(part.members, key=rank_of)
+    ranked = by_rank(part.members)
     held = Counter(leaving)
     slots = [node for node in part.nodes for _ in range(tasks_on(node, part.spec) - held[node.name])]
     if len(slots) < len(ranked):

@@ -347,11 +347,11 @@ class World:
 
     def _neighbours_changed(self, pod: Pod) -> None:
         """It came to a node, or left one: who minds waits for another answer (F5)."""
-        waiting = [*self.by_phase[Phase.UNCLAIMED], *self.by_phase[Phase.QUEUED], *self.by_phase[Phase.GRANTED]]
-        if pod.apart:
-            self.dirty.update(dict.fromkeys(waiting))
-        elif self.choosy:
-            self.dirty.update(dict.fromkeys(key for key in waiting if key in self.choosy))
+        if not pod.apart and not self.choosy:
+            return
+        for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
+            minds = self.by_phase[each]
+            self.dirty.update(minds if pod.apart else {key: None for key in minds if key in self.choosy})
 
     def leave(self, node: str, uid: str) -> None:
         """That pod stands there no more."""
