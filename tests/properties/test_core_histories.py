@@ -617,4 +617,4 @@ def facts(world: World) -> tuple[object, ...]:
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+TestHistories.settings = settings(max_examples=120, stateful_step_count=50, report_multiple_bugs=False)

@@ -49,7 +49,7 @@ OWNERS = st.lists(st.builds(Owner, st.just(OWNER), SAID, st.none(), st.none() | 
 
 
 @given(PODS, OWNERS.map(tuple))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Owner, ...]) -> None:
     answer = jobspec(pod, owners, FREE, AROUND, key_of(pod))
     if isinstance(answer, Refusal):
@@ -70,7 +70,7 @@ def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Ow
 
 
 @given(SAID, OWNERS.map(tuple))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_pod_wins_over_its_owners_key_by_key(said: dict[str, str], owners: tuple[Owner, ...]) -> None:
     alone, together = user_input(pod(annotations=said)), user_input(pod(annotations=said), owners)
     if isinstance(alone, Refusal):
@@ -80,7 +80,7 @@ def test_the_pod_wins_over_its_owners_key_by_key(said: dict[str, str], owners: t
 
 
 @given(SAID)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_order_of_annotations_decides_nothing(said: dict[str, str]) -> None:
     one, other = wishes(pod(annotations=said)), wishes(pod(annotations=dict(reversed(said.items()))))
     if isinstance(one, Refusal):
@@ -90,7 +90,7 @@ def test_the_order_of_annotations_decides_nothing(said: dict[str, str]) -> None:
 
 
 @given(PODS, CONTAINERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_pod_with_one_container_more_needs_no_less(pod: Pod, more: Container) -> None:
     larger = Pod("uid", "hpc", "p", containers=(*pod.containers, more), init_containers=pod.init_containers)
     smaller = Pod("uid", "hpc", "p", containers=pod.containers, init_containers=pod.init_containers)
@@ -101,7 +101,7 @@ def test_a_pod_with_one_container_more_needs_no_less(pod: Pod, more: Container) 
 
 
 @given(PODS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_slurm_is_never_asked_for_less_cpu_than_kubernetes_counts(pod: Pod) -> None:
     """T2, T3: else two pods of one node would not fit where Slurm put them."""
     bare = Pod("uid", "hpc", "p", containers=pod.containers, init_containers=pod.init_containers, overhead=pod.overhead)
