@@ -193,8 +193,8 @@ def _slurm_client(
 ) -> SlurmClient:
     if not settings.slurm_url:
         raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
-    pool = HttpPool(settings.slurm_url, connections=settings.slurm_connections)
-    polls = HttpPool(settings.slurm_url, connections=1)
+    pool = HttpPool(settings.slurm_url, connections=settings.slurm_connections, on_unasked=telemetry.unasked)
+    polls = HttpPool(settings.slurm_url, connections=1, on_unasked=telemetry.unasked)
     stack.callback(pool.close)
     stack.callback(polls.close)
     acting = None

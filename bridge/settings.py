@@ -211,6 +211,15 @@ class Settings(_Strict):
         )
 
     @property
+    def http_url(self) -> str:
+        """Where a command on the same machine asks the running bridge; "" nowhere."""
+        if (address := self.http_address) is None:
+            return ""
+        host, port = address
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
     def http_address(self) -> tuple[str, int] | None:
         """Host and port.  Raises ConfigError."""
         if not self.http:

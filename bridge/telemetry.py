@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -132,6 +132,11 @@ class Telemetry:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._tracers.get_tracer("slurm-bridge")
         self.lost_sides: dict[str, str] = {}
+        self.disbelieved: Counter[str] = Counter()  # what made no sense, before it came to the core
+
+    def unasked(self) -> None:
+        """A connection to slurmrestd answered twice, or without having been asked."""
+        self.disbelieved["doubled answer"] += 1
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
@@ -140,6 +145,8 @@ class Telemetry:
 
         def called(operation: str, seconds: float, outcome: str) -> None:
             self._calls.record(seconds, {"side": side, "operation": operation, "outcome": outcome})
+            if outcome == "contracterror":  # a 404 without a number of Slurm's, a text that is no answer, …
+                self.disbelieved[f"nonsense from {side}"] += 1
 
         return called
 
@@ -150,6 +157,16 @@ class Telemetry:
             return [Observation(value, labels) for value, labels in values()]
 
         self._meter.create_observable_gauge(name, [observe], description=description)
+
+    def counter(
+        self, name: str, description: str, values: Callable[[], Iterable[tuple[float, dict[str, str]]]]
+    ) -> None:
+        """One that somebody else counts; it is asked for at each scrape."""
+
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, labels) for value, labels in values()]
+
+        self._meter.create_observable_counter(name, [observe], description=description)
 
     def scrape(self) -> tuple[bytes, str]:
         """All metrics in OpenMetrics' text form, and its content type."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduler import actions as act
 from scheduler import names
+from scheduler.events import Side
 from scheduler.looking import cancel, look_at, looked
 from scheduler.model import Pod, is_ended
 from scheduler.telling import say
@@ -20,13 +21,16 @@ def end_pods(workload: Workload, view: View) -> None:
     if view.now < world.quiet_until():
         view.wake_at(workload.key, world.quiet_until())
         return
-    if not ended and world.mass_absence():
+    if not ended and Side.SLURM in world.lost:
+        return  # nobody is ended on what was not heard (X1)
+    if not ended and job is not None and world.held_back_since is not None and job.id not in world.released:
+        message = (
+            "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
+            "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
+            "slurm-bridge release."
+        )
         for pod in workload.unfinished:
-            message = (
-                "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is "
-                "ended, until it lists them again or tells how they ended."
-            )
-            say(view, workload, pod, "", message, warning=True, event=names.ENDED)
+            say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
         view.wake_at(workload.key, view.now + view.tuning.absent_s)
         return
     why = _why_ended(job)

@@ -152,6 +152,13 @@ class SideBack:
 
 
 @dataclass(frozen=True, slots=True)
+class AbsenceBelieved:
+    """The admin says that the jobs which Slurm lists no more are gone indeed (X6)."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The loop is about to perform this plan: holds are placed, marks cleared."""
 
@@ -197,6 +204,7 @@ Event = (
     | SlurmNodesPolled
     | SideLost
     | SideBack
+    | AbsenceBelieved
     | Planned
     | ActionEnded
 )

@@ -15,6 +15,7 @@ from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import Outcome
+from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
 from scheduler.model import Refusal, States
 from scheduler.rations import Breaker
@@ -162,6 +163,7 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     workload.hold = None
     if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
         # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
+        disbelieve(world, Doubt.ID_AGAIN)
         workload.look = Look(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
         world.seen_first[event.job_id] = event.at
         world.unread = sorted(world.seen_first)

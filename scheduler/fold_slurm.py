@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler import events as ev
 from scheduler import names
+from scheduler.doubt import Doubt, disbelieve, release, weigh_absence
 from scheduler.events import Side
 from scheduler.model import SINGLETON, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.phase import Phase
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     if world.polled is not None and event.began < world.polled.began:
+        disbelieve(world, Doubt.OLD_POLL)
         return
     before, world.states = world.states, event.states
     if world.first_polled is None:
@@ -50,9 +52,11 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
     if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
+        disbelieve(world, Doubt.ID_AGAIN)
         _read_anew(world, event.ended)
         world.highest = 0
     world.highest = max(world.highest, max(arrived, default=0))
+    weigh_absence(world, event.ended)
     world.dirty.update(world.looking)
 
 
@@ -64,7 +68,9 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.is_absent(job, event.began)
         return
     world.expected.discard(job_id)
-    world.absent.discard(job_id)
+    if job_id in world.absent:
+        world.absent.discard(job_id)
+        disbelieve(world, Doubt.CAME_BACK)
     job.absent_first = job.absent_last = None
     if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
         _to_be_read(world, job_id, event.began)
@@ -155,6 +161,7 @@ def _read_anew(world: World, at: float) -> None:
 def _job_read(world: World, event: ev.JobRead) -> None:
     world.reading.discard(event.job_id)
     if event.began < world.seen_first.get(event.job_id, float("-inf")):
+        disbelieve(world, Doubt.OLD_READ)
         return  # asked before the poll that showed this id as new: it may speak of the job that had the id before
     placeholder = world.placeholders.get(event.job_id)
     if event.job is None:
@@ -198,7 +205,10 @@ def _whose(world: World, job: Job) -> str | None:
         return None
     workload = world.workloads.get(named[1])
     users = world.users_of(workload) if workload is not None else world.config.policy.users
-    return named[1] if job.user in users else None
+    if job.user in users:
+        return named[1]
+    disbelieve(world, Doubt.NOT_ITS_USER)
+    return None
 
 
 def _ours(world: World, event: ev.JobRead, key: str) -> None:
@@ -280,6 +290,11 @@ def _side_lost(world: World, event: ev.SideLost) -> None:
         world.dirty.update(world.by_phase[Phase.QUEUED])
 
 
+def _absence_believed(world: World, event: ev.AbsenceBelieved) -> None:
+    release(world)
+    world.dirty.update(world.by_phase[Phase.REVOKED])
+
+
 def _side_back(world: World, event: ev.SideBack) -> None:
     lost = world.lost.pop(event.side, None)
     if lost is None:
@@ -301,4 +316,5 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.SlurmNodesPolled: _slurm_nodes_polled,
     ev.SideLost: _side_lost,
     ev.SideBack: _side_back,
+    ev.AbsenceBelieved: _absence_believed,
 }

@@ -18,7 +18,9 @@ class Tuning:
     refused_retry_s         a job refused for good is tried again after so long, though nothing changed (Q4)
     backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between
     absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
-    absent_burst, absent_share  more placeholders absent at once than the larger of these: none is believed (X6)
+    absent_burst, absent_share, absent_within_s  more placeholders that vanish within so many seconds than the larger of
+                            the first two: nobody is ended for it (X6)
+    retake_rate, absent_rate  of lost jobs: so many a second are asked for anew (S7), and so many pods ended (X6)
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
     gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
@@ -45,6 +47,9 @@ class Tuning:
     absent_s: float = 2.0
     absent_burst: int = 10
     absent_share: float = 0.05
+    absent_within_s: float = 10.0
+    retake_rate: float = 10.0
+    absent_rate: float = 20.0
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0
     gang_timeout_s: float = 300.0

@@ -17,6 +17,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import fold_kubernetes, fold_plans, fold_slurm, names
+from scheduler.doubt import Doubt
 from scheduler.events import Scope, Side
 from scheduler.feasible import Demand, Feasible
 from scheduler.jobspec import Surroundings
@@ -91,6 +92,9 @@ class World:
         self.placeholders: dict[int, Placeholder] = {}
         self.expected: set[int] = set()  # learned otherwise than by a poll: the next one is compared with it
         self.absent: set[int] = set()
+        self.held_back_since: float | None = None  # since when too many are absent for anybody to be ended for it (X6)
+        self.released: set[int] = set()  # absent ones that the admin says are gone
+        self.disbelieved: Counter[Doubt] = Counter()
         self.lost: dict[Side, ev.SideLost] = {}
         self.breakers: dict[str, Breaker] = {}
         self.freed_at = float("-inf")
@@ -132,7 +136,8 @@ class World:
             "detail": Ration(tuning.detail_rate, tuning.detail_rate),
             "unknown": Ration(tuning.unknown_rate, tuning.unknown_rate),
             "scan": Ration(tuning.scan_rate, tuning.scan_rate / 5),
-            "absent": Ration(20.0, 20.0),
+            "absent": Ration(tuning.absent_rate, tuning.absent_rate),
+            "retake": Ration(tuning.retake_rate, tuning.retake_rate),
         }
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -247,11 +252,6 @@ class World:
             if not isinstance(tenant, Refusal):
                 users.add(tenant.user)
         return frozenset(users) or self.config.policy.users
-
-    def mass_absence(self) -> bool:
-        """More placeholders are absent at once than can be believed (X6)."""
-        tuning = self.config.tuning
-        return len(self.absent) > max(tuning.absent_burst, tuning.absent_share * len(self.placeholders))
 
     def ports_taken(self) -> dict[str, frozenset[HostPort]]:
         """Host ports that unfinished pods hold, by node."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduler.actions import AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
-from scheduler.events import Side, SideBack, SideLost
-from scheduler.model import Job, Pod
+from scheduler.doubt import Doubt
+from scheduler.events import AbsenceBelieved, Side, SideBack, SideLost
+from scheduler.model import Job, Pod, PodPhase
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
 
 NOW = START + 20
@@ -138,9 +141,91 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
     assert len(said) == 11
     assert all("That is not believed" in told.message for each in said for told in each.told.values())
 
+    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 1
+
     story.polls({100 + number: "RUNNING" for number in range(11)}, at=NOW + 11)
     acts = story.decides(NOW + 11)
     assert {type(each) for each in acts} <= {ReadJob, Report}
+    assert story.world.held_back_since is None
+    assert story.world.disbelieved[Doubt.CAME_BACK] == 11
+
+
+def held_back(story: Story, count: int = 11) -> list[Pod]:
+    """So many jobs are missing, and denied; nobody is ended for it."""
+    shown = running(story, count)
+    for at in (NOW + 5, NOW + 7):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    return shown
+
+
+def test_a_mass_absence_is_held_back_to_its_last_job_though_some_pods_end_by_themselves() -> None:
+    story = Story()
+    shown = held_back(story)
+    for one in shown[:5]:
+        story.sees(replace(one, phase=PodPhase.SUCCEEDED))
+    for second in range(10, 60):
+        story.polls({}, at=NOW + second)
+        assert {type(each) for each in story.decides(NOW + second)} <= {Report}
+    story.polls({105 + number: "CANCELLED" for number in range(6)}, at=NOW + 60)
+    for read in story.acts(ReadJob, NOW + 60):
+        story.reads(job_of(shown[read.job_id - 100], read.job_id, "CANCELLED"), at=NOW + 60)
+        story.ended(read, at=NOW + 60)
+    assert len(story.acts(EndByDeadline, NOW + 61)) == 6, "what Slurm says itself is believed at once"
+
+
+def test_the_admins_word_releases_a_mass_absence_once() -> None:
+    story = Story()
+    held_back(story)
+    assert story.acts(EndByDeadline, NOW + 8) == []
+    story.sees(AbsenceBelieved(NOW + 9))
+    ends = story.acts(EndByDeadline, NOW + 9)
+    assert len(ends) == 11
+    assert story.world.held_back_since is None
+
+    others = [story.runs(pod(f"q{number}"), 200 + number, at=NOW + 20) for number in range(11)]
+    story.polls({200 + number: "RUNNING" for number in range(11)}, at=NOW + 21)
+    for at in (NOW + 25, NOW + 27):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    assert story.acts(EndByDeadline, NOW + 28) == [], "it was said of those that were missing then"
+    assert len(others) == len(story.world.absent - story.world.released)
+
+
+def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
+    story = Story()
+    running(story, 20)
+    ended = 0
+    for number in range(20):
+        at, left = NOW + 20 * (number + 1), {100 + other: "RUNNING" for other in range(number + 1, 20)}
+        for later in (0, 2):
+            story.polls(left, at=at + later)
+            while reads := story.acts(ReadJob, at + later):
+                for read in reads:
+                    story.reads(None, job_id=read.job_id, at=at + later)
+                    story.ended(read, at=at + later)
+    ended = sum(len(each.pod_holds) for each in story.world.workloads.values())
+    assert ended == 20
+    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 0
+
+
+def test_nobody_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
+    story = Story()
+    running(story)
+    story.polls({}, at=NOW + 5)
+    reads_nothing(story, NOW + 5)
+    story.sees(SideLost(Side.SLURM, NOW + 6, "Slurm does not answer."))
+    story.polls({}, at=NOW + 7.5)
+    assert story.decides(NOW + 8) == []
+
+
+def test_an_older_poll_that_comes_late_is_not_believed() -> None:
+    story = Story()
+    running(story)
+    story.polls({100: "RUNNING"}, at=NOW + 5)
+    story.polls({}, at=NOW + 4)
+    assert story.world.absent == set()
+    assert story.world.disbelieved[Doubt.OLD_POLL] == 1
 
 
 def test_ten_absent_jobs_are_believed() -> None:

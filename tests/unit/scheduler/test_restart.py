@@ -164,7 +164,7 @@ def test_finished_pods_of_long_ago_cost_no_read_and_are_no_absent_jobs() -> None
         story.polls({}, at=START + 0.1)
         assert story.decides(START + 0.1) == []
         assert story.world.absent == set()
-        assert not story.world.mass_absence()
+        assert story.world.held_back_since is None
 
 
 def test_a_job_that_vanished_while_nobody_looked_is_looked_for_twice_before_its_pod_is_evicted() -> None:
