@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scheduler.model import JobSpec, OwnerRef
+from scheduler.model import JobSpec, NodeSpec, OwnerRef
 
 
 class Outcome(Enum):
@@ -236,6 +236,85 @@ class PollNodes:
     reason: str
 
 
+class NodeChange(Enum):
+    """What is done to a node of Slurm: no more jobs; jobs again; it is dead (its jobs fail for good)."""
+
+    DRAIN = "DRAIN"
+    RESUME = "RESUME"
+    DOWN = "DOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterNode:
+    """`POST new/node`: an external node, with its mark among its features (N1)."""
+
+    spec: NodeSpec
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNode:
+    """`POST node/{name}`.  reason: for DRAIN and DOWN Slurm keeps it, and whose drain it is shows by how it begins (N2)."""
+
+    name: str
+    change: NodeChange
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """`DELETE node/{name}`; Slurm refuses it of a node that is busy, or in slurm.conf."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigure:
+    """`GET reconfigure`: brings back external nodes that a signal left NOT_RESPONDING (N3)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowNode:
+    """Say on a Kubernetes node how Slurm sees it: the bridge's condition, and an event with the same sentence (N3)."""
+
+    node: str
+    uid: str
+    status: bool
+    condition: str
+    message: str
+    warning: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Its reason is what it says."""
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class TaintNode:
+    """Keep other schedulers away from a Kubernetes node (N7)."""
+
+    node: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNode:
+    """Take the bridge's taint and condition from a Kubernetes node that is no longer in Slurm."""
+
+    node: str
+    uid: str
+    reason: str
+
+
 # Which actions share a limit of how many are under way (Tuning); the others are rationed or rare.
 LANES: Mapping[type, str] = {
     AllocateNow: "submits",
@@ -252,7 +331,16 @@ LANES: Mapping[type, str] = {
     ReadOwner: "reads",
     ReadClaims: "reads",
     PlaceClaims: "reads",
+    RegisterNode: "node_changes",
+    ChangeNode: "node_changes",
+    RemoveNode: "node_changes",
+    ShowNode: "node_reports",
+    TaintNode: "node_reports",
+    ReleaseNode: "node_reports",
 }
+
+OnSlurmNode = RegisterNode | ChangeNode | RemoveNode
+OnKubernetesNode = ShowNode | TaintNode | ReleaseNode
 
 Action = (
     AllocateNow
@@ -271,6 +359,13 @@ Action = (
     | ReadClaims
     | PlaceClaims
     | PollNodes
+    | RegisterNode
+    | ChangeNode
+    | RemoveNode
+    | Reconfigure
+    | ShowNode
+    | TaintNode
+    | ReleaseNode
 )
 
 
@@ -285,6 +380,7 @@ class Plan:
     forgotten  keys of workloads of which nothing is left
     awaited    workload key to the UID of the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
+    kept       Slurm names of the nodes that were looked at: their marks are cleared
     wake_at    when the loop has to look again though nothing happened; None: never
     """
 
@@ -295,4 +391,5 @@ class Plan:
     forgotten: tuple[str, ...] = ()
     awaited: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
     wake_at: float | None = None

@@ -48,9 +48,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     read_details(view)
     kick(view)
     if world.nodes_stale and now >= world.nodes_asked_from:
-        view.add(
-            act.PollNodes("Slurm does not know a node that it was told to exclude: its node list is asked for again")
-        )
+        view.add(act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again"))
     return view.plan()
 
 

@@ -131,9 +131,12 @@ class JobRead:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodesPolled:
+    """began: when it was asked for; None: as `at`."""
+
     nodes: tuple[SlurmNode, ...]
     partitions: tuple[Partition, ...]
     at: float
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
 from scheduler import events as ev
-from scheduler import names
+from scheduler import fold_nodes, names
 from scheduler.actions import Outcome
 from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
@@ -45,6 +45,8 @@ def _planned(world: World, event: ev.Planned) -> None:
         world.waits_for_owner.setdefault(uid, set()).add(key)
     for key, node in event.plan.excluded.items():
         world.workloads[key].excluded[node] = event.at + world.config.tuning.exclude_s
+    for name in event.plan.kept:
+        world.upkeep.dirty.pop(name, None)
     _set_timers(world, event.plan.wake, event.at)
     for action in event.plan.actions:
         world.under_way[act.LANES.get(type(action), "")] += 1
@@ -418,6 +420,7 @@ _PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
     act.ReadClaims: _place_claims,
     act.PlaceClaims: _place_claims,
     act.PollNodes: _place_nodes,
+    **fold_nodes.PLACERS,
 }
 
 _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
@@ -436,6 +439,7 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.ReadClaims: _claims_ended,
     act.PlaceClaims: _claims_ended,
     act.PollNodes: _nodes_ended,
+    **fold_nodes.ENDERS,
 }
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {

@@ -115,7 +115,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a pod's PodScheduled condition says."""
+    """What a condition says: of a pod its PodScheduled, of a node the one that the bridge writes there (N3)."""
 
     status: bool
     reason: str = ""
@@ -196,7 +196,13 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Kubernetes node.  `allocatable` includes `pods`."""
+    """A Kubernetes node.
+
+    allocatable  includes `pods`
+    address      its InternalIP; "": it has none
+    partitions   what the admin's annotation says, as it stands there (K)
+    in_slurm     what the bridge wrote there of the node in Slurm; None: nothing
+    """
 
     name: str
     labels: Mapping[str, str] = NO_TEXT
@@ -204,6 +210,10 @@ class Node:
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     allocatable: Amounts = EMPTY
+    uid: str = ""
+    address: str = ""
+    partitions: str = ""
+    in_slurm: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +291,11 @@ def holds_nodes(states: States) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as Slurm knows it.  gres: GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both."""
+    """A node as Slurm knows it.
+
+    gres    GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both
+    reason  why it is drained or down, in the words of who did it
+    """
 
     name: str
     states: States = frozenset()
@@ -290,6 +304,7 @@ class SlurmNode:
     cpus: int = 0
     memory_mib: int = 0
     gres: Mapping[str, int] = EMPTY
+    reason: str = ""
 
     @property
     def external(self) -> bool:
@@ -430,6 +445,24 @@ class JobSpec:
     min_nodes: int | None = None
     max_nodes: int | None = None
     parts: tuple[JobSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """An external node as it is registered in Slurm (N1); the codec turns it into a line of node configuration.
+
+    address     NodeAddr: without it Slurm resolves the name at every allocation (FACTS 7)
+    cpus        whole CPUs, at least 1; memory_mib: at least 1
+    gres        GRES name (with type) to count, sorted by name
+    features    what NodeSets and constraints select it by; among them the mark that says whose it is
+    """
+
+    name: str
+    address: str
+    cpus: int
+    memory_mib: int
+    gres: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
 
 
 # --- between them -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from scheduler.jobspec import Translation
 from scheduler.policy import Policy
+from scheduler.registration import ExternalNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,12 @@ class Tuning:
     scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
     kick_every_s            at most one kick in so long
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
-    submits, reads, cancels, binds, reports  how many actions of a kind may be under way
+    submits, reads, cancels, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
+    node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
+    node_gone_s     a node that is not wanted any more is removed from Slurm after so long (N5)
+    node_down_s     a node that is not ready, and on which nothing runs any more, is set down after so long (N4)
+    node_silent_s, cure_every_s  NOT_RESPONDING for so long is cured; at most once in so long (N3)
+    node_retry_s    what Slurm did not do to a node is tried again after so long
     """
 
     settle_s: float = 12.0
@@ -74,6 +80,14 @@ class Tuning:
     cancels: int = 16
     binds: int = 64
     reports: int = 16
+    node_changes: int = 2
+    node_reports: int = 4
+    node_unlike_s: float = 600.0
+    node_gone_s: float = 60.0
+    node_down_s: float = 300.0
+    node_silent_s: float = 60.0
+    cure_every_s: float = 600.0
+    node_retry_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +98,7 @@ class Config:
     pending_reason       reason of the condition while Slurm decides; "" : the bridge's own (Q3)
     accounting           slurmdbd answers: ends are recorded there (S2)
     device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
+    external_nodes       how labelled nodes are kept in Slurm (N)
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -94,3 +109,4 @@ class Config:
     pending_reason: str = ""
     accounting: bool = False
     device_driver: bool = False
+    external_nodes: ExternalNodes = field(default_factory=ExternalNodes)

@@ -33,6 +33,7 @@ class View:
         self.forgotten: list[str] = []
         self.awaited: dict[str, str] = {}
         self.newly_excluded: dict[str, str] = {}
+        self.kept: list[str] = []
         self.used: Counter[str] = Counter()
         self.rationed: Counter[str] = Counter()
         self.immediate: Counter[str] = Counter()
@@ -111,6 +112,7 @@ class View:
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
             excluded=self.newly_excluded,
+            kept=tuple(self.kept),
             wake_at=min(timers, default=None),
         )
 

@@ -42,6 +42,7 @@ from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
 from scheduler.rations import Breaker, Ration
 from scheduler.tuning import Config
+from scheduler.upkeep import Upkeep
 from scheduler.workload import Placeholder, Workload
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
@@ -106,6 +107,7 @@ class World:
         self.trust_since = float(
             "-inf"
         )  # what was learned of a job before that is to be read again before it is acted on
+        self.upkeep = Upkeep()  # nodes on both sides
         # workloads
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
