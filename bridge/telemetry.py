@@ -315,6 +315,10 @@ def _about(action: Action) -> str:
         return f"{action.namespace}/{action.name}"
     if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.Kick | act.RecordEnd):
         return f"job {action.job_id}"
+    if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
+        return f"Slurm node {action.name}"
+    if isinstance(action, act.ShowNode | act.TaintNode | act.ReleaseNode):
+        return f"node {action.node}"
     return ""
 
 

@@ -29,13 +29,14 @@ from bridge.kube.answers import judged
 from bridge.kube.codec import encode, node_terms
 from bridge.kube.transport import NO_PARAMS, SIDE, Reply, Transport
 from scheduler import names
-from scheduler.actions import BindPod, EndByDeadline, EvictPod
+from scheduler.actions import BindPod, EndByDeadline, EvictPod, ShowNode
 from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
 
 DEADLINE_S = 10.0  # shorter than the settle time after an unknown outcome (12 s), which must outlast it
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 EVENTS_REMEMBERED = 4096
+NAMESPACE_OF_NODES = "default"  # where events about what has no namespace have to be
 EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
 
 # Where a controller is read: kind -> (API group of its apiVersion, plural).  Others are not asked for (W2).
@@ -188,12 +189,66 @@ class KubeClient:
         body = {"metadata": {"uid": uid}, "status": {"conditions": [said]}}
         await self._patch(operation, f"{_pod_path(namespace, name)}/status", body, STRATEGIC)
 
+    # --- nodes ---
+
+    async def show_node(self, action: ShowNode) -> None:
+        """Write how Slurm sees the node: our condition, beside kubelet's.
+
+        Raises NotFound, Conflict where the node is gone or another one.
+        """
+        now = _rfc3339(self.clock())
+        said = {
+            "type": names.IN_SLURM,
+            "status": "True" if action.status else "False",
+            "reason": action.condition,
+            "message": action.message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        await self._patch_node_conditions("show node", action.node, action.uid, said)
+
+    async def taint_node(self, node: str, uid: str) -> None:
+        """Keep other schedulers away; nothing that runs there is touched (NoSchedule).
+
+        Taints have no key to merge by: the whole list is written, if nobody else wrote meanwhile.
+        Raises NotFound, Conflict (another node, or somebody else was faster).
+        """
+        meta, taints = await self._taints(node)
+        if not any(taint.get("key") == names.MANAGED_TAINT for taint in taints):
+            ours = {"key": names.MANAGED_TAINT, "value": "true", "effect": "NoSchedule"}
+            await self._write_taints(node, uid, meta, [*taints, ours])
+
+    async def release_node(self, node: str, uid: str) -> None:
+        """Take our taint, then our condition; the condition last, since it says that the taint is ours.
+
+        Raises NotFound, Conflict (another node, or somebody else was faster).
+        """
+        meta, taints = await self._taints(node)
+        others = [taint for taint in taints if taint.get("key") != names.MANAGED_TAINT]
+        if len(others) < len(taints):
+            await self._write_taints(node, uid, meta, others)
+        await self._patch_node_conditions("release node", node, uid, {"type": names.IN_SLURM, "$patch": "delete"})
+
+    async def _patch_node_conditions(self, operation: str, node: str, uid: str, condition: Mapping[str, str]) -> None:
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        await self._patch(operation, f"{_node_path(node)}/status", body, STRATEGIC)
+
+    async def _taints(self, node: str) -> tuple[codec.Meta, list[dict[str, Any]]]:
+        found = codec.TAINTED.one((await self._read("read node", _node_path(node))).body)
+        return found.metadata, found.spec.taints or []
+
+    async def _write_taints(self, node: str, uid: str, meta: codec.Meta, taints: list[dict[str, Any]]) -> None:
+        body = {"metadata": {"uid": uid, "resourceVersion": meta.resource_version}, "spec": {"taints": taints}}
+        await self._patch("taint node", _node_path(node), body, MERGE)
+
     # --- events ---
 
     async def post_event(
         self, namespace: str, name: str, uid: str, reason: str, message: str, at: float, *, warning: bool = False
     ) -> None:
-        """An event on the pod; the same one again raises the count of the first, also across our restarts.
+        """An event on the pod, or where namespace is "" on the node of that name.
+
+        The same one again raises the count of the first, also across our restarts.
 
         at   when it happened, epoch seconds
 
@@ -204,6 +259,10 @@ class KubeClient:
         # The name follows from what is said, so that a later life finds the event of an earlier one.
         said = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
         event = f"{name[:200]}.{said}"
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+        if not namespace:
+            about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+            namespace = NAMESPACE_OF_NODES
         path = f"/api/v1/namespaces/{_q(namespace)}/events"
         if event in self._events and await self._count_event(path, event, at):
             return
@@ -212,7 +271,7 @@ class KubeClient:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": event, "namespace": namespace},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
+            "involvedObject": about,
             "reason": reason,
             "message": message,
             "type": "Warning" if warning else "Normal",
@@ -402,6 +461,10 @@ def _as(operation: str, error: FarSideError) -> FarSideError:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_q(namespace)}/pods/{_q(name)}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{_q(name)}"
 
 
 def _q(segment: str) -> str:

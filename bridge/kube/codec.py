@@ -21,7 +21,7 @@ import msgspec
 
 from bridge.errors import ContractError
 from bridge.kube.transport import SIDE
-from scheduler import model
+from scheduler import model, names
 from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
 from scheduler.quantity import QuantityError, amount
 
@@ -270,11 +270,19 @@ class NodeSpec(Wire):
     taints: list[WireTaint] | None = None
 
 
+class NodeAddress(Wire):
+    """`status.addresses[]`."""
+
+    type: str
+    address: str
+
+
 class NodeStatus(Wire):
     """`status` of a node."""
 
     allocatable: Texts | None = None
     conditions: list[WireCondition] | None = None
+    addresses: list[NodeAddress] | None = None
 
 
 class WireNode(Wire):
@@ -283,6 +291,19 @@ class WireNode(Wire):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class AllTaints(Wire):
+    """`spec` of a node whose taints are written: as they are, with what others put into them."""
+
+    taints: list[dict[str, Any]] | None = None
+
+
+class TaintedNode(Wire):
+    """A node whose taints are written."""
+
+    metadata: Meta
+    spec: AllTaints = msgspec.field(default_factory=AllTaints)
 
 
 class WireNamespace(Wire):
@@ -776,7 +797,7 @@ def _conditions(conditions: list[WireCondition] | None) -> tuple[model.Condition
     scheduled, disrupted = None, False
     for condition in conditions or ():
         if condition.type == "PodScheduled":
-            scheduled = model.Condition(condition.status == "True", condition.reason or "", condition.message or "")
+            scheduled = _condition(condition)
         elif condition.type == "DisruptionTarget":
             disrupted = condition.status == "True"
     return scheduled, disrupted
@@ -803,7 +824,9 @@ def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
 
 def to_node(wire: WireNode) -> model.Node:
     """A node; one whose Ready condition is missing or Unknown is not ready."""
-    ready = any(c.type == "Ready" and c.status == "True" for c in wire.status.conditions or ())
+    said = {condition.type: condition for condition in wire.status.conditions or ()}
+    ready = "Ready" in said and said["Ready"].status == "True"
+    ours = said.get(names.IN_SLURM)
     return model.Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or NO_TEXT,
@@ -811,7 +834,15 @@ def to_node(wire: WireNode) -> model.Node:
         unschedulable=bool(wire.spec.unschedulable),
         taints=tuple(model.Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         allocatable=_offered(wire.status.allocatable),
+        uid=wire.metadata.uid,
+        address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), ""),
+        partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, ""),
+        in_slurm=None if ours is None else _condition(ours),
     )
+
+
+def _condition(wire: WireCondition) -> model.Condition:
+    return model.Condition(wire.status == "True", wire.reason or "", wire.message or "")
 
 
 def _offered(texts: Mapping[str, str] | None) -> Amounts:
@@ -894,6 +925,7 @@ _versions = msgspec.json.Decoder(Version)
 PODS: Codec[model.Pod] = codec(WirePod, to_pod)
 NODES: Codec[model.Node] = codec(WireNode, to_node)
 NAMESPACES: Codec[model.Namespace] = codec(WireNamespace, to_namespace)
+TAINTED: Codec[TaintedNode] = codec(TaintedNode, lambda wire: wire)
 CLAIMS: Codec[WireClaim] = codec(WireClaim, lambda wire: wire)
 VOLUMES: Codec[WireVolume] = codec(WireVolume, lambda wire: wire)
 STORAGE_CLASSES: Codec[WireStorageClass] = codec(WireStorageClass, lambda wire: wire)
