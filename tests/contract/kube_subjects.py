@@ -35,7 +35,12 @@ from scheduler.events import Event
 from scheduler.model import Pod
 
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
-TIMES = {"lastTransitionTime", "firstTimestamp", "lastTimestamp"}  # in questions; of these any will do
+TIMES = {
+    "lastHeartbeatTime",
+    "lastTransitionTime",
+    "firstTimestamp",
+    "lastTimestamp",
+}  # in questions; of these any will do
 PATIENCE_S = 20.0
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
