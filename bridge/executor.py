@@ -38,6 +38,7 @@ MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 URGENT = act.AllocateNow | act.SubmitJob | act.BindPod
 
+_OnPod = act.BindPod | act.EvictPod | act.EndByDeadline | act.AskEviction | act.ReportRunning | act.Report
 Said = tuple[float, str, str, str, str, str, bool]
 
 
@@ -79,6 +80,9 @@ class Executor:
             act.BindPod: self._bind,
             act.EvictPod: self._evict,
             act.EndByDeadline: self._end_by_deadline,
+            act.HandDeadline: self._hand_deadline,
+            act.AskEviction: self._ask_eviction,
+            act.ReportRunning: self._report_running,
             act.Report: self._report,
             act.ReadOwner: self._read_owner,
             act.ReadClaims: self._read_claims,
@@ -129,9 +133,7 @@ class Executor:
             except FarSideError:
                 self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
 
-    def _say(
-        self, pod: act.BindPod | act.EvictPod | act.EndByDeadline | act.Report, reason: str, warning: bool
-    ) -> None:
+    def _say(self, pod: _OnPod, reason: str, warning: bool) -> None:
         message = pod.message if isinstance(pod, act.BindPod | act.Report) else pod.reason
         self._queue(pod.namespace, pod.name, pod.uid, reason, message, warning)
 
@@ -215,6 +217,17 @@ class Executor:
     async def _end_by_deadline(self, action: act.EndByDeadline, began: float) -> None:
         self._say(action, names.ENDED, warning=True)
         await self._kube.end_by_deadline(action)
+
+    async def _hand_deadline(self, action: act.HandDeadline, began: float) -> None:
+        await self._kube.hand_deadline(action)  # what it means was said before
+
+    async def _ask_eviction(self, action: act.AskEviction, began: float) -> None:
+        await self._kube.evict(action)
+        self._say(action, names.ENDED, warning=False)
+
+    async def _report_running(self, action: act.ReportRunning, began: float) -> None:
+        self._say(action, action.condition, action.warning)
+        await self._kube.report_running(action)
 
     async def _report(self, action: act.Report, began: float) -> None:
         if action.event:

@@ -307,11 +307,16 @@ def _well_formed(traceparent: str) -> bool:
         return False
 
 
+_ON_A_POD = (
+    act.BindPod | act.EvictPod | act.EndByDeadline | act.HandDeadline | act.AskEviction | act.ReportRunning | act.Report
+)
+
+
 def _about(action: Action) -> str:
     """Whom it concerns, for a log line."""
     if isinstance(action, act.AllocateNow | act.SubmitJob):
         return action.spec.name
-    if isinstance(action, act.BindPod | act.EvictPod | act.EndByDeadline | act.Report):
+    if isinstance(action, _ON_A_POD):
         return f"{action.namespace}/{action.name}"
     if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.Kick | act.RecordEnd):
         return f"job {action.job_id}"

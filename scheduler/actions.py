@@ -50,7 +50,8 @@ class SubmitJob:
 class ReadJob:
     """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`.
 
-    lane   the ration it comes out of: "check" (none: something waits for it), "detail" (Q2), "unknown" (ARCHITECTURE 4)
+    lane   the ration it comes out of: "check" (none: something waits for it), "detail" (Q2), "running" (S9), "unknown"
+           (ARCHITECTURE 4)
     """
 
     job_id: int
@@ -160,13 +161,65 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class EndByDeadline:
-    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4)."""
+    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4).
+
+    counts   it is no disruption: its time ran out, or it never started; a backoff limit counts it (S4b, S12)
+    """
 
     key: str
     uid: str
     namespace: str
     name: str
     reason: str
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandDeadline:
+    """activeDeadlineSeconds, counted from the pod's startTime: kubelet ends the pod before Slurm ends its job (S4b)."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    seconds: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskEviction:
+    """The Eviction API, which a PodDisruptionBudget may refuse: there is time left to ask again (S4b)."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRunning:
+    """Say it on a bound pod: condition names.RUNNING_CONDITION, and an event with the same sentence (S5, S6, S9, S12).
+
+    condition   the condition's reason, and the event's
+    runs        its status: whether the job runs
+    essence     what of the sentence matters when the next one is compared with it
+    """
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    condition: str
+    message: str
+    runs: bool = True
+    warning: bool = False
+    essence: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Its reason is what it says."""
+        return self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +380,9 @@ LANES: Mapping[type, str] = {
     BindPod: "binds",
     EvictPod: "binds",
     EndByDeadline: "binds",
+    HandDeadline: "binds",
+    AskEviction: "binds",
+    ReportRunning: "reports",
     Report: "reports",
     ReadOwner: "reads",
     ReadClaims: "reads",
@@ -354,6 +410,9 @@ Action = (
     | BindPod
     | EvictPod
     | EndByDeadline
+    | HandDeadline
+    | AskEviction
+    | ReportRunning
     | Report
     | ReadOwner
     | ReadClaims

@@ -21,7 +21,8 @@ from scheduler.gangs import gather
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.phase import Phase, chosen
-from scheduler.rounds import kick, read_details, read_unknown
+from scheduler.rounds import kick, read_details, read_running, read_unknown
+from scheduler.running import watch
 from scheduler.telling import outage, say, say_all, waiting
 from scheduler.view import View
 from scheduler.workload import UNLOOKED, Placeholder, Workload
@@ -46,6 +47,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
         RULES[world.phase_of[key]](workload, view)
     read_unknown(view)
     read_details(view)
+    read_running(view)
     kick(view)
     if world.nodes_stale and now >= world.nodes_asked_from:
         view.add(act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again"))
@@ -260,6 +262,7 @@ def _bound(workload: Workload, view: View) -> None:
         cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
     elif not cancel_broken(workload, claimed, view):
         cancel_twins(workload, claimed, view)
+        watch(workload, claimed, view)
 
 
 def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:

@@ -11,6 +11,8 @@ from scheduler.telling import say
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
 
+OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
+
 
 def end_pods(workload: Workload, view: View) -> None:
     """Their job is over while pods run: they are told why, and ended with grace (S4)."""
@@ -37,16 +39,40 @@ def end_pods(workload: Workload, view: View) -> None:
     for pod in workload.unfinished:
         if not workload.node_of(pod):
             continue  # it waits for the others, and for another job
-        held = workload.pod_holds.get(pod.uid)
-        if pod.deleting_at is not None or (held is not None and (held.until is None or view.now < held.until)):
-            if held is not None and held.until is not None:
-                view.wake_at(workload.key, held.until)
+        until = _being_ended(workload, pod, job, view)
+        if pod.deleting_at is not None or view.now < until:
+            if until < float("inf"):
+                view.wake_at(workload.key, until)
         elif view.now < workload.wait_until:
             view.wake_at(workload.key, workload.wait_until)
         elif not ended and not view.ration("absent"):
             view.wake_at(workload.key, view.now + 1.0)
         else:
-            _end_pod(workload, pod, why, view)
+            end_pod(workload, pod, why, view, counts=_out_of_time(job))
+
+
+def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> float:
+    """Until when to leave it to what is under way: an end of ours, or the deadline that kubelet was handed (S4b)."""
+    held = workload.pod_holds.get(pod.uid)
+    until = float("-inf")
+    if held is not None and held.until is None:
+        return float("inf")
+    if held is not None and held.until is not None and isinstance(held.action, act.EvictPod | act.EndByDeadline):
+        until = held.until
+    if _out_of_time(job) and pod.started is not None and pod.handed_deadline_s not in (None, 1):
+        assert pod.handed_deadline_s is not None
+        until = max(until, pod.started + pod.handed_deadline_s + pod.grace_s + OUTLIVES_S)
+    return until
+
+
+def _out_of_time(job: Placeholder | None) -> bool:
+    """Its own time ran out: no disruption (S4b)."""
+    return job is not None and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
+
+
+def is_service(pod: Pod) -> bool:
+    """Its controller replaces it whenever it goes, and counts no failures."""
+    return pod.owner is not None and pod.restart_policy == "Always"
 
 
 def _why_ended(job: Placeholder | None) -> str:
@@ -57,12 +83,18 @@ def _why_ended(job: Placeholder | None) -> str:
     return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")
 
 
-def _end_pod(workload: Workload, pod: Pod, why: str, view: View) -> None:
-    """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4)."""
-    if pod.owner is not None:
-        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+def end_pod(
+    workload: Workload, pod: Pod, why: str, view: View, *, counts: bool = False, grace_s: int | None = None
+) -> None:
+    """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4).
+
+    counts    it is its own failure, which its controller is to count: kubelet ends it then too, unless it is a service
+    grace_s   where it is deleted; None: its own
+    """
+    if pod.owner is None or (counts and not is_service(pod)):
+        view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), workload.key)
     else:
-        view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), workload.key)
 
 
 def end_job(workload: Workload, view: View) -> None:

@@ -18,6 +18,7 @@ from scheduler.actions import Outcome
 from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
 from scheduler.model import Refusal, States
+from scheduler.phase import Phase
 from scheduler.rations import Breaker
 from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, Placeholder, Told, Workload
 
@@ -101,13 +102,20 @@ def _place_read(world: World, action: act.ReadJob, at: float) -> None:
         world.detail_new.pop(action.key, None)
         world.detail_round.pop(action.key, None)
         world.detail_round[action.key] = at  # to the end of the round
+    elif action.lane == "running":
+        world.running_new.pop(action.key, None)
+        world.running_round.pop(action.key, None)
+        world.running_round[action.key] = at
 
 
 def _place_kick(world: World, action: act.Kick, at: float) -> None:
     world.kicked_at = at
 
 
-def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDeadline, at: float) -> None:
+_OnPod = act.BindPod | act.EvictPod | act.EndByDeadline | act.HandDeadline | act.AskEviction
+
+
+def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
     workload = world.workloads[action.key]
     workload.pod_holds[action.uid] = Hold(action, at)
     workload.tell(at, action.reason)
@@ -115,7 +123,9 @@ def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDe
         if len(workload.pod_holds) == 1 and not any(workload.node_of(pod) for pod in workload.members):
             workload.first_bound_at = at
         world.assume(workload.pods[action.uid], action.node)
-    elif not any(job.ended for job in world.mine(workload) if job.id == workload.hint):
+    elif world.phase_of[workload.key] is Phase.REVOKED and not any(
+        job.ended for job in world.mine(workload) if job.id == workload.hint
+    ):
         world.rations["absent"].take(at, 1)
 
 
@@ -128,6 +138,11 @@ def _place_report(world: World, action: act.Report, at: float) -> None:
     event_at = at if action.event else (before.event_at if before else float("-inf"))
     told = Told(action.condition, action.message, action.essence, action.starts, at, event_at)
     workload.told[action.uid] = told
+
+
+def _place_report_running(world: World, action: act.ReportRunning, at: float) -> None:
+    told = Told(action.condition, action.message, action.essence, None, at, at)
+    world.workloads[action.key].told[action.uid] = told
 
 
 def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
@@ -368,7 +383,7 @@ def _unassume(world: World, action: act.BindPod) -> None:
         world.leave(action.node, action.uid)
 
 
-def _eviction_ended(world: World, action: act.EvictPod | act.EndByDeadline, event: ev.ActionEnded) -> None:
+def _eviction_ended(world: World, action: _OnPod, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     if workload is None:
         return
@@ -380,7 +395,7 @@ def _eviction_ended(world: World, action: act.EvictPod | act.EndByDeadline, even
         world.back_off(workload, event.at)
 
 
-def _report_ended(world: World, action: act.Report, event: ev.ActionEnded) -> None:
+def _report_ended(world: World, action: act.Report | act.ReportRunning, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     told = workload.told.get(action.uid) if workload else None
     if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
@@ -415,7 +430,10 @@ _PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
     act.BindPod: _place_on_pod,
     act.EvictPod: _place_on_pod,
     act.EndByDeadline: _place_on_pod,
+    act.HandDeadline: _place_on_pod,
+    act.AskEviction: _place_on_pod,
     act.Report: _place_report,
+    act.ReportRunning: _place_report_running,
     act.ReadOwner: _place_owner,
     act.ReadClaims: _place_claims,
     act.PlaceClaims: _place_claims,
@@ -434,7 +452,10 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.BindPod: _bind_ended,
     act.EvictPod: _eviction_ended,
     act.EndByDeadline: _eviction_ended,
+    act.HandDeadline: _eviction_ended,
+    act.AskEviction: _eviction_ended,
     act.Report: _report_ended,
+    act.ReportRunning: _report_ended,
     act.ReadOwner: _owner_ended,
     act.ReadClaims: _claims_ended,
     act.PlaceClaims: _claims_ended,

@@ -231,6 +231,9 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     for part in event.job.parts:
         _component(world, part.id, job.id)
     job.broken = any(is_ended(part.states) for part in event.job.parts)
+    before = job.job
+    if before is not None and holds_nodes(before.states) and before.time_limit_min != event.job.time_limit_min:
+        job.limit_before = before.time_limit_min
     job.key, job.user = key, event.job.user
     job.job, job.grant = event.job, event.grant or job.grant
     job.read_began, job.learned, job.denied = event.began, event.began, False
@@ -242,6 +245,7 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         workload.look = None
     workload.jobs.add(job.id)
     world.set_states(job, event.job.states, event.ended)
+    job.states_since = min(job.states_since, event.began)
     if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
         _an_unknown_twin(world, workload, event.ended)
     is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s

@@ -115,7 +115,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a condition says: of a pod its PodScheduled, of a node the one that the bridge writes there (N3)."""
+    """What a condition says: of a pod PodScheduled or our own, of a node the one that the bridge writes there (N3)."""
 
     status: bool
     reason: str = ""
@@ -148,6 +148,12 @@ class Pod:
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
     end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")
+    active_deadline_s, handed_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
+    bound_at        when PodScheduled became True, epoch seconds
+    started         status.startTime, epoch seconds: when its kubelet took it over, from which deadlines count
+    waits           why its containers do not start, as its kubelet says it ("container main: ImagePullBackOff"); "" where
+                    one runs or ran; waits_since: not before that
+    on_job          what the condition of names.RUNNING_CONDITION says
     """
 
     uid: str
@@ -167,6 +173,7 @@ class Pod:
     gated: bool = False
     restart_policy: str = "Always"
     active_deadline_s: int | None = None
+    handed_deadline_s: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Amounts = EMPTY
@@ -182,6 +189,11 @@ class Pod:
     refused_fields: tuple[str, ...] = ()
     scheduled: Condition | None = None
     disrupted: bool = False
+    bound_at: float | None = None
+    started: float | None = None
+    waits: str = ""
+    waits_since: float | None = None
+    on_job: Condition | None = None
     exit_code: int | None = None
     end_reason: str = ""
 
@@ -327,6 +339,7 @@ class Job:
     """A job as `GET job/{id}` tells it.
 
     submitted, starts, ends   epoch seconds; `starts` of a pending job is Slurm's expected start; None: not known
+    preempted                 when its preemption began, while its grace runs; None: nobody preempts it
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
     planned_nodes             where Slurm plans to start it, a hostlist
     sluid                     unique for ever, unlike the id (FACTS 2); "" where this Slurm has none
@@ -350,6 +363,7 @@ class Job:
     submitted: float | None = None
     starts: float | None = None
     ends: float | None = None
+    preempted: float | None = None
     planned_nodes: str = ""
     nodes: str = ""
     sluid: str = ""

@@ -119,6 +119,12 @@ GIVEN_BACK = "SlurmGrantGivenBack"
 GATHERING = "GangGathering"
 SCHEDULED = "Scheduled"
 CHANGE_IGNORED = "SlurmChangeIgnored"
+# The condition of bound pods, and its reasons.
+RUNNING_CONDITION = PREFIX + "job-running"
+RUNS = "SlurmJobRuns"
+SUSPENDED = "SlurmJobSuspended"
+ENDS_SOON = "SlurmJobEndsSoon"
+NOT_STARTING = "PodNotStarting"
 
 # Of nodes (N): the condition that says how Slurm sees them, its reasons, and how a drain of ours begins.
 IN_SLURM = "SlurmReady"

@@ -35,6 +35,13 @@ class Tuning:
     unlooked_s   a waiting job that Slurm has not looked at yet is not told of, and read again, for so long
     scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
     kick_every_s            at most one kick in so long
+    running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; when one is first
+                            read; and each again at the earliest (S9)
+    end_notice_s            so long before its time limit the pods of a job are warned and their ends handed to kubelet (S4b)
+    end_lead_s              kubelet ends them so long before Slurm does
+    service_notice_s        services are evicted, one replica at a time, from so long before it on (or half of the job's time)
+    start_said_s            a pod that is bound and does not start says so after so long (S12)
+    start_timeout_s         and is ended after so long, its nodes given back; 0: never
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
     submits, reads, cancels, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
     node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
@@ -74,6 +81,14 @@ class Tuning:
     scan_rate: float = 500.0
     unknown_rate: float = 5.0
     kick_every_s: float = 1.0
+    running_rate: float = 4.0
+    running_fresh_s: float = 30.0
+    running_every_s: float = 60.0
+    end_notice_s: float = 120.0
+    end_lead_s: float = 10.0
+    service_notice_s: float = 600.0
+    start_said_s: float = 60.0
+    start_timeout_s: float = 600.0
     feasibility_every_s: float = 1.0
     submits: int = 16
     reads: int = 16

@@ -33,6 +33,8 @@ class Placeholder:
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
     denied        a read said that this id is not (any more) our job
     broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
+    states_since  its states are what they are since then
+    limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
     end_read      the job itself said that it ended: read, or answered to our cancel
     """
 
@@ -47,6 +49,8 @@ class Placeholder:
     hinted_by: set[str] = field(default_factory=set)
     read_began: float = float("-inf")
     ended_seen: float | None = None
+    states_since: float = float("-inf")
+    limit_before: int | None = None
     end_read: bool = False
     absent_first: float | None = None
     absent_last: float | None = None

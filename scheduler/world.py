@@ -118,6 +118,8 @@ class World:
         self.partition_of: dict[str, str] = {}
         self.detail_new: dict[str, float] = {}  # queued, never read in detail: when that is due
         self.detail_round: dict[str, float] = {}  # queued, in the order in which they were last read, and when
+        self.running_new: dict[str, float] = {}  # the same two of those whose pods run (S9)
+        self.running_round: dict[str, float] = {}
         self.looking: dict[str, None] = {}
         self.choosy: set[str] = set()  # whose pods mind beside whom they stand
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
@@ -136,6 +138,7 @@ class World:
         tuning = config.tuning
         self.rations = {
             "detail": Ration(tuning.detail_rate, tuning.detail_rate),
+            "running": Ration(tuning.running_rate, tuning.running_rate),
             "unknown": Ration(tuning.unknown_rate, tuning.unknown_rate),
             "scan": Ration(tuning.scan_rate, tuning.scan_rate / 5),
             "absent": Ration(tuning.absent_rate, tuning.absent_rate),
@@ -387,6 +390,7 @@ class World:
             job.grant = None  # requeued: what it gets next is another grant
         if states != job.states:
             self._tell(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
+            job.states_since = at
         job.states = states
         self.touch(job)
 
@@ -465,11 +469,13 @@ class World:
                 self.by_phase[before].pop(key, None)
             self.by_phase[now][key] = None
             self.phase_of[key] = now
-            self.detail_new.pop(key, None)
-            self.detail_round.pop(key, None)
+            for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
+                index.pop(key, None)
+            learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
             if now is Phase.QUEUED:
-                learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
                 self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
+            elif now is Phase.BOUND and workload.hint is not None:
+                self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
         _keep(self.looking, key, workload.look is not None)
         self._count_queued(workload, now)
 
@@ -511,7 +517,7 @@ class World:
         queued = self.partition_of.pop(key, "")
         if queued:
             self.queued_in[queued] -= 1
-        for index in (self.detail_new, self.detail_round):
+        for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
         for marks in (self.looking, *self.limited.values()):
             marks.pop(key, None)

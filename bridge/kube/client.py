@@ -29,7 +29,7 @@ from bridge.kube.answers import judged
 from bridge.kube.codec import encode, node_terms
 from bridge.kube.transport import NO_PARAMS, SIDE, Reply, Transport
 from scheduler import names
-from scheduler.actions import BindPod, EndByDeadline, EvictPod, ShowNode
+from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod, HandDeadline, ReportRunning, ShowNode
 from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
 
 DEADLINE_S = 10.0  # shorter than the settle time after an unknown outcome (12 s), which must outlast it
@@ -58,6 +58,8 @@ MAY_BE_MISSING = {
     ("scheduling.x-k8s.io", "PodGroup"): ("v1alpha1", "podgroups"),
     ("scheduling.k8s.io", "PodGroup"): ("v1alpha2", "podgroups"),
 }
+
+_Ending = EvictPod | EndByDeadline | HandDeadline | AskEviction
 
 
 @dataclass(slots=True)
@@ -136,13 +138,39 @@ class KubeClient:
     async def end_by_deadline(self, action: EndByDeadline) -> None:
         """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
 
+        Nothing is said where it `counts`: DisruptionTarget would have controllers not count it.
         Returns when it is written, or this incarnation is gone.  The field can be lowered on a bound pod, never raised.
         """
-        if not await self._say_disruption(action):
-            return
-        body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": 1}}
+        if action.counts or await self._say_disruption(action):
+            await self._set_deadline("end pod", action, 1)
+
+    async def hand_deadline(self, action: HandDeadline) -> None:
+        """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
+
+        Returns when it is written, or this incarnation is gone.  Raises Invalid where its deadline is nearer already.
+        """
+        await self._set_deadline("hand deadline", action, action.seconds)
+
+    async def _set_deadline(self, operation: str, action: EndByDeadline | HandDeadline, seconds: int) -> None:
+        body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": seconds}}
         try:
-            await self._patch("end pod", _pod_path(action.namespace, action.name), body, MERGE)
+            await self._patch(operation, _pod_path(action.namespace, action.name), body, MERGE)
+        except (NotFound, Conflict) as no:
+            await self._must_be_gone(no, action)
+
+    async def evict(self, action: AskEviction) -> None:
+        """Ask the Eviction API: a deletion with the pod's grace, unless a PodDisruptionBudget is in the way.
+
+        Returns when this incarnation is being deleted or is gone.  Raises Exhausted where a budget refuses it now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": action.name, "namespace": action.namespace},
+            "deleteOptions": {"preconditions": {"uid": action.uid}},
+        }
+        try:
+            await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
         except (NotFound, Conflict) as no:
             await self._must_be_gone(no, action)
 
@@ -152,6 +180,12 @@ class KubeClient:
         Raises NotFound, Conflict where the pod is gone or another one.
         """
         await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
+
+    async def report_running(self, action: ReportRunning) -> None:
+        """Write the condition of bound pods.  Raises as `set_condition`."""
+        status = "True" if action.runs else "False"
+        condition = (names.RUNNING_CONDITION, status, action.condition, action.message)
+        await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
     async def _say_disruption(self, action: EvictPod | EndByDeadline) -> bool:
         """False: this incarnation is gone."""
@@ -163,7 +197,7 @@ class KubeClient:
             return False
         return True
 
-    async def _must_be_gone(self, no: NotFound | Conflict, action: EvictPod | EndByDeadline) -> None:
+    async def _must_be_gone(self, no: NotFound | Conflict, action: _Ending) -> None:
         """A conflict is mostly a namesake in its place; but a write can also lose against too many others."""
         if isinstance(no, NotFound):
             return

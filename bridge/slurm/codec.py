@@ -154,6 +154,7 @@ class _Job(msgspec.Struct):
     submit_time: Number = msgspec.field(default_factory=Number)
     start_time: Number = msgspec.field(default_factory=Number)
     end_time: Number = msgspec.field(default_factory=Number)
+    preempt_time: Number = msgspec.field(default_factory=Number)
     scheduled_nodes: str = ""
     nodes: str = ""
     excluded_nodes: str = ""
@@ -342,6 +343,7 @@ def _one_job(seen: _Job) -> Job:
         submitted=_moment(seen.submit_time),
         starts=_moment(seen.start_time),
         ends=_moment(seen.end_time),
+        preempted=_moment(seen.preempt_time),
         planned_nodes=seen.scheduled_nodes,
         nodes=seen.nodes,
         sluid=seen.step_id.sluid,

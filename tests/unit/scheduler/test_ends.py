@@ -190,7 +190,6 @@ def job_ends(story: Story, what: Pod, *states: str, reason: str = "", at: float 
         (("CANCELLED", "COMPLETING"), "None", "Slurm job 17 ended: CANCELLED"),
         (("PREEMPTED",), "", "Slurm job 17 ended: PREEMPTED"),
         (("NODE_FAIL",), "NodeDown", "Slurm job 17 ended: NODE_FAIL (NodeDown)"),
-        (("TIMEOUT",), "TimeLimit", "Slurm job 17 ended: TIMEOUT (TimeLimit)"),
     ],
 )
 def test_a_pod_with_a_controller_is_deleted_with_grace_for_that_to_recreate_it(
@@ -269,12 +268,3 @@ def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> N
     story.polls({17: "CANCELLED"}, at=NOW + 1)
     assert story.decides(NOW + 1) == []
     assert len(story.acts(AllocateNow, NOW + 2)) == 1
-
-
-def test_a_suspended_job_kills_nothing() -> None:
-    """S6."""
-    story = Story()
-    story.runs(TRAIN, 17, at=NOW)
-    story.polls({17: "RUNNING"}, at=NOW + 1)
-    story.polls({17: "SUSPENDED"}, at=NOW + 2)
-    assert story.decides(NOW + 2) == []

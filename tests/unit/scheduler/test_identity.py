@@ -90,7 +90,7 @@ def test_a_pod_that_claims_another_pods_job_changes_nothing_for_that_pod() -> No
     story.sees(replace(thief, phase=PodPhase.SUCCEEDED))
     assert story.decides(NOW + 3) == []
     story.loses(thief, NOW + 4)
-    assert story.decides(NOW + 60) == []
+    assert not [each for each in story.decides(NOW + 60) if not isinstance(each, ReadJob)]
     assert story.world.placeholders[17].key == key_of(owner)
 
 

@@ -23,14 +23,15 @@ def foreign(job_id: int, user: str = "carol") -> Job:
     return Job(job_id, "interactive", user, frozenset({"RUNNING"}))
 
 
-def test_a_running_pod_whose_job_runs_is_left_in_peace_without_a_single_read() -> None:
-    """A restart with 10,000 pods never reads 10,000 jobs."""
+def test_running_pods_whose_jobs_run_are_left_in_peace_and_their_jobs_read_one_by_one_later() -> None:
+    """A restart with 10,000 pods never reads 10,000 jobs at once; when each of them ends it learns in time."""
     story = Story()
     pods = [story.bound(older(f"p{number}"), number) for number in range(1, 101)]
     story.sees(PodsListed(Scope.OURS, tuple(pods), START))
     story.polls(dict.fromkeys(range(1, 101), "RUNNING"), at=START + 0.1)
     assert story.decides(START + 0.1) == []
-    assert story.decides(START + 60) == []
+    assert story.decides(START + 29) == []
+    assert [type(each) for each in story.decides(START + 60)] == [ReadJob] * 4
     assert len(story.world.by_phase[Phase.BOUND]) == 100
 
 
