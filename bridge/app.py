@@ -54,6 +54,7 @@ RIGHTS = (
     ("patch", "pods", "", ""),
     ("patch", "pods", "", "status"),
     ("create", "pods", "", "binding"),
+    ("create", "pods", "", "eviction"),
     ("list", "nodes", "", ""),
     ("watch", "nodes", "", ""),
     ("list", "namespaces", "", ""),

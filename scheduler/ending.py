@@ -59,9 +59,10 @@ def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: Vi
         return float("inf")
     if held is not None and held.until is not None and isinstance(held.action, act.EvictPod | act.EndByDeadline):
         until = held.until
-    if _out_of_time(job) and pod.started is not None and pod.handed_deadline_s not in (None, 1):
-        assert pod.handed_deadline_s is not None
-        until = max(until, pod.started + pod.handed_deadline_s + pod.grace_s + OUTLIVES_S)
+    if _out_of_time(job) and pod.started is not None and pod.handed_deadline_s is not None:
+        deadline = pod.started + pod.handed_deadline_s
+        if deadline <= view.now:  # else its time was shortened since
+            until = max(until, deadline + pod.grace_s + OUTLIVES_S)
     return until
 
 

@@ -331,7 +331,7 @@ class SlurmCluster:
         """It gives way: at once, or after a grace in which it is SIGNALING and its end is known."""
         job = self.jobs[job_id]
         if grace_s:
-            job.flags, job.ends = ("SIGNALING",), int(now) + grace_s
+            job.flags, job.preempted, job.ends = ("SIGNALING",), int(now), int(now) + grace_s
         else:
             self.end(job_id, "PREEMPTED", now)
 

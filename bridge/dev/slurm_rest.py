@@ -198,6 +198,7 @@ def _told(asked: _Asked, job: SimJob) -> Mapping[str, Any]:
         "nice": job.nice,
         "nodes": fold(job.nodes),
         "partition": job.partition,
+        "preempt_time": _number(job.preempted),
         "priority": _number(0 if job.held else 1),
         "qos": job.qos,
         "required_switches": job.switches[0],

@@ -62,6 +62,8 @@ def test_a_job_id_that_is_none_is_nonsense() -> None:
 def test_zero_and_absent_times_are_not_known() -> None:
     assert one(start_time=number(0), end_time={"set": False, "infinite": False, "number": 9}).starts is None
     assert one(end_time={"set": True, "infinite": True, "number": 0}).ends is None
+    assert one(preempt_time=number(1_795_237_200)).preempted == 1_795_237_200.0
+    assert one(preempt_time=number(0)).preempted is None
     assert one(submit_time=number(5)).submitted == 5.0
 
 
