@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
 from scheduler.looking import cancel, look_at, looked
-from scheduler.model import Pod, is_ended
+from scheduler.model import Pod, PodPhase, is_ended
 from scheduler.telling import say
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
 
 OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
+NAMED_MOST = 3  # pods that a record names one by one
 
 
 def end_pods(workload: Workload, view: View) -> None:
@@ -114,37 +118,55 @@ def end_job(workload: Workload, view: View) -> None:
             else:
                 cancel(job, workload, view, _why_done(workload), record=_record_of(workload))
             return
-    if workload.record is not None:
-        _record(workload, view)
+    job_of_theirs = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    if job_of_theirs is not None and _to_be_recorded(job_of_theirs, workload, view):
+        _record(job_of_theirs, workload, view)
     elif not workload.pods and (workload.look is None or looked(workload, workload.look, view)):
         view.forgotten.append(workload.key)
 
 
+def _all_that_were(workload: Workload) -> list[Pod]:
+    return [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+
+
 def _why_done(workload: Workload) -> str:
-    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
-    if not pods:
-        return "its workload does not exist"
-    return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
+    return _ends_of(workload, _all_that_were(workload)) or "its workload does not exist"
 
 
 def _record_of(workload: Workload) -> str:
     """For accounting, where pods of it ever stood on a node."""
-    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
-    return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods if pod.node)
+    return _ends_of(workload, [pod for pod in _all_that_were(workload) if pod.node])
+
+
+def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
+    """Each by its name; of many how many ended how, and the worst by its name: sacct shows it in one line."""
+    if len(pods) <= NAMED_MOST:
+        return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
+    counts = Counter(_how_ended(pod) for pod in pods)
+    worst = max(pods, key=lambda pod: pod.exit_code or 0)
+    ends = ", ".join(f"{count} {how}" for how, count in counts.most_common(NAMED_MOST))
+    return f"{workload.readable}: {ends}" + (f"; {worst.full_name}: {_how_ended(worst)}" if worst.exit_code else "")
 
 
 def _how_ended(pod: Pod) -> str:
-    if pod.finished:
-        return pod.end_reason or pod.phase.value
+    """By kubelet's word; what a deletion ended was deleted, whatever its containers made of it."""
+    if pod.phase is PodPhase.SUCCEEDED or (pod.finished and pod.deleting_at is None):
+        how = pod.end_reason or pod.phase.value
+        return f"{how}, {pod.waits}" if pod.waits else how
     return "Deleted"
 
 
-def _record(workload: Workload, view: View) -> None:
-    assert workload.record is not None
+def _to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:
+    """Whichever ended first: of a job that is ours what became of its pods is known now."""
+    known = job.key == workload.key and job.ended and not job.recorded
+    return view.world.config.accounting and known and bool(_record_of(workload))
+
+
+def _record(job: Placeholder, workload: Workload, view: View) -> None:
     if view.now < workload.wait_until:
         view.wake_at(workload.key, workload.wait_until)
         return
-    job_id, comment = workload.record
-    code = max((pod.exit_code or 0 for pod in workload.pods.values()), default=0)
-    codes = [code, *(gone.pod.exit_code or 0 for gone in workload.gone.values())]
-    view.add(act.RecordEnd(workload.key, job_id, max(codes), comment, f"accounting: {comment}"), workload.key)
+    own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
+    comment = "; ".join(filter(None, (own, _record_of(workload))))
+    code = max(pod.exit_code or 0 for pod in _all_that_were(workload))
+    view.add(act.RecordEnd(workload.key, job.id, code, comment, f"accounting: {comment}"), workload.key)

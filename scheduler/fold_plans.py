@@ -31,6 +31,7 @@ TWIN = 2038  # dependency problem of an immediate allocation: a job of this name
 UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 MAX_UNREADABLE = 6  # failed reads of an unknown job
+MAX_UNRECORDED = 6  # failed writes to accounting
 
 
 def _planned(world: World, event: ev.Planned) -> None:
@@ -270,9 +271,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
             job.read_began, job.end_read = event.at, True  # the answer to the cancel is proof enough
-        if workload is not None and action.record and world.config.accounting:
-            own = job.job.comment if job and job.job else (job.spec.comment if job and job.spec else "")
-            workload.record = (action.job_id, f"{own}; {action.record}" if own else action.record)
+        if workload is not None and action.record:
             workload.failures = 0
     elif workload is not None:
         world.back_off(workload, event.at)
@@ -283,13 +282,13 @@ def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, even
     if workload is None:
         return
     workload.hold = None
+    job = world.placeholders.get(action.job_id)
     if isinstance(action, act.RecordEnd):
-        if event.outcome is Outcome.DONE or workload.failures >= 6:
-            workload.record = None
+        if job is not None and (event.outcome is Outcome.DONE or workload.failures >= MAX_UNRECORDED):
+            job.recorded = True
         else:
             world.back_off(workload, event.at)
         return
-    job = world.placeholders.get(action.job_id)
     if job is None:
         return
     if event.outcome is Outcome.DONE:

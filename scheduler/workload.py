@@ -35,6 +35,7 @@ class Placeholder:
     broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
     states_since  its states are what they are since then
     limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
+    recorded      accounting knows how its pods ended, or does not listen (S2)
     end_read      the job itself said that it ended: read, or answered to our cancel
     """
 
@@ -56,6 +57,7 @@ class Placeholder:
     absent_last: float | None = None
     denied: bool = False
     broken: bool = False
+    recorded: bool = False
     asked_at: float | None = None
     granted_at: float | None = None
 
@@ -197,7 +199,6 @@ class Workload:
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
-    record      the ended job and what accounting is still to learn of it (S2)
     """
 
     key: str
@@ -229,7 +230,6 @@ class Workload:
     twin_sought_at: float = float("-inf")
     bind_failures: int = 0
     first_bound_at: float = float("-inf")
-    record: tuple[int, str] | None = None
     too_late: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
 

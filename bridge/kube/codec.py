@@ -863,7 +863,7 @@ def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
 
     One that runs, or ran, of the pod's own containers: it has started.  An init container that runs is on its way.
     """
-    if status.phase != "Pending" or not (status.container_statuses or status.init_container_statuses):
+    if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
         return "", None
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     ended_at: float | None = None
