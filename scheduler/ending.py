@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.looking import cancel, look_at, looked
 from scheduler.model import Pod, PodPhase, is_ended
+from scheduler.retaking import retake
 from scheduler.telling import say
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
@@ -27,9 +28,12 @@ def end_pods(workload: Workload, view: View) -> None:
     if view.now < world.quiet_until():
         view.wake_at(workload.key, world.quiet_until())
         return
-    if not ended and Side.SLURM in world.lost:
+    assert job is not None, "REVOKED is said of a job"
+    if (not ended or job.requeued) and Side.SLURM in world.lost:
         return  # nobody is ended on what was not heard (X1)
-    if not ended and job is not None and world.held_back_since is not None and job.id not in world.released:
+    if (not ended or job.requeued) and retake(workload, job, view):
+        return
+    if not ended and world.held_back_since is not None and job.id not in world.released:
         message = (
             "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
             "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
@@ -39,7 +43,7 @@ def end_pods(workload: Workload, view: View) -> None:
             say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
         view.wake_at(workload.key, view.now + view.tuning.absent_s)
         return
-    why = _why_ended(job)
+    why = _why_ended(workload, job)
     for pod in workload.unfinished:
         if not workload.node_of(pod):
             continue  # it waits for the others, and for another job
@@ -80,9 +84,11 @@ def is_service(pod: Pod) -> bool:
     return pod.owner is not None and pod.restart_policy == "Always"
 
 
-def _why_ended(job: Placeholder | None) -> str:
-    if job is None or not job.ended:
-        return "Slurm lost the job of this pod" + (f" ({job.id})" if job else "")
+def _why_ended(workload: Workload, job: Placeholder) -> str:
+    if not job.ended or job.requeued:
+        tried = workload.retaken is not None and workload.retaken[0] == job.id
+        asked = f"; its nodes were asked for again: {workload.retaken[1]}" if tried and workload.retaken else ""
+        return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
     state = ", ".join(sorted(job.states & {each for each in job.states if is_ended(frozenset({each}))}))
     reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
     return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")

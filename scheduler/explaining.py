@@ -307,6 +307,7 @@ def _options(spec: JobSpec) -> list[str]:
         "time": _time(spec.time_limit_min),
         "nice": str(spec.nice) if spec.nice is not None else "",
         "exclude": spec.excluded_nodes,
+        "nodelist": spec.required_nodes,
         "dependency": spec.dependency,
         "begin": datetime.fromtimestamp(spec.begin, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if spec.begin is not None

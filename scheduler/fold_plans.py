@@ -81,6 +81,8 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
         world.immediate_under_way[partition] += 1
         if workload.keeps_apart:
             world.apart_under_way.add(workload.key)
+    if action.spec.required_nodes:
+        world.rations["retake"].take(at, 1)
     workload.tell(at, action.reason)
     world.refresh(workload)
 
@@ -192,6 +194,10 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     elif event.outcome is Outcome.UNKNOWN:
         until = event.at + world.config.tuning.settle_s
         workload.look = Look(event.began, until, action.spec.name)
+        if action.spec.required_nodes:
+            _not_retaken(world, workload, "it is not known whether Slurm granted them again")
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
+        _not_retaken(world, workload, event.refusal.message if event.refusal is not None else "")
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
@@ -204,6 +210,17 @@ def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> 
     return known is not None and known.key not in (None, workload.key) and known.alive and known.learned > event.began
 
 
+def _number(event: ev.ActionEnded) -> int:
+    return event.refusal.number if event.refusal is not None else 0
+
+
+def _not_retaken(world: World, workload: Workload, why: str) -> None:
+    """The nodes of a lost job are not had again: that was the one attempt (S7)."""
+    lost = [job.id for job in world.mine(workload) if job.key in (None, workload.key)]
+    if lost:
+        workload.retaken = (workload.hint if workload.hint in lost else lost[-1], why)
+
+
 def _made(
     world: World, workload: Workload, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded, states: States
 ) -> None:
@@ -212,9 +229,10 @@ def _made(
     world.foreign.discard(event.job_id)
     job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    _forget_lost(world, workload)
     stale = world.placeholders.get(event.job_id)
     if stale is not None:
-        world.forget_job_of(stale)
+        world.given_to(workload.key, stale, event.at)
         world.absent.discard(stale.id)
     world.placeholders[job.id] = job
     world.expected.add(job.id)
@@ -223,6 +241,14 @@ def _made(
     workload.look = None
     workload.immediate_refused = False
     world.set_states(job, states, event.at)
+
+
+def _forget_lost(world: World, workload: Workload) -> None:
+    """It has another job now: nobody misses those that Slurm lost."""
+    workload.bereft = None
+    for job in world.mine(workload):
+        if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
+            world.drop(job)
 
 
 def _submission_refused(
@@ -266,6 +292,8 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         if job is not None and not job.ended:
             if job.holds_nodes:
                 world.freed_at = event.at
+            elif workload is not None and job.id == workload.hint:
+                job.requeued = any(workload.node_of(pod) for pod in workload.unfinished)
             job.learned = event.at
             world.expected.add(job.id)
             world.absent.discard(job.id)

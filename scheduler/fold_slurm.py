@@ -42,6 +42,10 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
             continue
         elif is_ended(states) and not is_ended(was):  # of a waiting one, too: others may have waited for its end
             world.freed_at = event.ended
+        elif is_ended(was) and not is_ended(
+            states
+        ):  # no job comes to life again: between two polls the id was given out
+            arrived.append(job_id)
         _poll_shows(world, job_id, states, event)
         if job_id in world.component_of and is_ended(states):
             _component_ended(world, job_id)
@@ -225,9 +229,10 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         job = world.placeholders[event.job_id] = Placeholder(
             event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
         )
-    elif job.key not in (None, key):
-        world.forget_job_of(job)
-        job.spec = job.grant = None  # the id was given out again: this is another job
+    else:
+        if job.key not in (None, key):
+            job.spec = job.grant = None  # the id was given out again: this is another job
+        world.given_to(key, job, event.began)
     for part in event.job.parts:
         _component(world, part.id, job.id)
     job.broken = any(is_ended(part.states) for part in event.job.parts)
@@ -244,6 +249,7 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     if workload.look is not None and not is_ended(event.job.states):
         workload.look = None
     workload.jobs.add(job.id)
+    _takes_over(world, workload, job, event.job.states)
     world.set_states(job, event.job.states, event.ended)
     job.states_since = min(job.states_since, event.began)
     if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
@@ -253,6 +259,15 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
+
+
+def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
+    """The job that the pods were bound for is lost, and here is another of theirs (S7)."""
+    before = workload.bereft or world.placeholders.get(workload.hint or 0)
+    if before is None or before.id != workload.hint or before is job or is_ended(states):
+        return
+    if before.lost(world.config.tuning.absent_s):
+        workload.hint, workload.bereft = job.id, None
 
 
 def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:

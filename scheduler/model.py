@@ -423,6 +423,7 @@ class JobSpec:
     time_limit_min  None: Slurm's default; UNLIMITED: no limit
     exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
     excluded_nodes  a folded hostlist (F2)
+    required_nodes  a folded hostlist: all of these, and as many as are asked for, no other (S7)
     licenses        name (with server) to count
     begin           epoch seconds before which it does not start
     dependency      conditions joined by commas, all of which must hold, SINGLETON always among them
@@ -450,6 +451,7 @@ class JobSpec:
     nice: int | None = None
     exclusive: str = ""
     excluded_nodes: str = ""
+    required_nodes: str = ""
     licenses: tuple[tuple[str, int], ...] = ()
     begin: int | None = None
     dependency: str = SINGLETON

@@ -43,7 +43,7 @@ from scheduler.placement import Standing
 from scheduler.rations import Breaker, Ration
 from scheduler.tuning import Config
 from scheduler.upkeep import Upkeep
-from scheduler.workload import Placeholder, Workload
+from scheduler.workload import Placeholder, Workload, lost_one
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
 NO_CONTENDER = frozenset(
@@ -247,7 +247,8 @@ class World:
 
     def mine(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""
-        return [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        mine = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        return mine if workload.bereft is None else [*mine, workload.bereft]
 
     def users_of(self, workload: Workload) -> frozenset[str]:
         """Whose jobs can be this workload's: the policy's user for its pods, or, where it has none, any of the policy's."""
@@ -427,11 +428,20 @@ class World:
             if not self.unread:  # the search is over: who waited for it goes on
                 self.dirty.update(self.by_phase[Phase.UNCLAIMED])
 
-    def forget_job_of(self, job: Placeholder) -> None:
-        before = self.workloads.get(job.key or "")
-        if before is not None:
-            before.jobs.discard(job.id)
-            self.refresh(before)
+    def given_to(self, key: str, job: Placeholder, at: float) -> None:
+        """That id is another workload's job now: whoever had it, or shows it, has lost the job that it was."""
+        for workload in self.concerned(job):
+            if workload.key == key:
+                continue
+            workload.jobs.discard(job.id)
+            job.hinted_by.discard(workload.key)
+            if workload.hint == job.id and any(workload.node_of(pod) for pod in workload.unfinished):
+                other = chosen(workload, self.mine(workload))
+                if other is not None:
+                    workload.hint = other.id
+                else:
+                    workload.bereft = lost_one(job, workload.key, at, self.config.tuning.absent_s)
+            self.refresh(workload)
 
     def drop(self, job: Placeholder) -> None:
         """It is over and told: nothing depends on it any more."""

@@ -480,6 +480,7 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
     # and an empty one clears, where an empty list would change nothing
     "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
+    "required_nodes": lambda spec: {"required_nodes": [spec.required_nodes]},
     "licenses": lambda spec: {"licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses)},
     # 0 would leave it as it is; the second after it is long past, which clears
     "begin": lambda spec: {"begin_time": {"set": True, "number": spec.begin or 1}},

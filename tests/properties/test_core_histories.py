@@ -496,7 +496,7 @@ class Histories(RuleBasedStateMachine):
             case act.AllocateNow():
                 if self.twin_runs(action.spec.name, action.spec.user):
                     return Refusal(names.REFUSED, "A twin (error 2038).", 2038)
-                return self.make(action.spec, where, short)
+                return self.make(action.spec, action.spec.required_nodes or where, short)
             case act.SubmitJob():
                 return self.make(action.spec, None)
             case act.CancelJob():

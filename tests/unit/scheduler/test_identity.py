@@ -170,6 +170,18 @@ def test_a_slow_read_of_an_id_says_nothing_of_the_job_that_got_the_id_since() ->
     assert [each.job_id for each in story.acts(ReadJob, NOW + 4)] == [17], "it is read for what it is now"
 
 
+def test_an_id_that_comes_to_life_again_between_two_polls_is_another_job_and_is_read() -> None:
+    """slurmctld came back without its state, and was so quick that no poll lacked the id."""
+    story = Story()
+    story.polls({17: "NODE_FAIL"}, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
+    story.ended(read, at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    assert (cancel.job_id, cancel.reason) == (17, "its workload does not exist")
+
+
 def test_an_edited_claim_does_not_hide_the_end_of_the_job_that_the_pod_was_bound_for() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)

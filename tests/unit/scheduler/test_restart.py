@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, EvictPod, ReadJob, Report, SubmitJob
-from scheduler.events import JobsPolled, PodsListed, Scope
-from scheduler.model import Condition, Job, PodPhase
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    EvictPod,
+    Outcome,
+    ReadJob,
+    ReadOwner,
+    Report,
+    SubmitJob,
+)
+from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope
+from scheduler.model import Condition, Job, Owner, PodPhase
 from scheduler.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
 
@@ -182,8 +192,14 @@ def test_a_job_that_vanished_while_nobody_looked_is_looked_for_twice_before_its_
         story.polls({}, at=START + 21)
         assert story.decides(START + 21) == []
         story.polls({}, at=START + 22)
+        [owner] = story.acts(ReadOwner, START + 22)
+        story.sees(OwnerRead(OWNER, Owner(OWNER), START + 22))
+        story.ended(owner, at=START + 22)
+        [asked] = story.acts(AllocateNow, START + 22)
+        assert asked.spec.required_nodes == "x1"
+        story.ended(asked, Outcome.REFUSED, at=START + 22, number=2016)
         [evict] = story.acts(EvictPod, START + 22)
-        assert evict.reason == "Slurm lost the job of this pod (17)"
+        assert evict.reason.startswith("Slurm lost the job of this pod (17)")
 
 
 def test_jobs_of_the_other_cluster_stay_the_other_clusters() -> None:

@@ -191,15 +191,16 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
     spec = JobSpec(
         "n", "alice", 2, 1024, gres=(("gpu:h100", 2), ("shard", 1)), account="a", partition="p", qos="q", reservation="r",
         constraints="c&d", wckey="w", comment="why", time_limit_min=30, nice=5, exclusive="exclusive",
-        excluded_nodes="x[1-3,07],gpu-a", dependency="singleton,afterany:8", begin=1_800_000_000, switches=(2, 60),
-        licenses=(("ansys", 1), ("matlab@flex", 2)),
+        excluded_nodes="x[1-3,07],gpu-a", required_nodes="x4", dependency="singleton,afterany:8",
+        begin=1_800_000_000, switches=(2, 60), licenses=(("ansys", 1), ("matlab@flex", 2)),
     )  # fmt: skip
     assert json.loads(codec.job_body(spec, immediate=True))["job"] == {
         "flags": ["EXTERNAL_JOB"], "tasks": 1, "nodes": "1", "immediate": True, "name": "n", "cpus_per_task": 2,
         "memory_per_node": {"set": True, "number": 1024}, "tres_per_node": "gres/gpu:h100:2,gres/shard:1", "account": "a",
         "partition": "p", "qos": "q", "reservation": "r", "constraints": "c&d", "wckey": "w", "comment": "why",
         "time_limit": {"set": True, "number": 30}, "nice": 5, "shared": ["none"],
-        "excluded_nodes": ["x[1-3,07],gpu-a"], "dependency": "singleton,afterany:8",
+        "excluded_nodes": ["x[1-3,07],gpu-a"], "required_nodes": ["x4"],
+        "dependency": "singleton,afterany:8",
         "begin_time": {"set": True, "number": 1_800_000_000}, "required_switches": 2, "wait_for_switch": 60,
         "licenses": "ansys:1,matlab@flex:2",
     }  # fmt: skip
