@@ -63,6 +63,12 @@ RIGHTS = (
     ("create", "events", "", ""),
     ("patch", "events", "", ""),
 )
+# What it does besides, where nodes are labelled to be registered in Slurm; it starts without.
+NODE_RIGHTS = (
+    ("get", "nodes", "", ""),
+    ("patch", "nodes", "", ""),
+    ("patch", "nodes", "", "status"),
+)
 
 
 class Bridge:

@@ -20,6 +20,7 @@ from scheduler.events import Side
 from scheduler.gangs import gather
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
+from scheduler.nodes import keep_nodes
 from scheduler.phase import Phase, chosen
 from scheduler.retaking import check
 from scheduler.rounds import kick, read_details, read_running, read_unknown
@@ -50,6 +51,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     read_details(view)
     read_running(view)
     kick(view)
+    keep_nodes(view, everything=everything)
     if world.nodes_stale and now >= world.nodes_asked_from:
         view.add(act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again"))
     return view.plan()

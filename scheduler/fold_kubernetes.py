@@ -15,6 +15,7 @@ from scheduler.feasible import slurm_name
 from scheduler.membership import counts_the_same, settle, workload_of
 from scheduler.model import Node, Pod, Refusal
 from scheduler.phase import Phase
+from scheduler.upkeep import NEVER
 from scheduler.wishes import user_input
 from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload
 
@@ -251,6 +252,8 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     world.namespaces = {namespace.name: namespace for namespace in event.namespaces}
     world.dirty.update(world.by_phase[Phase.UNCLAIMED])
     _fold_early(world)
+    if world.upkeep.polled == NEVER:
+        world.slurm_nodes_shown()
 
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:

@@ -293,10 +293,8 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         for key in world.by_phase[Phase.UNCLAIMED]:  # Slurm's configuration changed: ask again (Q4)
             world.input_changed(world.workloads[key])
     world.slurm_nodes = nodes
-    if world.cluster_known:
-        began = event.at if event.began is None else event.began
-        gres, mark = world.config.translation.gres, names.node_mark(world.cluster)
-        world.upkeep.shown(nodes, world.nodes, gres, mark, began, event.at)
+    world.nodes_polled = (event.at if event.began is None else event.began, event.at)
+    world.slurm_nodes_shown()
     if changed:
         world.feasibility_changed()
 

@@ -115,12 +115,13 @@ def _in_step(node: Node, known: SlurmNode, view: View) -> bool:
     action = _next(node, known, _cause(node, known, view), view)
     if action is not None and _may_try(action, view):
         return view.add(action)
-    if view.world.config.external_nodes.taint and not _tainted(node):
-        if node.name in view.world.upkeep.saying:
-            return True
-        return view.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
     failed = view.world.upkeep.failed.get(known.name)
-    return _show(node, *_state(node, known, failed.message if action is not None and failed else ""), view)
+    state = _state(node, known, failed.message if action is not None and failed else "")
+    if not _says(node, *state):
+        return _show(node, *state, view)
+    if view.world.config.external_nodes.taint and not _tainted(node) and node.name not in view.world.upkeep.saying:
+        return view.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
+    return True
 
 
 def _cause(node: Node, known: SlurmNode, view: View) -> str:
@@ -254,9 +255,13 @@ def _plain(text: str) -> str:
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 1] + "…"
 
 
-def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bool:
+def _says(node: Node, status: bool, reason: str, message: str) -> bool:
     shown = node.in_slurm
-    if shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message):
+    return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
+
+
+def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bool:
+    if _says(node, status, reason, message):
         return True
     if node.name in view.world.upkeep.saying:
         return True

@@ -108,6 +108,7 @@ class World:
             "-inf"
         )  # what was learned of a job before that is to be read again before it is acted on
         self.upkeep = Upkeep()  # nodes on both sides
+        self.nodes_polled: tuple[float, float] | None = None  # when the last poll of Slurm's nodes began and ended
         # workloads
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
@@ -372,6 +373,12 @@ class World:
             self.ports_changed()
         self._neighbours_changed(left)
         self.room_changed()
+
+    def slurm_nodes_shown(self) -> None:
+        """What the last poll says of nodes that are ours; that shows only once the cluster's own mark is known."""
+        if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
+            gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
+            self.upkeep.shown(self.slurm_nodes, self.nodes, gres, mark, *self.nodes_polled)
 
     def room_changed(self) -> None:
         """Somebody came, left or began to terminate: grants may wait for that (F6)."""

@@ -59,7 +59,11 @@ def node(
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {},
-        "status": {"allocatable": amounts, "capacity": amounts},
+        "status": {
+            "allocatable": amounts,
+            "capacity": amounts,
+            "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+        },
     }
 
 

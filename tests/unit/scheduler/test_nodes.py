@@ -110,11 +110,11 @@ def test_from_registered_to_tainted_and_shown() -> None:
     nodes.shows(at=NOW + 0.5)
     assert nodes.looks(NOW + 1) == [], "that poll began before the end"
     nodes.shows(in_slurm(), at=NOW + 2)
-    assert nodes.looks(NOW + 2) == [TaintNode("x1", "uid-x1", "its pods come by way of Slurm")]
-    nodes.sees(NodeSeen(replace(bare, taints=TAINT)))
-    [show] = nodes.looks(NOW + 3)
+    [show] = nodes.looks(NOW + 2)
     assert isinstance(show, ShowNode)
     assert (show.status, show.condition, show.message) == (True, IN_SERVICE.reason, IN_SERVICE.message)
+    nodes.sees(NodeSeen(replace(bare, in_slurm=IN_SERVICE)))
+    assert nodes.looks(NOW + 3) == [TaintNode("x1", "uid-x1", "its pods come by way of Slurm")]
     nodes.sees(NodeSeen(labelled()))
     assert nodes.looks(NOW + 4) == []
     assert nodes.looks(NOW + 4, everything=True) == []
