@@ -54,8 +54,10 @@ class Upkeep:
     holds    what is under way (UNDER_WAY), or has ended then and no poll has shown yet
     saying   Kubernetes nodes that are being written on, or were and the watch has not shown it yet
     failed   what Slurm did not do
+    news     whose Kubernetes nodes changed since the last poll
     gone, unready, silent   since when nobody wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
     unlike   since when it has that size, which is not what is registered
+    told     what the last poll said of each, as far as anything follows from it
     polled   when Slurm's nodes were polled last: the time of everything here
     """
 
@@ -70,6 +72,8 @@ class Upkeep:
         self.unready: dict[str, float] = {}
         self.silent: dict[str, float] = {}
         self.unlike: dict[str, tuple[Size, float]] = {}
+        self.news: set[str] = set()
+        self.told: dict[str, tuple[object, ...]] = {}
         self.polled = NEVER
         self.cured_at = NEVER
 
@@ -92,12 +96,12 @@ class Upkeep:
 
     def listed(self, nodes: Iterable[Node], gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]) -> None:
         """These and no others."""
-        self.dirty.update(dict.fromkeys(self.named))
-        self.named = {}
+        before, self.named = self.everyone, {}
         self.saying.clear()
         for node in nodes:
             self.seen(None, node, gres, slurm_nodes)
-        self.dirty.update(dict.fromkeys(self.everyone))
+        for name in before:
+            self._look_at(name)
 
     def seen(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
@@ -125,7 +129,7 @@ class Upkeep:
         name = slurm_name(node)
         if wanted_in_slurm(node) or node.in_slurm is not None:
             self.named.setdefault(name, set()).add(node.name)
-            self.dirty[name] = None
+            self._look_at(name)
 
     def _unname(self, node: Node) -> None:
         name = slurm_name(node)
@@ -135,7 +139,11 @@ class Upkeep:
         there.discard(node.name)
         if not there:
             del self.named[name]
+        self._look_at(name)
+
+    def _look_at(self, name: str) -> None:
         self.dirty[name] = None
+        self.news.add(name)
 
     # --- Slurm
 
@@ -148,18 +156,33 @@ class Upkeep:
         began: float,
         at: float,
     ) -> None:
-        """Slurm's nodes were polled.  nodes: None while they are not listed yet; mark: the feature of ours"""
+        """Slurm's nodes were polled.  nodes: None while they are not listed yet; mark: the feature of ours
+
+        Most nodes are as they were, but for the jobs that come and go there: they are not looked at again.
+        """
         self.polled = at
+        before = self.ours
         self.ours = {name for name, node in slurm_nodes.items() if mark in node.features}
-        self.holds = {name: ended for name, ended in self.holds.items() if ended > began}
-        self.saying.clear()  # what the watch has not shown by now did not happen, or another one wrote over it
         everyone = self.everyone
-        self.dirty.update(dict.fromkeys(everyone))
-        for index in (self.failed, self.gone, self.unready, self.silent, self.unlike):
-            for name in index.keys() - everyone:
-                index.pop(name)
-        for name in everyone if nodes is not None else ():
-            self._note(name, slurm_nodes.get(name), nodes or {}, gres)
+        todo = self.news | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
+        for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike):
+            todo.update(index)
+        todo.update(name for name, there in self.named.items() if not there.isdisjoint(self.saying))
+        self.saying.clear()  # what the watch has not shown by now did not happen, or another one wrote over it
+        self.holds = {name: ended for name, ended in self.holds.items() if ended > began}
+        self.dirty.update(dict.fromkeys(todo))
+        if nodes is not None:
+            self.news.clear()
+            for name in todo:
+                self._note(name, slurm_nodes.get(name), nodes, gres)
+        for name in self.failed.keys() - everyone:
+            del self.failed[name]
+
+    def _moved(self, slurm_nodes: Mapping[str, SlurmNode], everyone: Iterable[str]) -> set[str]:
+        """Those that Slurm tells otherwise than at the last poll."""
+        told = {name: _told(slurm_nodes[name]) for name in everyone if name in slurm_nodes}
+        before, self.told = self.told, told
+        return {name for name, now in told.items() if before.get(name) != now} | (before.keys() - told.keys())
 
     def _note(self, name: str, known: SlurmNode | None, nodes: Mapping[str, Node], gres: Mapping[str, str]) -> None:
         wanted = self.wanted(name, nodes)
@@ -175,6 +198,13 @@ class Upkeep:
                 self.unlike[name] = (offered, self.polled)
         else:
             self.unlike.pop(name, None)
+
+
+def _told(node: SlurmNode) -> tuple[object, ...]:
+    """Jobs matter only where a node is on its way out of service."""
+    wrong = node.states & {"DRAIN", "DOWN", "NOT_RESPONDING"}
+    states = node.states if wrong else node.external
+    return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
 
 
 def _since(index: dict[str, float], name: str, holds: bool, now: float) -> None:

@@ -120,6 +120,23 @@ def test_from_registered_to_tainted_and_shown() -> None:
     assert nodes.looks(NOW + 4, everything=True) == []
 
 
+def test_many_nodes_are_registered_a_few_at_a_time_with_few_polls() -> None:
+    nodes = Nodes([labelled(f"x{i}") for i in range(9)])
+    nodes.shows(at=NOW)
+    registered, polls = 0, 0
+    under_way = nodes.looks()
+    while under_way:
+        assert len(under_way) <= 2
+        done, *under_way = under_way
+        nodes.ended(done, at=NOW + 1)
+        registered += 1
+        under_way += nodes.looks(NOW + 1)
+        polls += nodes.world.nodes_stale
+        nodes.world.nodes_stale = False
+    assert registered == 9
+    assert 1 <= polls <= 3, "not one a node"
+
+
 def test_without_the_taint_other_schedulers_are_let_in() -> None:
     config = replace(CONFIG, external_nodes=ExternalNodes(taint=False))
     assert Nodes([labelled(taints=())], [in_slurm()], config).looks() == []
@@ -310,6 +327,17 @@ def test_a_node_that_is_dead_is_set_down_only_when_nothing_is_left_there_and_com
     assert resume.change is RESUME
 
 
+def test_a_node_that_was_set_down_and_is_ready_but_cordoned_is_drained_instead() -> None:
+    down = in_slurm("x1", "DOWN", "DRAIN", reason=NOT_READY)
+    nodes = Nodes([labelled(unschedulable=True)], [down])
+    [resume] = nodes.looks()
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+    nodes.ended(resume, at=NOW)
+    nodes.shows(in_slurm(), at=NOW + 1)
+    assert nodes.looks(NOW + 1) == [ChangeNode("x1", DRAIN, CORDONED)]
+
+
 def test_a_node_that_comes_and_goes_is_not_set_down() -> None:
     shown = Condition(False, names.NODE_DRAINED, f"Slurm node x1 is drained: {NOT_READY}.")
     away, empty = labelled(ready=False, in_slurm=shown), drained(NOT_READY)
@@ -372,6 +400,13 @@ def test_a_replacement_whose_reason_has_gone_is_taken_back() -> None:
     [resume] = nodes.looks()
     assert isinstance(resume, ChangeNode)
     assert resume.change is RESUME
+
+
+def test_what_changes_again_counts_from_then_on() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    for at, gpus in ((NOW, 7), (NOW + 600, 6), (NOW + 1200, 5)):
+        nodes.sees(NodeSeen(labelled(gpu=gpus)))
+        assert nodes.stays(in_slurm(), at=at, until=at + 599) == [[]] * 20
 
 
 # --- removed (N5) and left alone (N6) -----------------------------------------------------------------------------
