@@ -335,7 +335,10 @@ class Reconfigure:
 
 @dataclass(frozen=True, slots=True)
 class ShowNode:
-    """Say on a Kubernetes node how Slurm sees it: the bridge's condition, and an event with the same sentence (N3)."""
+    """Say on a Kubernetes node how Slurm sees it: the bridge's condition, and an event with the same sentence (N3).
+
+    turns   the status is another than before, not only the reason
+    """
 
     node: str
     uid: str
@@ -343,6 +346,7 @@ class ShowNode:
     condition: str
     message: str
     warning: bool = False
+    turns: bool = True
 
     @property
     def reason(self) -> str:

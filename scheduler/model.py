@@ -211,6 +211,7 @@ class Node:
     """A Kubernetes node.
 
     allocatable  includes `pods`
+    ready_since  since when it has been ready, epoch seconds; None: it is not, or does not say
     address      its InternalIP; "": it has none
     partitions   what the admin's annotation says, as it stands there (K)
     in_slurm     what the bridge wrote there of the node in Slurm; None: nothing
@@ -223,6 +224,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     allocatable: Amounts = EMPTY
     uid: str = ""
+    ready_since: float | None = None
     address: str = ""
     partitions: str = ""
     in_slurm: Condition | None = None

@@ -77,11 +77,22 @@ def _register(node: Node, name: str, view: View) -> bool:
     failed = upkeep.failed.get(name)
     if failed is not None and failed.retry_at > upkeep.polled and failed.action == _registers(spec):
         return _show(node, False, names.NODE_REFUSED, failed.message, view)
-    if not node.ready or node.unschedulable:
-        why = "uncordoned" if node.ready else "ready"
-        message = f"It is registered in Slurm as {name} as soon as it is {why}."
+    if until := _not_yet(node, view):
+        message = f"It is registered in Slurm as {name} as soon as it {until}."
         return _show(node, False, names.NODE_WAITS, message, view)
     return view.add(_registers(spec))
+
+
+def _not_yet(node: Node, view: View) -> str:
+    """What it still waits for, in words that follow "as soon as it"; "": nothing."""
+    if not node.ready:
+        return "is ready"
+    if node.unschedulable:
+        return "is uncordoned"
+    settle_s = view.tuning.node_settle_s
+    if node.ready_since is not None and view.world.upkeep.polled - node.ready_since < settle_s:
+        return f"has been ready for {settle_s:.0f} s, so that its devices are known"
+    return ""
 
 
 def _registers(spec: NodeSpec) -> act.RegisterNode:
@@ -267,7 +278,8 @@ def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bo
         return True
     quiet = (names.NODE_IN_SERVICE, names.NODE_WAITS)
     warning = reason not in quiet and not (reason == names.NODE_DRAINED and node.unschedulable)
-    return view.add(act.ShowNode(node.name, node.uid, status, reason, message, warning))
+    turns = node.in_slurm is None or node.in_slurm.status is not status
+    return view.add(act.ShowNode(node.name, node.uid, status, reason, message, warning, turns))
 
 
 # --- cure ---------------------------------------------------------------------------------------------------------

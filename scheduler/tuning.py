@@ -44,6 +44,7 @@ class Tuning:
     start_timeout_s         and is ended after so long, its nodes given back; 0: never
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
     submits, reads, cancels, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
+    node_settle_s   a node is registered when it has been ready for so long: device plugins start after kubelet (N1)
     node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
     node_gone_s     a node that is not wanted any more is removed from Slurm after so long (N5)
     node_down_s     a node that is not ready, and on which nothing runs any more, is set down after so long (N4)
@@ -97,6 +98,7 @@ class Tuning:
     reports: int = 16
     node_changes: int = 2
     node_reports: int = 4
+    node_settle_s: float = 60.0
     node_unlike_s: float = 600.0
     node_gone_s: float = 60.0
     node_down_s: float = 300.0

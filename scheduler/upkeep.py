@@ -167,7 +167,9 @@ class Upkeep:
         todo = self.news | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
         for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike):
             todo.update(index)
-        todo.update(name for name, there in self.named.items() if not there.isdisjoint(self.saying))
+        todo.update(
+            name for name, there in self.named.items() if name not in slurm_nodes or not there.isdisjoint(self.saying)
+        )
         self.saying.clear()  # what the watch has not shown by now did not happen, or another one wrote over it
         self.holds = {name: ended for name, ended in self.holds.items() if ended > began}
         self.dirty.update(dict.fromkeys(todo))

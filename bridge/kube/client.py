@@ -237,8 +237,9 @@ class KubeClient:
             "reason": action.condition,
             "message": action.message,
             "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
         }
+        if action.turns:
+            said["lastTransitionTime"] = now
         await self._patch_node_conditions("show node", action.node, action.uid, said)
 
     async def taint_node(self, node: str, uid: str) -> None:

@@ -295,6 +295,12 @@ class NodeSpec(Wire):
     taints: list[WireTaint] | None = None
 
 
+class NodeCondition(WireCondition):
+    """`status.conditions[]` of a node."""
+
+    last_transition_time: datetime | None = None
+
+
 class NodeAddress(Wire):
     """`status.addresses[]`."""
 
@@ -306,7 +312,7 @@ class NodeStatus(Wire):
     """`status` of a node."""
 
     allocatable: Texts | None = None
-    conditions: list[WireCondition] | None = None
+    conditions: list[NodeCondition] | None = None
     addresses: list[NodeAddress] | None = None
 
 
@@ -914,6 +920,7 @@ def to_node(wire: WireNode) -> model.Node:
         taints=tuple(model.Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         allocatable=_offered(wire.status.allocatable),
         uid=wire.metadata.uid,
+        ready_since=_epoch(said["Ready"].last_transition_time) if ready else None,
         address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), ""),
         partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, ""),
         in_slurm=None if ours is None else _condition(ours),

@@ -47,6 +47,12 @@ async def taints(kube: Kube, name: str) -> list[dict[str, Any]]:
     return [taint for taint in node["spec"].get("taints", []) if not taint["key"].startswith("node.kubernetes.io/")]
 
 
+async def transition(kube: Kube, name: str) -> str:
+    _, node = await kube.raw("GET", f"/api/v1/nodes/{name}")
+    [ours] = [each for each in node["status"]["conditions"] if each["type"] == names.IN_SLURM]
+    return str(ours["lastTransitionTime"])
+
+
 def show(node: Node, status: bool = False, uid: str = "") -> ShowNode:
     return ShowNode(node.name, uid or node.uid, status, "SlurmNodeDrained", "Slurm node x1 is drained.")
 
@@ -55,6 +61,7 @@ async def test_a_node_tells_its_address_and_what_the_admin_wants(kube: Kube) -> 
     async with a_node(kube) as node:
         assert (node.address, node.partitions, node.in_slurm, node.ready) == ("198.51.100.7", "gpu, main", None, True)
         assert node.uid
+        assert node.ready_since == 1795237200.0
 
 
 async def test_a_condition_stands_beside_those_of_kubelet(kube: Kube) -> None:
@@ -63,6 +70,10 @@ async def test_a_condition_stands_beside_those_of_kubelet(kube: Kube) -> None:
         assert (await read(kube, node.name)).in_slurm == Condition(
             False, "SlurmNodeDrained", "Slurm node x1 is drained."
         )
+        turned = await transition(kube, node.name)
+        again = ShowNode(node.name, node.uid, False, "SlurmNodeDown", "Slurm node x1 is down.", turns=False)
+        await kube.client.show_node(again)
+        assert await transition(kube, node.name) == turned, "only its reason changed"
         await kube.client.show_node(show(node, True))
         shown = await read(kube, node.name)
         assert shown.in_slurm is not None

@@ -124,7 +124,7 @@ def test_from_label_to_registered_to_cordoned_to_drained_to_removed() -> None:
 
     async def story() -> None:
         async with clusters.bridged():
-            await asyncio.sleep(60)
+            await asyncio.sleep(100)
             assert clusters.slurm.nodes.keys() == {"n1"}, "nobody asked for it"
 
             clusters.label(**{LABEL: "true"})
@@ -173,7 +173,7 @@ def test_a_node_whose_object_is_deleted_leaves_slurm() -> None:
     async def story() -> None:
         async with clusters.bridged():
             clusters.label(**{LABEL: "true"})
-            await clusters.until(clusters.tainted, 20)
+            await clusters.until(clusters.tainted, 95)  # it has to be ready for a minute
             clusters.kube.remove(clusters.now(), "nodes", clusters.node(), 0)
             clusters.inner.wake()
             await clusters.until(lambda: "x1" not in clusters.slurm.nodes, 130)

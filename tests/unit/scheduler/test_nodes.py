@@ -152,14 +152,29 @@ def test_nothing_is_done_in_the_quiet_period_nor_while_a_side_is_away() -> None:
 
 
 def test_a_node_that_is_not_ready_or_cordoned_is_registered_later() -> None:
-    for fields, what in (({"ready": False}, "ready"), ({"unschedulable": True}, "uncordoned")):
+    late = "has been ready for 60 s, so that its devices are known"
+    cases = (({"ready": False}, "is ready"), ({"unschedulable": True}, "is uncordoned"), ({"ready_since": NOW}, late))
+    for fields, what in cases:
         nodes = Nodes([labelled(**fields)])
         [show] = nodes.looks()
         assert isinstance(show, ShowNode)
         assert (show.condition, show.warning) == (names.NODE_WAITS, False)
-        assert show.message == f"It is registered in Slurm as x1 as soon as it is {what}."
+        assert show.message == f"It is registered in Slurm as x1 as soon as it {what}."
         nodes.sees(NodeSeen(labelled()))
         assert [type(each) for each in nodes.looks(NOW + 1)] == [RegisterNode]
+
+
+def test_a_node_that_has_just_come_is_registered_with_the_devices_that_show_a_little_later() -> None:
+    nodes = Nodes([labelled(gpu=0, ready_since=NOW)])
+    [wait] = nodes.looks(NOW + 1)
+    assert isinstance(wait, ShowNode)
+    shown = Condition(False, wait.condition, wait.message)
+    nodes.sees(NodeSeen(labelled(gpu=8, ready_since=NOW, in_slurm=shown)))
+    assert nodes.stays(at=NOW + 10, until=NOW + 40) == [[], []]
+    nodes.shows(at=NOW + 70)
+    [register] = nodes.looks(NOW + 70)
+    assert isinstance(register, RegisterNode)
+    assert register.spec.gres == (("gpu", 8),)
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
