@@ -140,7 +140,7 @@ class Pod:
     created         creationTimestamp, epoch seconds
     node            spec.nodeName; "" while unbound
     deleting_at     deletionTimestamp, epoch seconds: when its grace ends; None unless it is being deleted
-    grace_s         deletionGracePeriodSeconds while it is being deleted, else terminationGracePeriodSeconds
+    grace_s         deletionGracePeriodSeconds while it is being deleted (not by force: 0), else terminationGracePeriodSeconds
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     gated           it has scheduling gates
     apart, beside   required pod anti-affinity, affinity, on hostname (F5)

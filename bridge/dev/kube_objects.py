@@ -15,6 +15,7 @@ NONE: Mapping[str, str] = {}
 
 RUN_S = "simulated/run-s"  # how long its containers run
 EXIT_CODE = "simulated/exit-code"  # how they end then
+WAITS = "simulated/waits"  # why its container never starts: kubelet's reason
 START_S = "simulated/start-s"  # from the bind to Running
 STOP_S = "simulated/stop-s"  # how long they take to end after a TERM; the grace caps it
 

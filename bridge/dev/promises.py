@@ -344,6 +344,8 @@ class Promises:
             return ""
         if any("waiting" in each.get("state", {}) for each in pod["status"].get("containerStatuses") or ()):
             return ""  # it never started (S12)
+        if job.preempted:
+            return ""  # what is left is its grace (S5)
         if not_before_s is not None and job.ends and ends >= job.ends - not_before_s - CLOCKS_S:
             return ""
         return f"{who} is ended while its job {job.id} is {job.state}"

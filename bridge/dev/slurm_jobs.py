@@ -8,7 +8,22 @@ from dataclasses import dataclass, field
 from bridge.dev.slurm_nodes import Holding, Wanted
 from bridge.dev.slurm_waits import Condition
 
-ENDED = frozenset({"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"})
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -641,8 +641,10 @@ def to_pod(wire: WirePod) -> model.Pod:
     own_deadline, handed_deadline = _deadlines(meta, spec)
     waits, waited_on = _waits(spec, status)
     grace = spec.termination_grace_period_seconds
-    if meta.deletion_timestamp is not None:
-        grace = meta.deletion_grace_period_seconds or 0
+    if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
+        grace = (
+            meta.deletion_grace_period_seconds
+        )  # 0, by force: its kubelet may give its containers their own all the same
     return model.Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace),
