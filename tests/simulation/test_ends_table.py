@@ -227,6 +227,13 @@ def _lost(life: Calm, job: SimJob) -> None:
     life.slurm._ended.pop(job.id, None)
 
 
+def _lost_for_good(life: Calm, job: SimJob) -> None:
+    _lost(life, job)
+    for node in life.slurm.nodes:
+        life.slurm.drain(node, "an admin works on it")
+    asyncio.get_running_loop().call_later(30, life._resume)
+
+
 JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
     "`CANCELLED` (scancel)": lambda life, job: life.slurm.cancel(job.id, life.clock()),
     **{
@@ -245,7 +252,7 @@ JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
     "`DEADLINE`": _state("DEADLINE"),
     "its time limit is two minutes away": _near_its_end,
     "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.clock(), grace_s=60),
-    "Slurm lost it": _lost,
+    "Slurm lost it, and its nodes are not to be had again": _lost_for_good,
 }
 JOB_TABLE = table("The job ends first")
 
@@ -297,7 +304,13 @@ async def _hold(life: Calm, pods: list[Object]) -> None:
         life.slurm.hold(life.job_of(pod).id)
 
 
+async def _loses(life: Calm, pods: list[Object]) -> None:
+    for pod in pods:
+        _lost(life, life.job_of(pod))
+
+
 STAYS: dict[str, Callable[[Calm, list[Object]], Awaitable[None]]] = {
+    "Slurm lost it": _loses,
     "an admin suspends it": _suspend,
     "an admin resumes it": _resume,
     "an admin gives it more time": _more_time,
@@ -328,6 +341,9 @@ def test_when_neither_ends(row: str) -> None:
 def _stays(life: Calm, kind: str) -> str:
     [pod] = life.pods_of(kind)
     told = life.told(pod)
+    if str(life.job_of(pod).id) != pod["metadata"]["annotations"].get(names.JOB_ID) and "PodScheduled" in told:
+        if told["PodScheduled"]["status"] == "True":
+            return "runs on, in another job"
     if pod["status"]["phase"] == "Running":
         return f"runs on, says `{told[names.RUNNING_CONDITION]['reason']}`"
     [why] = re.findall(r"\((\w+):", told["PodScheduled"]["message"])
