@@ -341,10 +341,9 @@ def test_when_neither_ends(row: str) -> None:
 def _stays(life: Calm, kind: str) -> str:
     [pod] = life.pods_of(kind)
     told = life.told(pod)
-    if str(life.job_of(pod).id) != pod["metadata"]["annotations"].get(names.JOB_ID) and "PodScheduled" in told:
-        if told["PodScheduled"]["status"] == "True":
-            return "runs on, in another job"
     if pod["status"]["phase"] == "Running":
+        if str(life.job_of(pod).id) != pod["metadata"]["annotations"][names.JOB_ID]:
+            return "runs on, in another job"
         return f"runs on, says `{told[names.RUNNING_CONDITION]['reason']}`"
     [why] = re.findall(r"\((\w+):", told["PodScheduled"]["message"])
     return f"waits, says `{why}`"
