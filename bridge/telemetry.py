@@ -219,10 +219,12 @@ class Telemetry:
                     self._given_back.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
-            case (act.EvictPod() | act.EndByDeadline()) as end:  # its job ended first: that is the end of the workload
+            case (act.EvictPod() | act.EndByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0
-                self._trace_release(end.key, job_id, end.reason, event, world)
+                job = world.placeholders.get(job_id)
+                if job is None or not job.alive:  # its job ended first: that is the end of the workload
+                    self._trace_release(end.key, job_id, end.reason, event, world)
 
     def _created(self, bind: act.BindPod) -> float:
         """creationTimestamp is in whole seconds; where the watch showed the pod within that second, that is closer."""

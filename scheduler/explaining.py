@@ -260,7 +260,8 @@ def _why_granted(workload: Workload, job: Placeholder | None, view: View) -> str
 
 def _why_bound(workload: Workload, pod: Pod) -> str:
     job = f" by Slurm job {workload.hint}" if workload.hint is not None else ""
-    return f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
+    said = f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
+    return f"{said} {pod.on_job.message}" if pod.on_job is not None and not pod.finished else said
 
 
 def _ends(workload: Workload, view: View) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
+from scheduler import names
 from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.model import GrantedNode, Node, Pod, SlurmNode
@@ -79,7 +80,9 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """What the pod was told, while it waits; what it holds, while it runs; how it ended; else what was done last."""
+    """What the pod was told, while it waits; what it holds, while it runs, or what to know then; how it ended; else what was
+    done last.
+    """
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
     if not workload.node_of(pod):
@@ -91,6 +94,8 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
     elif job is not None and job.grant is not None and job.holds_nodes:
         node = (world.nodes or {}).get(workload.node_of(pod))
         here = [held for held in job.grant.everywhere if node is not None and held.name == slurm_name(node)]
+        if pod.on_job is not None and pod.on_job.reason != names.RUNS:
+            return pod.on_job.message
         who = "its gang holds" if workload.group else "holds"
         return "; ".join(f"{who} {_amounts(held)}" for held in here)
     return workload.story[-1][1] if workload.story else ""

@@ -67,6 +67,8 @@ def test_a_workload_whose_job_ended_first_has_its_whole_trace_too() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     evict = EvictPod(key_of(TRAIN), shown.uid, shown.namespace, shown.name, "Slurm job 17 ended: CANCELLED")
+    ends(telemetry, story, evict, NOW + 50)  # while its job lives its end is yet to come
+    story.polls({17: "CANCELLED"}, at=NOW + 59)
     ends(telemetry, story, evict, NOW + 60)
     telemetry.close()
     spans = {span.name: span for span in exporter.get_finished_spans()}
