@@ -487,7 +487,8 @@ class World:
             self.by_phase[now][key] = None
             self.phase_of[key] = now
             if self.choosy and Phase.GRANTED in (before, now):  # who is about to stand on a node closes it, too (F5)
-                self.dirty.update(dict.fromkeys(each for each in self.by_phase[Phase.UNCLAIMED] if each in self.choosy))
+                waiting, all_mind = self.by_phase[Phase.UNCLAIMED], workload.keeps_apart
+                self.dirty.update(dict.fromkeys(each for each in waiting if all_mind or each in self.choosy))
             for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
                 index.pop(key, None)
             learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
