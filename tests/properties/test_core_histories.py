@@ -51,6 +51,7 @@ from scheduler.model import (
     Refusal,
     Requirement,
     holds_nodes,
+    holds_nodes,
     is_ended,
 )
 from scheduler.world import World
@@ -96,6 +97,7 @@ class Histories(RuleBasedStateMachine):
         self.late: list[Late] = []
         self.poll: tuple[float, dict[int, frozenset[str]]] | None = None
         self.last: Event | None = None
+        self.bound_by_us: set[str] = set()
 
     # --- time, and what is observed -----------------------------------------------------------------------------------
 
@@ -326,6 +328,8 @@ class Histories(RuleBasedStateMachine):
         one = self.some_pod(imitates)
         forged = one is not None and user == "carol"
         name = names.job_name("x", CLUSTER, key_of(one)) if one is not None and forged else "interactive"
+        if one is not None and user == "alice":  # the bridge of another Kubernetes, which shares this Slurm
+            name = names.job_name("x", "k00000000", key_of(one))
         self.jobs[self.next_id] = Job(self.next_id, name, user, RUNS)
         self.next_id += 1
 
@@ -566,6 +570,7 @@ class Histories(RuleBasedStateMachine):
         if one is None or one.deleting_at is not None or one.node not in ("", action.node):
             return Refusal(names.REFUSED, "Conflict (error 409).", 409, later=True)
         said = {**one.annotations, **action.annotations}
+        self.bound_by_us.add(one.uid)
         self.pods[one.uid] = replace(one, node=action.node, annotations=said, phase=PodPhase.RUNNING, started=self.now)
         return None
 
@@ -626,6 +631,17 @@ class Histories(RuleBasedStateMachine):
         for workload in self.world.workloads.values():
             bound = [bool(one.node) for one in workload.members]
             assert len(set(bound)) < 2 or self.spoilt(workload.key), f"V4: {workload.readable} is bound in part"
+
+        for one in self.pods.values():
+            if one.node and not one.finished and one.deleting_at is None and one.uid in self.bound_by_us:
+                assert self.stands_on_its_job(one), f"S7: {one.name} stands on {one.node}, and no live job of it does"
+
+    def stands_on_its_job(self, one: Pod) -> bool:
+        """Its placeholder lives and holds the node that it stands on."""
+        whose = (CLUSTER, self.world.key_of_pod[one.uid])
+        mine = [job for job in self.jobs.values() if names.whose(job.name) == whose and job.user == "alice"]
+        held = [node.name for job in mine if holds_nodes(job.states) for node in self.grants[job.id].nodes]
+        return one.node in held
 
     def spoilt(self, key: str) -> bool:
         """One of its pods asks for what cannot be read."""
