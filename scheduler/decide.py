@@ -15,7 +15,7 @@ from scheduler import edits, names
 from scheduler.actions import Plan
 from scheduler.asking import all_known, ask, is_managed, spec_for, too_large
 from scheduler.binding import bind
-from scheduler.ending import end_job, end_pods
+from scheduler.ending import end_job, end_job_of_the_silent, end_pods
 from scheduler.events import Side
 from scheduler.gangs import gather
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
@@ -272,7 +272,7 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
         cancel(job, workload, view, why)
     elif "PENDING" in job.states and job.id == workload.hint:
         cancel(job, workload, view, f"Slurm requeued job {job.id} while its pods run")
-    elif not cancel_broken(workload, job, view):
+    elif not cancel_broken(workload, job, view) and not end_job_of_the_silent(workload, job, view):
         cancel_twins(workload, job, view)
         watch(workload, job, view)
 

@@ -13,7 +13,7 @@ from scheduler.model import Pod, PodPhase, is_ended
 from scheduler.retaking import retake
 from scheduler.telling import say
 from scheduler.view import View
-from scheduler.workload import Placeholder, Workload
+from scheduler.workload import Gone, Placeholder, Workload
 
 OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
 NAMED_MOST = 3  # pods that a record names one by one
@@ -113,7 +113,7 @@ def end_job(workload: Workload, view: View) -> None:
     if workload.hold is not None:
         return
     mine = view.world.mine(workload)
-    may_run_until = max((gone.until for gone in workload.gone.values()), default=float("-inf"))
+    may_run_until = max((_may_run_until(gone, view) for gone in workload.gone.values()), default=float("-inf"))
     for job in mine:
         if job.key is None and job.alive:
             look_at(job, workload, view, f"is job {job.id} the placeholder of pods that are gone?")
@@ -129,6 +129,43 @@ def end_job(workload: Workload, view: View) -> None:
         _record(job_of_theirs, workload, view)
     elif not workload.pods and (workload.look is None or looked(workload, workload.look, view)):
         view.forgotten.append(workload.key)
+
+
+def _may_run_until(gone: Gone, view: View) -> float:
+    """A pod that was taken away while its node's kubelet said nothing may run there until it is surely over (S8)."""
+    silent = _silent_until(gone.pod, view)
+    return gone.until if silent is None or gone.until <= gone.at else max(gone.until, silent)
+
+
+def _silent_until(pod: Pod, view: View) -> float | None:
+    """When what stands on its node is taken as over, since that node's kubelet says nothing; None: it speaks."""
+    node = (view.world.nodes or {}).get(pod.node)
+    return node.silent_since + view.tuning.silent_node_s if node is not None and node.silent_since is not None else None
+
+
+def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> bool:
+    """All of its pods are being deleted on nodes that say nothing: nobody will ever say that they are gone (S8).
+
+    Their place is Slurm's to give again after that time; who is granted it is bound when they are gone (F6).  True where
+    the job ends.
+    """
+    until = float("-inf")
+    for pod in workload.unfinished:
+        silent = _silent_until(pod, view)
+        if pod.deleting_at is None or silent is None:
+            return False
+        until = max(until, pod.deleting_at, silent)
+    if view.now < until:
+        view.wake_at(workload.key, until)
+        return False
+    where = ", ".join(sorted({pod.node for pod in workload.unfinished}))
+    cancel(
+        job,
+        workload,
+        view,
+        f"its pods are being deleted, and node {where} has said nothing for {view.tuning.silent_node_s:.0f} s",
+    )
+    return True
 
 
 def _all_that_were(workload: Workload) -> list[Pod]:

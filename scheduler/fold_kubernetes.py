@@ -199,6 +199,8 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
         return
     before = world.nodes.get(event.node.name)
     world.nodes[event.node.name] = event.node
+    if before is None or before.silent_since != event.node.silent_since:
+        _look_at_those_on(world, event.node.name)
     world.upkeep.seen(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
     if before is not None and slurm_name(before) != slurm_name(event.node):
         _nodes_changed(world)
@@ -213,6 +215,13 @@ def _read_by_feasibility(node: Node) -> tuple[object, ...]:
     return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
 
 
+def _look_at_those_on(world: World, name: str) -> None:
+    """Its kubelet fell silent, or speaks again: that matters to pods that are to end there (S8)."""
+    there = world.standing.get(name)
+    keys = (world.key_of_pod.get(uid) for uid in (there.pods if there is not None else ()))
+    world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
+
+
 def _node_gone(world: World, event: ev.NodeGone) -> None:
     gone = world.nodes.pop(event.name, None) if world.nodes is not None else None
     if gone is not None:
@@ -224,6 +233,8 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
     nodes = {node.name: node for node in event.nodes}
     if nodes != world.nodes:
         world.nodes = nodes
+        for name in nodes:
+            _look_at_those_on(world, name)
         world.upkeep.listed(event.nodes, world.config.translation.gres, world.slurm_nodes or {})
         _nodes_changed(world)
 

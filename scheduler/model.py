@@ -212,6 +212,7 @@ class Node:
 
     allocatable  includes `pods`
     ready_since  since when it has been ready, epoch seconds; None: it is not, or does not say
+    silent_since  since when its kubelet has said nothing (Ready is Unknown), epoch seconds; None: it speaks
     address      its InternalIP; "": it has none
     partitions   what the admin's annotation says, as it stands there (K)
     in_slurm     what the bridge wrote there of the node in Slurm; None: nothing
@@ -225,6 +226,7 @@ class Node:
     allocatable: Amounts = EMPTY
     uid: str = ""
     ready_since: float | None = None
+    silent_since: float | None = None
     address: str = ""
     partitions: str = ""
     in_slurm: Condition | None = None

@@ -913,6 +913,7 @@ def to_node(wire: WireNode) -> model.Node:
     """A node; one whose Ready condition is missing or Unknown is not ready."""
     said = {condition.type: condition for condition in wire.status.conditions or ()}
     ready = "Ready" in said and said["Ready"].status == "True"
+    silent = "Ready" in said and said["Ready"].status == "Unknown"
     ours = said.get(names.IN_SLURM)
     return model.Node(
         name=wire.metadata.name,
@@ -923,6 +924,7 @@ def to_node(wire: WireNode) -> model.Node:
         allocatable=_offered(wire.status.allocatable),
         uid=wire.metadata.uid,
         ready_since=_epoch(said["Ready"].last_transition_time) if ready else None,
+        silent_since=_epoch(said["Ready"].last_transition_time) if silent else None,
         address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), ""),
         partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, ""),
         in_slurm=None if ours is None else _condition(ours),

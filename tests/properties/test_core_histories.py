@@ -51,7 +51,6 @@ from scheduler.model import (
     Refusal,
     Requirement,
     holds_nodes,
-    holds_nodes,
     is_ended,
 )
 from scheduler.world import World

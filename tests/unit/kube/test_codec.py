@@ -335,6 +335,13 @@ def test_a_node_offers_rounded_down_and_is_ready_only_if_it_says_so() -> None:
         assert not node.unschedulable
 
 
+def test_a_node_is_silent_since_its_kubelet_stopped_to_post_and_not_while_it_says_no() -> None:
+    for status, silent in (("Unknown", 1795237200.0), ("False", None), ("True", None)):
+        said = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-11-21T05:00:00Z"}]
+        node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": said}}).encode())
+        assert node.silent_since == silent
+
+
 def test_a_namespace_is_name_uid_and_labels() -> None:
     thing = {"metadata": {"name": "hpc", "uid": "n-1", "labels": {"slurm-bridge/managed": "true"}}}
     assert NAMESPACES.one(json.dumps(thing).encode()) == Namespace("hpc", "n-1", {"slurm-bridge/managed": "true"})
