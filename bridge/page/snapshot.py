@@ -134,6 +134,7 @@ def _node(world: World, node: Node, known: SlurmNode | None, held: Mapping[str, 
     return {
         "ready": node.ready,
         "cordoned": node.unschedulable,
+        "says": node.in_slurm.message if node.in_slurm is not None else None,
         "pods": len(there.pods),
         "cpus": [taken.get("cpu", 0) / 1000, node.allocatable.get("cpu", 0) / 1000],
         "gib": [round(taken.get("memory", 0) / 2**30), node.allocatable.get("memory", 0) >> 30],
@@ -149,6 +150,7 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
     return {
         "name": node.name,
         "states": sorted(node.states),
+        "reason": node.reason,
         "cpus": [held.get("cpus", 0), node.cpus],
         "gib": [held.get("memory_mib", 0) // 1024, node.memory_mib // 1024],
         "devices": [held.get("devices", 0), sum(count for name, count in node.gres.items() if ":" not in name)],
