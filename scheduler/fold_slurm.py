@@ -182,6 +182,8 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         return
     if event.job.het_id is not None and event.job.het_offset:
         _component(world, event.job_id, event.job.het_id)
+        if placeholder is not None and event.began > placeholder.learned:
+            _denied(world, placeholder, event.began)  # nobody's own job; a pod may show such an id, given out again
     else:
         _ours(world, event, whose)
 

@@ -72,7 +72,7 @@ def test_a_workload_whose_job_ended_first_has_its_whole_trace_too() -> None:
     ends(telemetry, story, evict, NOW + 60)
     telemetry.close()
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    assert list(spans) == ["released", "workload hpc/train"]
+    assert [span.name for span in exporter.get_finished_spans()] == ["released", "workload hpc/train"]
     assert dict(spans["workload hpc/train"].attributes or {})["slurm_bridge.end"] == "Slurm job 17 ended: CANCELLED"
 
 

@@ -80,6 +80,20 @@ def test_a_pod_that_claims_a_foreign_job_changes_nothing_for_that_job(phase: Pod
     assert changes(story.decides(NOW + 100)) == []
 
 
+def test_a_hint_at_a_component_of_another_job_leads_nowhere_and_is_read_once() -> None:
+    """slurmctld lost its state, and gave the id that the pod shows to a part of a gang's job."""
+    story = Story()
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    old = replace(TRAIN, created=START - 100, node="x1", phase=PodPhase.SUCCEEDED, annotations={names.JOB_ID: "18"})
+    story.sees(old)
+    [read] = [each for each in story.acts(ReadJob, NOW + 20) if each.job_id == 18]
+    leader = job_of(pod("launcher"), 17)
+    story.reads(replace(leader, id=18, het_id=17, het_offset=1), at=NOW + 20)
+    story.ended(read, at=NOW + 20)
+    assert not [each for each in story.acts(ReadJob, NOW + 20) if each.job_id == 18]
+    assert 18 not in story.world.placeholders
+
+
 def test_a_pod_that_claims_another_pods_job_changes_nothing_for_that_pod() -> None:
     story = Story()
     owner = story.runs(pod("owner"), 17, at=NOW)
