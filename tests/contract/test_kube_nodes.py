@@ -14,7 +14,7 @@ from bridge.kube import codec
 from scheduler import names
 from scheduler.actions import ShowNode
 from scheduler.model import Condition, Node
-from tests.contract.kube_subjects import MERGE, Kube, every_kube  # noqa: F401 -- fixtures
+from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
 
 pytestmark = pytest.mark.unrecorded
 
@@ -114,6 +114,13 @@ async def test_our_taint_comes_once_beside_others_and_goes_with_our_condition(ku
         left = await read(kube, node.name)
         assert left.in_slurm is None
         assert left.ready
+
+
+async def test_taints_have_no_key_to_merge_by(kube: Kube) -> None:
+    async with a_node(kube) as node:
+        ours = {"key": names.MANAGED_TAINT, "value": "true", "effect": "NoSchedule"}
+        await kube.raw("PATCH", f"/api/v1/nodes/{node.name}", {"spec": {"taints": [ours]}}, STRATEGIC)
+        assert await taints(kube, node.name) == [ours], "so the whole list is written, if nobody else wrote meanwhile"
 
 
 async def test_an_event_about_a_node_stands_where_describe_finds_it(kube: Kube) -> None:
