@@ -39,6 +39,8 @@ def watch(workload: Workload, job: Placeholder, view: View) -> None:
         _preempted(workload, job, pods, view)
     elif job.job is not None:
         _time_limit(workload, job, job.job, pods, view)
+    else:
+        _read_in_time(workload, job, pods, view)
 
 
 # --- a time limit (S4b) -------------------------------------------------------------------------------------------
@@ -65,6 +67,20 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
         _warn(workload, job, ends, near, view)
         for pod in near:
             (_move if is_service(pod) else _hand_over)(workload, job, ends, pod, view)
+
+
+def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
+    """Where thousands run, its turn to be read may come late; what was asked for tells when it must have been."""
+    limit = job.spec.time_limit_min if job.spec is not None else None
+    if limit is None or limit == UNLIMITED or job.granted_at is None:
+        return
+    tuning = view.tuning
+    notice_s = tuning.service_notice_s if any(is_service(pod) for pod in pods) else tuning.end_notice_s
+    at = job.granted_at + limit * 60 - notice_s
+    if view.now < at:
+        view.wake_at(workload.key, at)
+    else:
+        look_at(job, workload, view, f"when does job {job.id} end?")
 
 
 def _warn(workload: Workload, job: Placeholder, ends: float, pods: Sequence[Pod], view: View) -> None:

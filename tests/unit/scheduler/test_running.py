@@ -110,6 +110,13 @@ def test_a_nearer_deadline_of_the_pods_own_stays_and_one_written_before_is_not_w
     assert not [each for each in looks_and_learns(story, nearer, at=ENDS - 100) if isinstance(each, HandDeadline)]
 
 
+def test_a_job_whose_turn_to_be_read_has_not_come_is_read_before_the_end_that_was_asked_for() -> None:
+    story = Story(ALONE)
+    story.runs(asked := pod("asked", says={"time-limit": "60"}), 17, at=NOW)
+    assert story.decides(ENDS - 121) == []
+    assert story.decides(ENDS - 119) == [ReadJob(17, "when does job 17 end?", key_of(asked))]
+
+
 def test_a_job_without_a_limit_has_no_end_to_prepare_for() -> None:
     story = Story(ALONE)
     runs(story, TRAIN, ends=NOW + 365 * 86400, time_limit_min=-1)
