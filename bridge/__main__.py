@@ -49,6 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
     explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
     explain.set_defaults(command=_explain)
+    release = commands.add_parser("release", help="many jobs are missing in Slurm, and are gone indeed: end their pods")
+    release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
+    release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
+    release.set_defaults(command=_release)
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
 
@@ -111,6 +115,12 @@ def _explain(options: argparse.Namespace) -> int:
     from bridge.explain import main as explain
 
     return explain(vars(options))
+
+
+def _release(options: argparse.Namespace) -> int:
+    from bridge.release import main as release
+
+    return release(vars(options))
 
 
 def _dev(options: argparse.Namespace) -> int:

@@ -54,6 +54,7 @@ RIGHTS = (
     ("patch", "pods", "", ""),
     ("patch", "pods", "", "status"),
     ("create", "pods", "", "binding"),
+    ("create", "pods", "", "eviction"),
     ("list", "nodes", "", ""),
     ("watch", "nodes", "", ""),
     ("list", "namespaces", "", ""),
@@ -61,6 +62,12 @@ RIGHTS = (
     ("patch", "persistentvolumeclaims", "", ""),
     ("create", "events", "", ""),
     ("patch", "events", "", ""),
+)
+# What it does besides, where nodes are labelled to be registered in Slurm; it starts without.
+NODE_RIGHTS = (
+    ("get", "nodes", "", ""),
+    ("patch", "nodes", "", ""),
+    ("patch", "nodes", "", "status"),
 )
 
 
@@ -193,8 +200,8 @@ def _slurm_client(
 ) -> SlurmClient:
     if not settings.slurm_url:
         raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
-    pool = HttpPool(settings.slurm_url, connections=settings.slurm_connections)
-    polls = HttpPool(settings.slurm_url, connections=1)
+    pool = HttpPool(settings.slurm_url, connections=settings.slurm_connections, on_unasked=telemetry.unasked)
+    polls = HttpPool(settings.slurm_url, connections=1, on_unasked=telemetry.unasked)
     stack.callback(pool.close)
     stack.callback(polls.close)
     acting = None

@@ -38,6 +38,7 @@ MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 URGENT = act.AllocateNow | act.SubmitJob | act.BindPod
 
+_OnPod = act.BindPod | act.EvictPod | act.EndByDeadline | act.AskEviction | act.ReportRunning | act.Report
 Said = tuple[float, str, str, str, str, str, bool]
 
 
@@ -79,11 +80,21 @@ class Executor:
             act.BindPod: self._bind,
             act.EvictPod: self._evict,
             act.EndByDeadline: self._end_by_deadline,
+            act.HandDeadline: self._hand_deadline,
+            act.AskEviction: self._ask_eviction,
+            act.ReportRunning: self._report_running,
             act.Report: self._report,
             act.ReadOwner: self._read_owner,
             act.ReadClaims: self._read_claims,
             act.PlaceClaims: self._place_claims,
             act.PollNodes: self._nodes,
+            act.RegisterNode: self._register_node,
+            act.ChangeNode: self._change_node,
+            act.RemoveNode: self._remove_node,
+            act.Reconfigure: self._reconfigure,
+            act.ShowNode: self._show_node,
+            act.TaintNode: self._taint_node,
+            act.ReleaseNode: self._release_node,
         }
 
     async def perform(self, action: Action) -> ActionEnded:
@@ -122,12 +133,14 @@ class Executor:
             except FarSideError:
                 self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
 
-    def _say(
-        self, pod: act.BindPod | act.EvictPod | act.EndByDeadline | act.Report, reason: str, warning: bool
-    ) -> None:
+    def _say(self, pod: _OnPod, reason: str, warning: bool) -> None:
         message = pod.message if isinstance(pod, act.BindPod | act.Report) else pod.reason
+        self._queue(pod.namespace, pod.name, pod.uid, reason, message, warning)
+
+    def _queue(self, namespace: str, name: str, uid: str, reason: str, message: str, warning: bool) -> None:
+        """An event to be posted; namespace "": about the node of that name."""
         try:
-            self._said.put_nowait((self._clock(), pod.namespace, pod.name, pod.uid, reason, message, warning))
+            self._said.put_nowait((self._clock(), namespace, name, uid, reason, message, warning))
         except asyncio.QueueFull:
             self.dropped += 1
 
@@ -179,6 +192,18 @@ class Executor:
     async def _nodes(self, action: act.PollNodes, began: float) -> None:
         await self._poll_nodes()
 
+    async def _register_node(self, action: act.RegisterNode, began: float) -> None:
+        await self._slurm.register_node(action.spec)
+
+    async def _change_node(self, action: act.ChangeNode, began: float) -> None:
+        await self._slurm.change_node(action.name, action.change, action.reason)
+
+    async def _remove_node(self, action: act.RemoveNode, began: float) -> None:
+        await self._slurm.remove_node(action.name)
+
+    async def _reconfigure(self, action: act.Reconfigure, began: float) -> None:
+        await self._slurm.reconfigure()
+
     # --- Kubernetes -----------------------------------------------------------------------------------------------
 
     async def _bind(self, action: act.BindPod, began: float) -> None:
@@ -193,11 +218,32 @@ class Executor:
         self._say(action, names.ENDED, warning=True)
         await self._kube.end_by_deadline(action)
 
+    async def _hand_deadline(self, action: act.HandDeadline, began: float) -> None:
+        await self._kube.hand_deadline(action)  # what it means was said before
+
+    async def _ask_eviction(self, action: act.AskEviction, began: float) -> None:
+        await self._kube.evict(action)
+        self._say(action, names.ENDED, warning=False)
+
+    async def _report_running(self, action: act.ReportRunning, began: float) -> None:
+        self._say(action, action.condition, action.warning)
+        await self._kube.report_running(action)
+
     async def _report(self, action: act.Report, began: float) -> None:
         if action.event:
             self._say(action, action.event, action.warning)
         if action.condition:
             await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
+
+    async def _show_node(self, action: act.ShowNode, began: float) -> None:
+        await self._kube.show_node(action)
+        self._queue("", action.node, action.uid, action.condition, action.message, action.warning)
+
+    async def _taint_node(self, action: act.TaintNode, began: float) -> None:
+        await self._kube.taint_node(action.node, action.uid)
+
+    async def _release_node(self, action: act.ReleaseNode, began: float) -> None:
+        await self._kube.release_node(action.node, action.uid)
 
     async def _read_owner(self, action: act.ReadOwner, began: float) -> None:
         owner = await self._kube.read_owner(action.ref, action.namespace)

@@ -94,7 +94,7 @@ async def _ask_bridge(
     chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
 ) -> Explanation | None:
     """What the running bridge says; None, and a note, where none answers or it does not know the pod."""
-    url = (options.get("bridge") or _own_address(chosen)).rstrip("/")
+    url = (options.get("bridge") or chosen.http_url).rstrip("/")
     if not url:
         notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
         return None
@@ -116,14 +116,6 @@ async def _ask_bridge(
             return None
     notes.append(f"The bridge at {url} does not know this pod; both clusters were asked instead.")
     return None
-
-
-def _own_address(chosen: Settings) -> str:
-    if (address := chosen.http_address) is None:
-        return ""
-    host, port = address
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """What is asked over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics, /explain (a pod).
 
-None of it says a secret, so it needs no authentication; by default it listens on loopback.
+None of it says a secret, so it needs no authentication; by default it listens on loopback.  The one thing that can be told
+it, /release, is taken only from the machine that it runs on.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 
 from aiohttp import web
@@ -12,11 +14,14 @@ from aiohttp import web
 from bridge.errors import ConfigError
 from bridge.explain_text import encoded
 from bridge.loop import HEARTBEAT_S, Loop
+from bridge.release import HEADER
 from bridge.slurm.token import TokenSource
 from bridge.telemetry import Telemetry
-from scheduler.events import Side
+from scheduler.doubt import Doubt
+from scheduler.events import AbsenceBelieved, Side
 from scheduler.explaining import explain, key_of
 from scheduler.phase import Phase
+from scheduler.telling import clock as time_of_day
 
 STANDSTILL_S = 3 * HEARTBEAT_S
 
@@ -33,6 +38,12 @@ class Health:
         telemetry.gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
         telemetry.gauge("slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends", self._expiry)
         telemetry.gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
+
+        telemetry.counter("slurm_bridge_disbelieved", "times that what was said was not believed", self._disbelieved)
+
+    def _disbelieved(self) -> list[tuple[float, dict[str, str]]]:
+        counted = {why.value: self._loop.world.disbelieved[why] for why in Doubt} | self._telemetry.disbelieved
+        return [(count, {"reason": reason}) for reason, count in counted.items()]
 
     def _by_phase(self) -> list[tuple[float, dict[str, str]]]:
         return [(len(self._loop.world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
@@ -59,6 +70,12 @@ class Health:
         world = self._loop.world
         reasons = [f"{side.value}: {lost.why}" for side, lost in world.lost.items()]
         reasons += [f"waiting for {what}" for what in world.missing]
+        if world.held_back_since is not None:
+            since = time_of_day(world.held_back_since, self._clock())
+            reasons.append(
+                f"Slurm lists {len(world.absent - world.released)} of {len(world.placeholders)} jobs no more, since {since}: "
+                "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+            )
         problem = self._tokens.problem(self._clock())
         return reasons + ([problem] if problem else [])
 
@@ -89,6 +106,25 @@ class Health:
         body = encoded(explain(world, key, self._clock()))
         return web.Response(body=body, content_type="application/json")
 
+    async def release(self, request: web.Request) -> web.Response:
+        """POST: what is missing in Slurm now is gone indeed (X6).  200; 403 to anybody elsewhere."""
+        try:
+            here = ipaddress.ip_address(request.remote or "").is_loopback
+        except ValueError:
+            here = False
+        if not here or request.headers.get(HEADER) != "release":
+            return web.Response(
+                text="Only `slurm-bridge release`, run where the bridge runs, may say so.\n", status=403
+            )
+        world = self._loop.world
+        if world.held_back_since is None:
+            return web.Response(text="Nothing is held back.\n")
+        count = len(world.absent - world.released)
+        self._loop.emit(AbsenceBelieved(self._clock()))
+        return web.Response(
+            text=f"{count} jobs are taken as gone; their pods are ended, {world.config.tuning.absent_rate:g} a second.\n"
+        )
+
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """Start listening; the caller cleans the runner up.  Raises ConfigError where the address cannot be had."""
         app = web.Application()
@@ -96,6 +132,7 @@ class Health:
         app.router.add_get("/readyz", self.readyz)
         app.router.add_get("/metrics", self.metrics)
         app.router.add_get("/explain", self.explain)
+        app.router.add_post("/release", self.release)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:

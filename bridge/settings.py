@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bridge.errors import ConfigError
 from scheduler import policy as core
+from scheduler import registration as core_nodes
 from scheduler.jobspec import Translation
 from scheduler.names import SCHEDULER_NAME
 from scheduler.tuning import Config
@@ -101,6 +102,19 @@ class Policy(_Strict):
         return core.Policy(rules, self.default.tenant() if self.default else None)
 
 
+class ExternalNodes(_Strict):
+    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true (BEHAVIOUR N)."""
+
+    reserve_cpus: int = Field(default=1, ge=0, le=4096, description="kept from Slurm on each node, for daemons")
+    reserve_memory_mib: int = Field(default=1024, ge=0, description="kept from Slurm on each node, for daemons")
+    feature_labels: tuple[str, ...] = Field(default=(), description="node labels whose values become Slurm features")
+    taint: bool = Field(default=True, description="taint them, so that other schedulers stay away (N7)")
+    cure: bool = Field(
+        default=True,
+        description="have slurmctld reconfigure, at most every 10 min, when Slurm believes that one does not respond",
+    )
+
+
 class Tuning(_Strict):
     """Times (seconds), rates (a second) and sizes of the decisions; what each means: scheduler/tuning.py."""
 
@@ -147,6 +161,7 @@ class Settings(_Strict):
         default=False,
         description="the nodes' device driver gives a pod the GPUs that its annotation job-gpus names (G1, G2)",
     )
+    external_nodes: ExternalNodes = Field(default=ExternalNodes(), description="nodes that the bridge registers")
     pending_reason: str = Field(
         default="",
         pattern="^([A-Z][A-Za-z]*)?$",
@@ -207,8 +222,18 @@ class Settings(_Strict):
             scheduler_name=self.scheduler_name,
             pending_reason=self.pending_reason,
             device_driver=self.device_driver,
+            external_nodes=core_nodes.ExternalNodes(**self.external_nodes.model_dump()),
             accounting=accounting,
         )
+
+    @property
+    def http_url(self) -> str:
+        """Where a command on the same machine asks the running bridge; "" nowhere."""
+        if (address := self.http_address) is None:
+            return ""
+        host, port = address
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def http_address(self) -> tuple[str, int] | None:

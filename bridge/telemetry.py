@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -132,6 +132,11 @@ class Telemetry:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._tracers.get_tracer("slurm-bridge")
         self.lost_sides: dict[str, str] = {}
+        self.disbelieved: Counter[str] = Counter()  # what made no sense, before it came to the core
+
+    def unasked(self) -> None:
+        """A connection to slurmrestd answered twice, or without having been asked."""
+        self.disbelieved["doubled answer"] += 1
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
@@ -140,6 +145,8 @@ class Telemetry:
 
         def called(operation: str, seconds: float, outcome: str) -> None:
             self._calls.record(seconds, {"side": side, "operation": operation, "outcome": outcome})
+            if outcome == "contracterror":  # a 404 without a number of Slurm's, a text that is no answer, …
+                self.disbelieved[f"nonsense from {side}"] += 1
 
         return called
 
@@ -150,6 +157,16 @@ class Telemetry:
             return [Observation(value, labels) for value, labels in values()]
 
         self._meter.create_observable_gauge(name, [observe], description=description)
+
+    def counter(
+        self, name: str, description: str, values: Callable[[], Iterable[tuple[float, dict[str, str]]]]
+    ) -> None:
+        """One that somebody else counts; it is asked for at each scrape."""
+
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, labels) for value, labels in values()]
+
+        self._meter.create_observable_counter(name, [observe], description=description)
 
     def scrape(self) -> tuple[bytes, str]:
         """All metrics in OpenMetrics' text form, and its content type."""
@@ -202,10 +219,12 @@ class Telemetry:
                     self._given_back.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
-            case (act.EvictPod() | act.EndByDeadline()) as end:  # its job ended first: that is the end of the workload
+            case (act.EvictPod() | act.EndByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0
-                self._trace_release(end.key, job_id, end.reason, event, world)
+                job = world.placeholders.get(job_id)
+                if job is None or not job.alive:  # its job ended first: that is the end of the workload
+                    self._trace_release(end.key, job_id, end.reason, event, world)
 
     def _created(self, bind: act.BindPod) -> float:
         """creationTimestamp is in whole seconds; where the watch showed the pod within that second, that is closer."""
@@ -290,14 +309,23 @@ def _well_formed(traceparent: str) -> bool:
         return False
 
 
+_ON_A_POD = (
+    act.BindPod | act.EvictPod | act.EndByDeadline | act.HandDeadline | act.AskEviction | act.ReportRunning | act.Report
+)
+
+
 def _about(action: Action) -> str:
     """Whom it concerns, for a log line."""
     if isinstance(action, act.AllocateNow | act.SubmitJob):
         return action.spec.name
-    if isinstance(action, act.BindPod | act.EvictPod | act.EndByDeadline | act.Report):
+    if isinstance(action, _ON_A_POD):
         return f"{action.namespace}/{action.name}"
     if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.Kick | act.RecordEnd):
         return f"job {action.job_id}"
+    if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
+        return f"Slurm node {action.name}"
+    if isinstance(action, act.ShowNode | act.TaintNode | act.ReleaseNode):
+        return f"node {action.node}"
     return ""
 
 

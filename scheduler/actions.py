@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scheduler.model import JobSpec, OwnerRef
+from scheduler.model import JobSpec, NodeSpec, OwnerRef
 
 
 class Outcome(Enum):
@@ -50,7 +50,8 @@ class SubmitJob:
 class ReadJob:
     """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`.
 
-    lane   the ration it comes out of: "check" (none: something waits for it), "detail" (Q2), "unknown" (ARCHITECTURE 4)
+    lane   the ration it comes out of: "check" (none: something waits for it), "detail" (Q2), "running" (S9), "unknown"
+           (ARCHITECTURE 4)
     """
 
     job_id: int
@@ -160,13 +161,65 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class EndByDeadline:
-    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4)."""
+    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4).
+
+    counts   it is no disruption: its time ran out, or it never started; a backoff limit counts it (S4b, S12)
+    """
 
     key: str
     uid: str
     namespace: str
     name: str
     reason: str
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandDeadline:
+    """activeDeadlineSeconds, counted from the pod's startTime: kubelet ends the pod before Slurm ends its job (S4b)."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    seconds: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskEviction:
+    """The Eviction API, which a PodDisruptionBudget may refuse: there is time left to ask again (S4b)."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRunning:
+    """Say it on a bound pod: condition names.RUNNING_CONDITION, and an event with the same sentence (S5, S6, S9, S12).
+
+    condition   the condition's reason, and the event's
+    runs        its status: whether the job runs
+    essence     what of the sentence matters when the next one is compared with it
+    """
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    condition: str
+    message: str
+    runs: bool = True
+    warning: bool = False
+    essence: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Its reason is what it says."""
+        return self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +289,89 @@ class PollNodes:
     reason: str
 
 
+class NodeChange(Enum):
+    """What is done to a node of Slurm: no more jobs; jobs again; it is dead (its jobs fail for good)."""
+
+    DRAIN = "DRAIN"
+    RESUME = "RESUME"
+    DOWN = "DOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterNode:
+    """`POST new/node`: an external node, with its mark among its features (N1)."""
+
+    spec: NodeSpec
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNode:
+    """`POST node/{name}`.  reason: for DRAIN and DOWN Slurm keeps it, and whose drain it is shows by how it begins (N2)."""
+
+    name: str
+    change: NodeChange
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """`DELETE node/{name}`; Slurm refuses it of a node that is busy, or in slurm.conf."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigure:
+    """`GET reconfigure`: brings back external nodes that a signal left NOT_RESPONDING (N3)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowNode:
+    """Say on a Kubernetes node how Slurm sees it: the bridge's condition, and an event with the same sentence (N3).
+
+    turns   the status is another than before, not only the reason
+    """
+
+    node: str
+    uid: str
+    status: bool
+    condition: str
+    message: str
+    warning: bool = False
+    turns: bool = True
+
+    @property
+    def reason(self) -> str:
+        """Its reason is what it says."""
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class TaintNode:
+    """Keep other schedulers away from a Kubernetes node (N7)."""
+
+    node: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNode:
+    """Take the bridge's taint and condition from a Kubernetes node that is no longer in Slurm."""
+
+    node: str
+    uid: str
+    reason: str
+
+
 # Which actions share a limit of how many are under way (Tuning); the others are rationed or rare.
 LANES: Mapping[type, str] = {
     AllocateNow: "submits",
@@ -248,11 +384,23 @@ LANES: Mapping[type, str] = {
     BindPod: "binds",
     EvictPod: "binds",
     EndByDeadline: "binds",
+    HandDeadline: "binds",
+    AskEviction: "binds",
+    ReportRunning: "reports",
     Report: "reports",
     ReadOwner: "reads",
     ReadClaims: "reads",
     PlaceClaims: "reads",
+    RegisterNode: "node_changes",
+    ChangeNode: "node_changes",
+    RemoveNode: "node_changes",
+    ShowNode: "node_reports",
+    TaintNode: "node_reports",
+    ReleaseNode: "node_reports",
 }
+
+OnSlurmNode = RegisterNode | ChangeNode | RemoveNode
+OnKubernetesNode = ShowNode | TaintNode | ReleaseNode
 
 Action = (
     AllocateNow
@@ -266,11 +414,21 @@ Action = (
     | BindPod
     | EvictPod
     | EndByDeadline
+    | HandDeadline
+    | AskEviction
+    | ReportRunning
     | Report
     | ReadOwner
     | ReadClaims
     | PlaceClaims
     | PollNodes
+    | RegisterNode
+    | ChangeNode
+    | RemoveNode
+    | Reconfigure
+    | ShowNode
+    | TaintNode
+    | ReleaseNode
 )
 
 
@@ -285,6 +443,7 @@ class Plan:
     forgotten  keys of workloads of which nothing is left
     awaited    workload key to the UID of the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
+    kept       Slurm names of the nodes that were looked at: their marks are cleared
     wake_at    when the loop has to look again though nothing happened; None: never
     """
 
@@ -295,4 +454,5 @@ class Plan:
     forgotten: tuple[str, ...] = ()
     awaited: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
     wake_at: float | None = None

@@ -15,13 +15,16 @@ from scheduler import edits, names
 from scheduler.actions import Plan
 from scheduler.asking import all_known, ask, is_managed, spec_for, too_large
 from scheduler.binding import bind
-from scheduler.ending import end_job, end_pods
+from scheduler.ending import end_job, end_job_of_the_silent, end_pods
 from scheduler.events import Side
 from scheduler.gangs import gather
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
+from scheduler.nodes import keep_nodes
 from scheduler.phase import Phase, chosen
-from scheduler.rounds import kick, read_details, read_unknown
+from scheduler.retaking import check
+from scheduler.rounds import kick, read_details, read_running, read_unknown
+from scheduler.running import watch
 from scheduler.telling import outage, say, say_all, waiting
 from scheduler.view import View
 from scheduler.workload import UNLOOKED, Placeholder, Workload
@@ -46,11 +49,11 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
         RULES[world.phase_of[key]](workload, view)
     read_unknown(view)
     read_details(view)
+    read_running(view)
     kick(view)
+    keep_nodes(view, everything=everything)
     if world.nodes_stale and now >= world.nodes_asked_from:
-        view.add(
-            act.PollNodes("Slurm does not know a node that it was told to exclude: its node list is asked for again")
-        )
+        view.add(act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again"))
     return view.plan()
 
 
@@ -256,12 +259,22 @@ def _bound(workload: Workload, view: View) -> None:
         if any(not workload.node_of(pod) for pod in workload.members):  # one of a gang is to take a place in it
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         return  # else a hint, and RUNNING, is enough (ARCHITECTURE 4)
-    if claimed.holds_nodes and claimed.grant is None:  # a twin of a previous life, which started when the other ended
-        look_at(claimed, workload, view, f"which nodes did Slurm grant job {claimed.id}?")
-    elif claimed.grant is not None and not _stands_on_grant(workload, claimed, view):
-        cancel(claimed, workload, view, f"the pod stands elsewhere than on what job {claimed.id} was granted")
-    elif not cancel_broken(workload, claimed, view):
-        cancel_twins(workload, claimed, view)
+    _hold_together(workload, claimed, view)
+
+
+def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
+    """Its own job, which lives: does it hold what the pods stand on?"""
+    if job.holds_nodes and job.grant is None:  # a twin of a previous life, which started when the other ended
+        look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
+    elif job.grant is not None and not _stands_on_grant(workload, job, view):
+        cancel(job, workload, view, f"the pod stands elsewhere than on what job {job.id} was granted")
+    elif job.spec is not None and job.spec.required_nodes and (why := check(workload, job, view)):
+        cancel(job, workload, view, why)
+    elif "PENDING" in job.states and job.id == workload.hint:
+        cancel(job, workload, view, f"Slurm requeued job {job.id} while its pods run")
+    elif not cancel_broken(workload, job, view) and not end_job_of_the_silent(workload, job, view):
+        cancel_twins(workload, job, view)
+        watch(workload, job, view)
 
 
 def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:

@@ -15,14 +15,14 @@ from scheduler.hostlist import HostlistError, expand, fold
 from scheduler.model import Job, JobSpec
 
 # How many tasks on how many nodes, and for whom: said once, when the job is made.
-_MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "max_nodes"})
+_MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "max_nodes", "required_nodes"})
 
 # Field of a JobSpec to the annotation that chooses it, where that has another name; "": none does.
 _KEYS: Final = {
     "name": names.JOB_NAME,
     "memory_mib": names.MEMORY,
     "time_limit_min": names.TIME_LIMIT,
-    **dict.fromkeys(("user", "tasks", "tasks_per_node", "excluded_nodes"), ""),
+    **dict.fromkeys(("user", "tasks", "tasks_per_node", "excluded_nodes", "required_nodes"), ""),
 }
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from scheduler import actions as act
 from scheduler import names
+from scheduler.events import Side
 from scheduler.looking import cancel, look_at, looked
-from scheduler.model import Pod, is_ended
+from scheduler.model import Pod, PodPhase, is_ended
+from scheduler.retaking import retake
 from scheduler.telling import say
 from scheduler.view import View
-from scheduler.workload import Placeholder, Workload
+from scheduler.workload import Gone, Placeholder, Workload
+
+OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
+NAMED_MOST = 3  # pods that a record names one by one
 
 
 def end_pods(workload: Workload, view: View) -> None:
@@ -20,45 +28,84 @@ def end_pods(workload: Workload, view: View) -> None:
     if view.now < world.quiet_until():
         view.wake_at(workload.key, world.quiet_until())
         return
-    if not ended and world.mass_absence():
+    assert job is not None, "REVOKED is said of a job"
+    if (not ended or job.requeued) and Side.SLURM in world.lost:
+        return  # nobody is ended on what was not heard (X1)
+    if (not ended or job.requeued) and retake(workload, job, view):
+        return
+    if not ended and world.held_back_since is not None and job.id not in world.released:
+        message = (
+            "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
+            "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
+            "slurm-bridge release."
+        )
         for pod in workload.unfinished:
-            message = (
-                "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is "
-                "ended, until it lists them again or tells how they ended."
-            )
-            say(view, workload, pod, "", message, warning=True, event=names.ENDED)
+            say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
         view.wake_at(workload.key, view.now + view.tuning.absent_s)
         return
-    why = _why_ended(job)
+    why = _why_ended(workload, job)
     for pod in workload.unfinished:
         if not workload.node_of(pod):
             continue  # it waits for the others, and for another job
-        held = workload.pod_holds.get(pod.uid)
-        if pod.deleting_at is not None or (held is not None and (held.until is None or view.now < held.until)):
-            if held is not None and held.until is not None:
-                view.wake_at(workload.key, held.until)
+        until = _being_ended(workload, pod, job, view)
+        if pod.deleting_at is not None or view.now < until:
+            if until < float("inf"):
+                view.wake_at(workload.key, until)
         elif view.now < workload.wait_until:
             view.wake_at(workload.key, workload.wait_until)
         elif not ended and not view.ration("absent"):
             view.wake_at(workload.key, view.now + 1.0)
         else:
-            _end_pod(workload, pod, why, view)
+            end_pod(workload, pod, why, view, counts=_out_of_time(job))
 
 
-def _why_ended(job: Placeholder | None) -> str:
-    if job is None or not job.ended:
-        return "Slurm lost the job of this pod" + (f" ({job.id})" if job else "")
+def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> float:
+    """Until when to leave it to what is under way: an end of ours, or the deadline that kubelet was handed (S4b)."""
+    held = workload.pod_holds.get(pod.uid)
+    until = float("-inf")
+    if held is not None and held.until is None:
+        return float("inf")
+    if held is not None and held.until is not None and isinstance(held.action, act.EvictPod | act.EndByDeadline):
+        until = held.until
+    if _out_of_time(job) and pod.started is not None and pod.handed_deadline_s is not None:
+        deadline = pod.started + pod.handed_deadline_s
+        if deadline <= view.now:  # else its time was shortened since
+            until = max(until, deadline + pod.grace_s + OUTLIVES_S)
+    return until
+
+
+def _out_of_time(job: Placeholder | None) -> bool:
+    """Its own time ran out: no disruption (S4b)."""
+    return job is not None and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
+
+
+def is_service(pod: Pod) -> bool:
+    """Its controller replaces it whenever it goes, and counts no failures."""
+    return pod.owner is not None and pod.restart_policy == "Always"
+
+
+def _why_ended(workload: Workload, job: Placeholder) -> str:
+    if not job.ended or job.requeued:
+        tried = workload.retaken is not None and workload.retaken[0] == job.id
+        asked = f"; its nodes were asked for again: {workload.retaken[1]}" if tried and workload.retaken else ""
+        return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
     state = ", ".join(sorted(job.states & {each for each in job.states if is_ended(frozenset({each}))}))
     reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
     return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")
 
 
-def _end_pod(workload: Workload, pod: Pod, why: str, view: View) -> None:
-    """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4)."""
-    if pod.owner is not None:
-        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+def end_pod(
+    workload: Workload, pod: Pod, why: str, view: View, *, counts: bool = False, grace_s: int | None = None
+) -> None:
+    """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4).
+
+    counts    it is its own failure, which its controller is to count: kubelet ends it then too, unless it is a service
+    grace_s   where it is deleted; None: its own
+    """
+    if pod.owner is None or (counts and not is_service(pod)):
+        view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), workload.key)
     else:
-        view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), workload.key)
 
 
 def end_job(workload: Workload, view: View) -> None:
@@ -66,7 +113,7 @@ def end_job(workload: Workload, view: View) -> None:
     if workload.hold is not None:
         return
     mine = view.world.mine(workload)
-    may_run_until = max((gone.until for gone in workload.gone.values()), default=float("-inf"))
+    may_run_until = max((_may_run_until(gone, view) for gone in workload.gone.values()), default=float("-inf"))
     for job in mine:
         if job.key is None and job.alive:
             look_at(job, workload, view, f"is job {job.id} the placeholder of pods that are gone?")
@@ -77,37 +124,92 @@ def end_job(workload: Workload, view: View) -> None:
             else:
                 cancel(job, workload, view, _why_done(workload), record=_record_of(workload))
             return
-    if workload.record is not None:
-        _record(workload, view)
+    job_of_theirs = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    if job_of_theirs is not None and _to_be_recorded(job_of_theirs, workload, view):
+        _record(job_of_theirs, workload, view)
     elif not workload.pods and (workload.look is None or looked(workload, workload.look, view)):
         view.forgotten.append(workload.key)
 
 
+def _may_run_until(gone: Gone, view: View) -> float:
+    """A pod that was taken away while its node's kubelet said nothing may run there until it is surely over (S8)."""
+    silent = _silent_until(gone.pod, view)
+    return gone.until if silent is None or gone.until <= gone.at else max(gone.until, silent)
+
+
+def _silent_until(pod: Pod, view: View) -> float | None:
+    """When what stands on its node is taken as over, since that node's kubelet says nothing; None: it speaks."""
+    node = (view.world.nodes or {}).get(pod.node)
+    return node.silent_since + view.tuning.silent_node_s if node is not None and node.silent_since is not None else None
+
+
+def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> bool:
+    """All of its pods are being deleted on nodes that say nothing: nobody will ever say that they are gone (S8).
+
+    Their place is Slurm's to give again after that time; who is granted it is bound when they are gone (F6).  True where
+    the job ends.
+    """
+    until = float("-inf")
+    for pod in workload.unfinished:
+        silent = _silent_until(pod, view)
+        if pod.deleting_at is None or silent is None:
+            return False
+        until = max(until, pod.deleting_at, silent)
+    if view.now < until:
+        view.wake_at(workload.key, until)
+        return False
+    where = ", ".join(sorted({pod.node for pod in workload.unfinished}))
+    cancel(
+        job,
+        workload,
+        view,
+        f"its pods are being deleted, and node {where} has said nothing for {view.tuning.silent_node_s:.0f} s",
+    )
+    return True
+
+
+def _all_that_were(workload: Workload) -> list[Pod]:
+    return [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+
+
 def _why_done(workload: Workload) -> str:
-    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
-    if not pods:
-        return "its workload does not exist"
-    return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
+    return _ends_of(workload, _all_that_were(workload)) or "its workload does not exist"
 
 
 def _record_of(workload: Workload) -> str:
     """For accounting, where pods of it ever stood on a node."""
-    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
-    return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods if pod.node)
+    return _ends_of(workload, [pod for pod in _all_that_were(workload) if pod.node])
+
+
+def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
+    """Each by its name; of many how many ended how, and the worst by its name: sacct shows it in one line."""
+    if len(pods) <= NAMED_MOST:
+        return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
+    counts = Counter(_how_ended(pod) for pod in pods)
+    worst = max(pods, key=lambda pod: pod.exit_code or 0)
+    ends = ", ".join(f"{count} {how}" for how, count in counts.most_common(NAMED_MOST))
+    return f"{workload.readable}: {ends}" + (f"; {worst.full_name}: {_how_ended(worst)}" if worst.exit_code else "")
 
 
 def _how_ended(pod: Pod) -> str:
-    if pod.finished:
-        return pod.end_reason or pod.phase.value
+    """By kubelet's word; what a deletion ended was deleted, whatever its containers made of it."""
+    if pod.phase is PodPhase.SUCCEEDED or (pod.finished and pod.deleting_at is None):
+        how = pod.end_reason or pod.phase.value
+        return f"{how}, {pod.waits}" if pod.waits else how
     return "Deleted"
 
 
-def _record(workload: Workload, view: View) -> None:
-    assert workload.record is not None
+def _to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:
+    """Whichever ended first: of a job that is ours what became of its pods is known now."""
+    known = job.key == workload.key and job.ended and not job.recorded
+    return view.world.config.accounting and known and bool(_record_of(workload))
+
+
+def _record(job: Placeholder, workload: Workload, view: View) -> None:
     if view.now < workload.wait_until:
         view.wake_at(workload.key, workload.wait_until)
         return
-    job_id, comment = workload.record
-    code = max((pod.exit_code or 0 for pod in workload.pods.values()), default=0)
-    codes = [code, *(gone.pod.exit_code or 0 for gone in workload.gone.values())]
-    view.add(act.RecordEnd(workload.key, job_id, max(codes), comment, f"accounting: {comment}"), workload.key)
+    own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
+    comment = "; ".join(filter(None, (own, _record_of(workload))))
+    code = max(pod.exit_code or 0 for pod in _all_that_were(workload))
+    view.add(act.RecordEnd(workload.key, job.id, code, comment, f"accounting: {comment}"), workload.key)

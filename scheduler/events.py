@@ -131,9 +131,12 @@ class JobRead:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodesPolled:
+    """began: when it was asked for; None: as `at`."""
+
     nodes: tuple[SlurmNode, ...]
     partitions: tuple[Partition, ...]
     at: float
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,13 @@ class SideLost:
 @dataclass(frozen=True, slots=True)
 class SideBack:
     side: Side
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbsenceBelieved:
+    """The admin says that the jobs which Slurm lists no more are gone indeed (X6)."""
+
     at: float
 
 
@@ -197,6 +207,7 @@ Event = (
     | SlurmNodesPolled
     | SideLost
     | SideBack
+    | AbsenceBelieved
     | Planned
     | ActionEnded
 )

@@ -260,7 +260,8 @@ def _why_granted(workload: Workload, job: Placeholder | None, view: View) -> str
 
 def _why_bound(workload: Workload, pod: Pod) -> str:
     job = f" by Slurm job {workload.hint}" if workload.hint is not None else ""
-    return f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
+    said = f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
+    return f"{said} {pod.on_job.message}" if pod.on_job is not None and not pod.finished else said
 
 
 def _ends(workload: Workload, view: View) -> str:
@@ -307,6 +308,7 @@ def _options(spec: JobSpec) -> list[str]:
         "time": _time(spec.time_limit_min),
         "nice": str(spec.nice) if spec.nice is not None else "",
         "exclude": spec.excluded_nodes,
+        "nodelist": spec.required_nodes,
         "dependency": spec.dependency,
         "begin": datetime.fromtimestamp(spec.begin, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if spec.begin is not None

@@ -13,8 +13,9 @@ from scheduler import names
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
 from scheduler.membership import counts_the_same, settle, workload_of
-from scheduler.model import Pod, Refusal
+from scheduler.model import Node, Pod, Refusal
 from scheduler.phase import Phase
+from scheduler.upkeep import NEVER
 from scheduler.wishes import user_input
 from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload
 
@@ -198,15 +199,33 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
         return
     before = world.nodes.get(event.node.name)
     world.nodes[event.node.name] = event.node
+    if before is None or before.silent_since != event.node.silent_since:
+        _look_at_those_on(world, event.node.name)
+    world.upkeep.seen(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
     if before is not None and slurm_name(before) != slurm_name(event.node):
         _nodes_changed(world)
         return
     world.by_slurm_name[slurm_name(event.node)] = event.node.name
-    world.feasibility_changed()
+    if before is None or _read_by_feasibility(before) != _read_by_feasibility(event.node):
+        world.feasibility_changed()
+
+
+def _read_by_feasibility(node: Node) -> tuple[object, ...]:
+    """What the bridge itself writes on a node changes nothing for pods."""
+    return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
+
+
+def _look_at_those_on(world: World, name: str) -> None:
+    """Its kubelet fell silent, or speaks again: that matters to pods that are to end there (S8)."""
+    there = world.standing.get(name)
+    keys = (world.key_of_pod.get(uid) for uid in (there.pods if there is not None else ()))
+    world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
 
 
 def _node_gone(world: World, event: ev.NodeGone) -> None:
-    if world.nodes is not None and world.nodes.pop(event.name, None) is not None:
+    gone = world.nodes.pop(event.name, None) if world.nodes is not None else None
+    if gone is not None:
+        world.upkeep.lost(gone)
         _nodes_changed(world)
 
 
@@ -214,6 +233,9 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
     nodes = {node.name: node for node in event.nodes}
     if nodes != world.nodes:
         world.nodes = nodes
+        for name in nodes:
+            _look_at_those_on(world, name)
+        world.upkeep.listed(event.nodes, world.config.translation.gres, world.slurm_nodes or {})
         _nodes_changed(world)
 
 
@@ -241,6 +263,8 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     world.namespaces = {namespace.name: namespace for namespace in event.namespaces}
     world.dirty.update(world.by_phase[Phase.UNCLAIMED])
     _fold_early(world)
+    if world.upkeep.polled == NEVER:
+        world.slurm_nodes_shown()
 
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:

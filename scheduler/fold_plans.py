@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
 from scheduler import events as ev
-from scheduler import names
+from scheduler import fold_nodes, names
 from scheduler.actions import Outcome
+from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
 from scheduler.model import Refusal, States
+from scheduler.phase import Phase
 from scheduler.rations import Breaker
 from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, Placeholder, Told, Workload
 
@@ -29,6 +31,7 @@ TWIN = 2038  # dependency problem of an immediate allocation: a job of this name
 UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 MAX_UNREADABLE = 6  # failed reads of an unknown job
+MAX_UNRECORDED = 6  # failed writes to accounting
 
 
 def _planned(world: World, event: ev.Planned) -> None:
@@ -44,6 +47,8 @@ def _planned(world: World, event: ev.Planned) -> None:
         world.waits_for_owner.setdefault(uid, set()).add(key)
     for key, node in event.plan.excluded.items():
         world.workloads[key].excluded[node] = event.at + world.config.tuning.exclude_s
+    for name in event.plan.kept:
+        world.upkeep.dirty.pop(name, None)
     _set_timers(world, event.plan.wake, event.at)
     for action in event.plan.actions:
         world.under_way[act.LANES.get(type(action), "")] += 1
@@ -76,6 +81,8 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
         world.immediate_under_way[partition] += 1
         if workload.keeps_apart:
             world.apart_under_way.add(workload.key)
+    if action.spec.required_nodes:
+        world.rations["retake"].take(at, 1)
     workload.tell(at, action.reason)
     world.refresh(workload)
 
@@ -98,13 +105,20 @@ def _place_read(world: World, action: act.ReadJob, at: float) -> None:
         world.detail_new.pop(action.key, None)
         world.detail_round.pop(action.key, None)
         world.detail_round[action.key] = at  # to the end of the round
+    elif action.lane == "running":
+        world.running_new.pop(action.key, None)
+        world.running_round.pop(action.key, None)
+        world.running_round[action.key] = at
 
 
 def _place_kick(world: World, action: act.Kick, at: float) -> None:
     world.kicked_at = at
 
 
-def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDeadline, at: float) -> None:
+_OnPod = act.BindPod | act.EvictPod | act.EndByDeadline | act.HandDeadline | act.AskEviction
+
+
+def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
     workload = world.workloads[action.key]
     workload.pod_holds[action.uid] = Hold(action, at)
     workload.tell(at, action.reason)
@@ -112,7 +126,9 @@ def _place_on_pod(world: World, action: act.BindPod | act.EvictPod | act.EndByDe
         if len(workload.pod_holds) == 1 and not any(workload.node_of(pod) for pod in workload.members):
             workload.first_bound_at = at
         world.assume(workload.pods[action.uid], action.node)
-    elif not any(job.ended for job in world.mine(workload) if job.id == workload.hint):
+    elif world.phase_of[workload.key] is Phase.REVOKED and not any(
+        job.ended for job in world.mine(workload) if job.id == workload.hint
+    ):
         world.rations["absent"].take(at, 1)
 
 
@@ -125,6 +141,11 @@ def _place_report(world: World, action: act.Report, at: float) -> None:
     event_at = at if action.event else (before.event_at if before else float("-inf"))
     told = Told(action.condition, action.message, action.essence, action.starts, at, event_at)
     workload.told[action.uid] = told
+
+
+def _place_report_running(world: World, action: act.ReportRunning, at: float) -> None:
+    told = Told(action.condition, action.message, action.essence, None, at, at)
+    world.workloads[action.key].told[action.uid] = told
 
 
 def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
@@ -162,6 +183,7 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     workload.hold = None
     if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
         # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
+        disbelieve(world, Doubt.ID_AGAIN)
         workload.look = Look(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
         world.seen_first[event.job_id] = event.at
         world.unread = sorted(world.seen_first)
@@ -172,6 +194,10 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     elif event.outcome is Outcome.UNKNOWN:
         until = event.at + world.config.tuning.settle_s
         workload.look = Look(event.began, until, action.spec.name)
+        if action.spec.required_nodes:
+            _not_retaken(world, workload, "it is not known whether Slurm granted them again")
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
+        _not_retaken(world, workload, event.refusal.message if event.refusal is not None else "")
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
@@ -184,6 +210,17 @@ def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> 
     return known is not None and known.key not in (None, workload.key) and known.alive and known.learned > event.began
 
 
+def _number(event: ev.ActionEnded) -> int:
+    return event.refusal.number if event.refusal is not None else 0
+
+
+def _not_retaken(world: World, workload: Workload, why: str) -> None:
+    """The nodes of a lost job are not had again: that was the one attempt (S7)."""
+    lost = [job.id for job in world.mine(workload) if job.key in (None, workload.key)]
+    if lost:
+        workload.retaken = (workload.hint if workload.hint in lost else lost[-1], why)
+
+
 def _made(
     world: World, workload: Workload, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded, states: States
 ) -> None:
@@ -192,9 +229,10 @@ def _made(
     world.foreign.discard(event.job_id)
     job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    _forget_lost(world, workload)
     stale = world.placeholders.get(event.job_id)
     if stale is not None:
-        world.forget_job_of(stale)
+        world.given_to(workload.key, stale, event.at)
         world.absent.discard(stale.id)
     world.placeholders[job.id] = job
     world.expected.add(job.id)
@@ -203,6 +241,14 @@ def _made(
     workload.look = None
     workload.immediate_refused = False
     world.set_states(job, states, event.at)
+
+
+def _forget_lost(world: World, workload: Workload) -> None:
+    """It has another job now: nobody misses those that Slurm lost."""
+    workload.bereft = None
+    for job in world.mine(workload):
+        if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
+            world.drop(job)
 
 
 def _submission_refused(
@@ -246,14 +292,14 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         if job is not None and not job.ended:
             if job.holds_nodes:
                 world.freed_at = event.at
+            elif workload is not None and job.id == workload.hint:
+                job.requeued = any(workload.node_of(pod) for pod in workload.unfinished)
             job.learned = event.at
             world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
             job.read_began, job.end_read = event.at, True  # the answer to the cancel is proof enough
-        if workload is not None and action.record and world.config.accounting:
-            own = job.job.comment if job and job.job else (job.spec.comment if job and job.spec else "")
-            workload.record = (action.job_id, f"{own}; {action.record}" if own else action.record)
+        if workload is not None and action.record:
             workload.failures = 0
     elif workload is not None:
         world.back_off(workload, event.at)
@@ -264,13 +310,13 @@ def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, even
     if workload is None:
         return
     workload.hold = None
+    job = world.placeholders.get(action.job_id)
     if isinstance(action, act.RecordEnd):
-        if event.outcome is Outcome.DONE or workload.failures >= 6:
-            workload.record = None
+        if job is not None and (event.outcome is Outcome.DONE or workload.failures >= MAX_UNRECORDED):
+            job.recorded = True
         else:
             world.back_off(workload, event.at)
         return
-    job = world.placeholders.get(action.job_id)
     if job is None:
         return
     if event.outcome is Outcome.DONE:
@@ -364,7 +410,7 @@ def _unassume(world: World, action: act.BindPod) -> None:
         world.leave(action.node, action.uid)
 
 
-def _eviction_ended(world: World, action: act.EvictPod | act.EndByDeadline, event: ev.ActionEnded) -> None:
+def _eviction_ended(world: World, action: _OnPod, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     if workload is None:
         return
@@ -376,7 +422,7 @@ def _eviction_ended(world: World, action: act.EvictPod | act.EndByDeadline, even
         world.back_off(workload, event.at)
 
 
-def _report_ended(world: World, action: act.Report, event: ev.ActionEnded) -> None:
+def _report_ended(world: World, action: act.Report | act.ReportRunning, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     told = workload.told.get(action.uid) if workload else None
     if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
@@ -411,11 +457,15 @@ _PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
     act.BindPod: _place_on_pod,
     act.EvictPod: _place_on_pod,
     act.EndByDeadline: _place_on_pod,
+    act.HandDeadline: _place_on_pod,
+    act.AskEviction: _place_on_pod,
     act.Report: _place_report,
+    act.ReportRunning: _place_report_running,
     act.ReadOwner: _place_owner,
     act.ReadClaims: _place_claims,
     act.PlaceClaims: _place_claims,
     act.PollNodes: _place_nodes,
+    **fold_nodes.PLACERS,
 }
 
 _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
@@ -429,11 +479,15 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.BindPod: _bind_ended,
     act.EvictPod: _eviction_ended,
     act.EndByDeadline: _eviction_ended,
+    act.HandDeadline: _eviction_ended,
+    act.AskEviction: _eviction_ended,
     act.Report: _report_ended,
+    act.ReportRunning: _report_ended,
     act.ReadOwner: _owner_ended,
     act.ReadClaims: _claims_ended,
     act.PlaceClaims: _claims_ended,
     act.PollNodes: _nodes_ended,
+    **fold_nodes.ENDERS,
 }
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {

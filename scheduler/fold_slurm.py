@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler import events as ev
 from scheduler import names
+from scheduler.doubt import Doubt, disbelieve, release, weigh_absence
 from scheduler.events import Side
 from scheduler.model import SINGLETON, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.phase import Phase
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     if world.polled is not None and event.began < world.polled.began:
+        disbelieve(world, Doubt.OLD_POLL)
         return
     before, world.states = world.states, event.states
     if world.first_polled is None:
@@ -40,6 +42,10 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
             continue
         elif is_ended(states) and not is_ended(was):  # of a waiting one, too: others may have waited for its end
             world.freed_at = event.ended
+        elif is_ended(was) and not is_ended(
+            states
+        ):  # no job comes to life again: between two polls the id was given out
+            arrived.append(job_id)
         _poll_shows(world, job_id, states, event)
         if job_id in world.component_of and is_ended(states):
             _component_ended(world, job_id)
@@ -50,9 +56,11 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
     if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
+        disbelieve(world, Doubt.ID_AGAIN)
         _read_anew(world, event.ended)
         world.highest = 0
     world.highest = max(world.highest, max(arrived, default=0))
+    weigh_absence(world, event.ended)
     world.dirty.update(world.looking)
 
 
@@ -64,7 +72,9 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.is_absent(job, event.began)
         return
     world.expected.discard(job_id)
-    world.absent.discard(job_id)
+    if job_id in world.absent:
+        world.absent.discard(job_id)
+        disbelieve(world, Doubt.CAME_BACK)
     job.absent_first = job.absent_last = None
     if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
         _to_be_read(world, job_id, event.began)
@@ -155,6 +165,7 @@ def _read_anew(world: World, at: float) -> None:
 def _job_read(world: World, event: ev.JobRead) -> None:
     world.reading.discard(event.job_id)
     if event.began < world.seen_first.get(event.job_id, float("-inf")):
+        disbelieve(world, Doubt.OLD_READ)
         return  # asked before the poll that showed this id as new: it may speak of the job that had the id before
     placeholder = world.placeholders.get(event.job_id)
     if event.job is None:
@@ -171,6 +182,8 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         return
     if event.job.het_id is not None and event.job.het_offset:
         _component(world, event.job_id, event.job.het_id)
+        if placeholder is not None and event.began > placeholder.learned:
+            _denied(world, placeholder, event.began)  # nobody's own job; a pod may show such an id, given out again
     else:
         _ours(world, event, whose)
 
@@ -198,7 +211,10 @@ def _whose(world: World, job: Job) -> str | None:
         return None
     workload = world.workloads.get(named[1])
     users = world.users_of(workload) if workload is not None else world.config.policy.users
-    return named[1] if job.user in users else None
+    if job.user in users:
+        return named[1]
+    disbelieve(world, Doubt.NOT_ITS_USER)
+    return None
 
 
 def _ours(world: World, event: ev.JobRead, key: str) -> None:
@@ -215,12 +231,16 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         job = world.placeholders[event.job_id] = Placeholder(
             event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
         )
-    elif job.key not in (None, key):
-        world.forget_job_of(job)
-        job.spec = job.grant = None  # the id was given out again: this is another job
+    else:
+        if job.key not in (None, key):
+            job.spec = job.grant = None  # the id was given out again: this is another job
+        world.given_to(key, job, event.began)
     for part in event.job.parts:
         _component(world, part.id, job.id)
     job.broken = any(is_ended(part.states) for part in event.job.parts)
+    before = job.job
+    if before is not None and holds_nodes(before.states) and before.time_limit_min != event.job.time_limit_min:
+        job.limit_before = before.time_limit_min
     job.key, job.user = key, event.job.user
     job.job, job.grant = event.job, event.grant or job.grant
     job.read_began, job.learned, job.denied = event.began, event.began, False
@@ -231,7 +251,9 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     if workload.look is not None and not is_ended(event.job.states):
         workload.look = None
     workload.jobs.add(job.id)
+    _takes_over(world, workload, job, event.job.states)
     world.set_states(job, event.job.states, event.ended)
+    job.states_since = min(job.states_since, event.began)
     if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
         _an_unknown_twin(world, workload, event.ended)
     is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
@@ -239,6 +261,15 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
+
+
+def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
+    """The job that the pods were bound for is lost, and here is another of theirs (S7)."""
+    before = workload.bereft or world.placeholders.get(workload.hint or 0)
+    if before is None or before.id != workload.hint or before is job or is_ended(states):
+        return
+    if before.lost(world.config.tuning.absent_s):
+        workload.hint, workload.bereft = job.id, None
 
 
 def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:
@@ -264,6 +295,8 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         for key in world.by_phase[Phase.UNCLAIMED]:  # Slurm's configuration changed: ask again (Q4)
             world.input_changed(world.workloads[key])
     world.slurm_nodes = nodes
+    world.nodes_polled = (event.at if event.began is None else event.began, event.at)
+    world.slurm_nodes_shown()
     if changed:
         world.feasibility_changed()
 
@@ -278,6 +311,11 @@ def _side_lost(world: World, event: ev.SideLost) -> None:
     if event.side is Side.SLURM:
         world.dirty.update(world.by_phase[Phase.UNCLAIMED])
         world.dirty.update(world.by_phase[Phase.QUEUED])
+
+
+def _absence_believed(world: World, event: ev.AbsenceBelieved) -> None:
+    release(world)
+    world.dirty.update(world.by_phase[Phase.REVOKED])
 
 
 def _side_back(world: World, event: ev.SideBack) -> None:
@@ -301,4 +339,5 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.SlurmNodesPolled: _slurm_nodes_polled,
     ev.SideLost: _side_lost,
     ev.SideBack: _side_back,
+    ev.AbsenceBelieved: _absence_believed,
 }

@@ -118,7 +118,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a pod's PodScheduled condition says."""
+    """What a condition says: of a pod PodScheduled or our own, of a node the one that the bridge writes there (N3)."""
 
     status: bool
     reason: str = ""
@@ -143,7 +143,7 @@ class Pod:
     created         creationTimestamp, epoch seconds
     node            spec.nodeName; "" while unbound
     deleting_at     deletionTimestamp, epoch seconds: when its grace ends; None unless it is being deleted
-    grace_s         deletionGracePeriodSeconds while it is being deleted, else terminationGracePeriodSeconds
+    grace_s         deletionGracePeriodSeconds while it is being deleted (not by force: 0), else terminationGracePeriodSeconds
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     gated           it has scheduling gates
     apart, beside   required pod anti-affinity, affinity, on hostname (F5)
@@ -151,6 +151,12 @@ class Pod:
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
     end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")
+    active_deadline_s, handed_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
+    bound_at        when PodScheduled became True, epoch seconds
+    started         status.startTime, epoch seconds: when its kubelet took it over, from which deadlines count
+    waits           why its containers do not start, as its kubelet says it ("container main: ImagePullBackOff"); "" where
+                    one runs or ran; waits_since: not before that
+    on_job          what the condition of names.RUNNING_CONDITION says
     """
 
     uid: str
@@ -170,6 +176,7 @@ class Pod:
     gated: bool = False
     restart_policy: str = "Always"
     active_deadline_s: int | None = None
+    handed_deadline_s: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Amounts = EMPTY
@@ -185,6 +192,11 @@ class Pod:
     refused_fields: tuple[str, ...] = ()
     scheduled: Condition | None = None
     disrupted: bool = False
+    bound_at: float | None = None
+    started: float | None = None
+    waits: str = ""
+    waits_since: float | None = None
+    on_job: Condition | None = None
     exit_code: int | None = None
     end_reason: str = ""
 
@@ -199,7 +211,15 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Kubernetes node.  `allocatable` includes `pods`."""
+    """A Kubernetes node.
+
+    allocatable  includes `pods`
+    ready_since  since when it has been ready, epoch seconds; None: it is not, or does not say
+    silent_since  since when its kubelet has said nothing (Ready is Unknown), epoch seconds; None: it speaks
+    address      its InternalIP; "": it has none
+    partitions   what the admin's annotation says, as it stands there (K)
+    in_slurm     what the bridge wrote there of the node in Slurm; None: nothing
+    """
 
     name: str
     labels: Mapping[str, str] = NO_TEXT
@@ -207,6 +227,12 @@ class Node:
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     allocatable: Amounts = EMPTY
+    uid: str = ""
+    ready_since: float | None = None
+    silent_since: float | None = None
+    address: str = ""
+    partitions: str = ""
+    in_slurm: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +310,11 @@ def holds_nodes(states: States) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as Slurm knows it.  gres: GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both."""
+    """A node as Slurm knows it.
+
+    gres    GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both
+    reason  why it is drained or down, in the words of who did it
+    """
 
     name: str
     states: States = frozenset()
@@ -293,6 +323,7 @@ class SlurmNode:
     cpus: int = 0
     memory_mib: int = 0
     gres: Mapping[str, int] = EMPTY
+    reason: str = ""
 
     @property
     def external(self) -> bool:
@@ -315,6 +346,7 @@ class Job:
     """A job as `GET job/{id}` tells it.
 
     submitted, starts, ends   epoch seconds; `starts` of a pending job is Slurm's expected start; None: not known
+    preempted                 when its preemption began, while its grace runs; None: nobody preempts it
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
     planned_nodes             where Slurm plans to start it, a hostlist
     sluid                     unique for ever, unlike the id (FACTS 2); "" where this Slurm has none
@@ -338,6 +370,7 @@ class Job:
     submitted: float | None = None
     starts: float | None = None
     ends: float | None = None
+    preempted: float | None = None
     planned_nodes: str = ""
     nodes: str = ""
     sluid: str = ""
@@ -397,6 +430,7 @@ class JobSpec:
     time_limit_min  None: Slurm's default; UNLIMITED: no limit
     exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
     excluded_nodes  a folded hostlist (F2)
+    required_nodes  a folded hostlist: all of these, and as many as are asked for, no other (S7)
     licenses        name (with server) to count
     begin           epoch seconds before which it does not start
     dependency      conditions joined by commas, all of which must hold, SINGLETON always among them
@@ -424,6 +458,7 @@ class JobSpec:
     nice: int | None = None
     exclusive: str = ""
     excluded_nodes: str = ""
+    required_nodes: str = ""
     licenses: tuple[tuple[str, int], ...] = ()
     begin: int | None = None
     dependency: str = SINGLETON
@@ -433,6 +468,24 @@ class JobSpec:
     min_nodes: int | None = None
     max_nodes: int | None = None
     parts: tuple[JobSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """An external node as it is registered in Slurm (N1); the codec turns it into a line of node configuration.
+
+    address     NodeAddr: without it Slurm resolves the name at every allocation (FACTS 7)
+    cpus        whole CPUs, at least 1; memory_mib: at least 1
+    gres        GRES name (with type) to count, sorted by name
+    features    what NodeSets and constraints select it by; among them the mark that says whose it is
+    """
+
+    name: str
+    address: str
+    cpus: int
+    memory_mib: int
+    gres: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
 
 
 # --- between them -------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ ALIAS_PREFIX = "slurmjob.slinky.slurm.net/"
 MANAGED_LABEL = PREFIX + "managed"
 MANAGED_TAINT = PREFIX + "managed"
 SLURM_NODE_LABEL = PREFIX + "slurm-node"
+EXTERNAL_NODE_LABEL = PREFIX + "external-node"
+PARTITIONS = PREFIX + "partitions"
 
 # Annotations that choose what sbatch's options of that name choose.
 ACCOUNT = "account"
@@ -108,6 +110,8 @@ SUBMITTED = "SlurmJobSubmitted"
 PENDING = "SlurmJobPending"
 REFUSED = "SlurmJobRefused"
 ENDED = "SlurmJobEnded"
+ABSENCE = "SlurmJobMissing"
+RETAKEN = "SlurmJobReplaced"
 NO_NODE = "SlurmNoFeasibleNode"
 NOT_MANAGED = "NamespaceNotManaged"
 UNAVAILABLE = "SlurmUnavailable"
@@ -116,6 +120,25 @@ GIVEN_BACK = "SlurmGrantGivenBack"
 GATHERING = "GangGathering"
 SCHEDULED = "Scheduled"
 CHANGE_IGNORED = "SlurmChangeIgnored"
+# The condition of bound pods, and its reasons.
+RUNNING_CONDITION = PREFIX + "job-running"
+RUNS = "SlurmJobRuns"
+SUSPENDED = "SlurmJobSuspended"
+ENDS_SOON = "SlurmJobEndsSoon"
+NOT_STARTING = "PodNotStarting"
+
+# Of nodes (N): the condition that says how Slurm sees them, its reasons, and how a drain of ours begins.
+IN_SLURM = "SlurmReady"
+NODE_IN_SERVICE = "SlurmNodeInService"
+NODE_DRAINED = "SlurmNodeDrained"
+NODE_DOWN = "SlurmNodeDown"
+NODE_SILENT = "SlurmNodeNotResponding"
+NODE_WAITS = "SlurmNodeWaiting"
+NODE_REFUSED = "SlurmNodeRefused"
+NODE_INVALID = "SlurmNodeInvalid"
+NODE_NOT_OURS = "SlurmNodeNotOurs"
+NODE_OUTSIDE = "SlurmNodeOutsidePartition"
+NODE_REASON = "slurm-bridge: "
 
 MAX_READABLE = 200
 _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
@@ -127,6 +150,11 @@ def cluster_id(kube_system_uid: str, scheduler_name: str = SCHEDULER_NAME) -> st
     """Which Kubernetes, and which scheduler there: two of them can share one Slurm, and neither ends the other's jobs."""
     identity = kube_system_uid if scheduler_name == SCHEDULER_NAME else f"{kube_system_uid}/{scheduler_name}"
     return "k" + hashlib.sha256(identity.encode()).hexdigest()[:8]
+
+
+def node_mark(cluster: str) -> str:
+    """The feature that says which Kubernetes a node of Slurm was registered by: it comes with the node, and stays."""
+    return f"slurm-bridge-{cluster}"
 
 
 def workload_key(identity: str) -> str:

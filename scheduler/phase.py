@@ -34,6 +34,7 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
     if not tally.unfinished:
         return Phase.DONE
     mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
+    mine += [workload.bereft] if workload.bereft is not None else []
     live = chosen(workload, mine)
     if tally.homeless < tally.unfinished:
         if revoked(workload, mine, absent_s):

@@ -53,6 +53,25 @@ def read_details(view: View) -> None:
         view.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, lane="detail"))
 
 
+def read_running(view: View) -> None:
+    """When jobs end whose pods run: an admin may change that, and no poll of states shows it (S9)."""
+    world, tuning = view.world, view.tuning
+    if Side.SLURM in world.lost:
+        return
+    again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
+    for key in chain(_due(world.running_new.items(), view), _due(again, view)):
+        workload = world.workloads[key]
+        job = world.placeholders.get(workload.hint) if workload.hint is not None else None
+        if job is None or not job.holds_nodes or job.key not in (None, key) or view.being_read(job.id):
+            continue
+        if view.free("reads") <= 0:
+            return
+        if not view.ration("running"):
+            view.wake_shared(world.rations["running"].next_at(view.now) + 0.001)
+            return
+        view.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, lane="running"))
+
+
 def _front(view: View) -> Iterator[str]:
     """Those that came into the queue first start first: what is said of them is worth a read more often (Q2)."""
     world = view.world

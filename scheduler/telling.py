@@ -43,6 +43,12 @@ def clock(at: float, now: float) -> str:
     return then.strftime("%H:%M UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC")
 
 
+def exact_clock(at: float, now: float) -> str:
+    """The same to the second."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
+    return then.strftime("%H:%M:%S UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M:%S UTC")
+
+
 def say(
     view: View,
     workload: Workload,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from scheduler.jobspec import Translation
 from scheduler.policy import Policy
+from scheduler.registration import ExternalNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,11 @@ class Tuning:
     refused_retry_s         a job refused for good is tried again after so long, though nothing changed (Q4)
     backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between
     absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
-    absent_burst, absent_share  more placeholders absent at once than the larger of these: none is believed (X6)
+    absent_burst, absent_share, absent_within_s  more placeholders that vanish within so many seconds than the larger of
+                            the first two: nobody is ended for it (X6)
+    retake_rate, absent_rate  of lost jobs: so many a second are asked for anew (S7), and so many pods ended (X6)
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
+    silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8)
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
     gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
     gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
@@ -32,8 +36,21 @@ class Tuning:
     unlooked_s   a waiting job that Slurm has not looked at yet is not told of, and read again, for so long
     scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
     kick_every_s            at most one kick in so long
+    running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; when one is first
+                            read; and each again at the earliest (S9)
+    end_notice_s            so long before its time limit the pods of a job are warned and their ends handed to kubelet (S4b)
+    end_lead_s              kubelet ends them so long before Slurm does
+    service_notice_s        services are evicted, one replica at a time, from so long before it on (or half of the job's time)
+    start_said_s            a pod that is bound and does not start says so after so long (S12)
+    start_timeout_s         and is ended after so long, its nodes given back; 0: never
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
-    submits, reads, cancels, binds, reports  how many actions of a kind may be under way
+    submits, reads, cancels, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
+    node_settle_s   a node is registered when it has been ready for so long: device plugins start after kubelet (N1)
+    node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
+    node_gone_s     a node that is not wanted any more is removed from Slurm after so long (N5)
+    node_down_s     a node that is not ready, and on which nothing runs any more, is set down after so long (N4)
+    node_silent_s, cure_every_s  NOT_RESPONDING for so long is cured; at most once in so long (N3)
+    node_retry_s    what Slurm did not do to a node is tried again after so long
     """
 
     settle_s: float = 12.0
@@ -45,8 +62,12 @@ class Tuning:
     absent_s: float = 2.0
     absent_burst: int = 10
     absent_share: float = 0.05
+    absent_within_s: float = 10.0
+    retake_rate: float = 10.0
+    absent_rate: float = 20.0
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0
+    silent_node_s: float = 300.0
     gang_timeout_s: float = 300.0
     gang_bind_deadline_s: float = 30.0
     claims_s: float = 120.0
@@ -63,12 +84,29 @@ class Tuning:
     scan_rate: float = 500.0
     unknown_rate: float = 5.0
     kick_every_s: float = 1.0
+    running_rate: float = 4.0
+    running_fresh_s: float = 30.0
+    running_every_s: float = 60.0
+    end_notice_s: float = 120.0
+    end_lead_s: float = 10.0
+    service_notice_s: float = 600.0
+    start_said_s: float = 60.0
+    start_timeout_s: float = 600.0
     feasibility_every_s: float = 1.0
     submits: int = 16
     reads: int = 16
     cancels: int = 16
     binds: int = 64
     reports: int = 16
+    node_changes: int = 2
+    node_reports: int = 4
+    node_settle_s: float = 60.0
+    node_unlike_s: float = 600.0
+    node_gone_s: float = 60.0
+    node_down_s: float = 300.0
+    node_silent_s: float = 60.0
+    cure_every_s: float = 600.0
+    node_retry_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +117,7 @@ class Config:
     pending_reason       reason of the condition while Slurm decides; "" : the bridge's own (Q3)
     accounting           slurmdbd answers: ends are recorded there (S2)
     device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
+    external_nodes       how labelled nodes are kept in Slurm (N)
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -89,3 +128,4 @@ class Config:
     pending_reason: str = ""
     accounting: bool = False
     device_driver: bool = False
+    external_nodes: ExternalNodes = field(default_factory=ExternalNodes)

@@ -11,6 +11,7 @@ from collections import Counter
 
 from scheduler import actions as act
 from scheduler.actions import Action, Plan
+from scheduler.model import Pod, PodPhase
 from scheduler.placement import Standing
 from scheduler.tuning import Tuning
 from scheduler.workload import Workload
@@ -33,6 +34,7 @@ class View:
         self.forgotten: list[str] = []
         self.awaited: dict[str, str] = {}
         self.newly_excluded: dict[str, str] = {}
+        self.kept: list[str] = []
         self.used: Counter[str] = Counter()
         self.rationed: Counter[str] = Counter()
         self.immediate: Counter[str] = Counter()
@@ -40,6 +42,8 @@ class View:
         self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
         self.shared_wake: float | None = None
+        self.moving: set[str] = set()  # UIDs of controllers of which this pass evicts a replica
+        self._replicas_moving: set[str] | None = None
         self.apart = False  # one that keeps away from others is asked for
         self.begin_is_due = False  # a job's begin time has come, and nobody has told slurmctld to look
 
@@ -111,6 +115,7 @@ class View:
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
             excluded=self.newly_excluded,
+            kept=tuple(self.kept),
             wake_at=min(timers, default=None),
         )
 
@@ -128,6 +133,17 @@ class View:
         self.rationed[name] += 1
         return True
 
+    def moves(self, owner_uid: str) -> bool:
+        """Whether a replica of that controller is on its way: leaves, is about to, or has not started (S4b)."""
+        if self._replicas_moving is None:  # looked for once a pass, and only where somebody asks
+            self._replicas_moving = {
+                pod.owner.uid
+                for workload in self.world.workloads.values()
+                for pod in workload.pods.values()
+                if pod.owner is not None and not pod.finished and _on_its_way(pod, workload)
+            }
+        return owner_uid in self._replicas_moving or owner_uid in self.moving
+
     def standing(self, node: str) -> list[Standing]:
         """Who stands on that node, and who is bound there by this pass."""
         return [there for index in (self.world.standing, self.assumed) if (there := index.get(node)) is not None]
@@ -142,3 +158,9 @@ class View:
         if still:
             self.wake_at(workload.key, min(still.values()))
         return sorted(still)
+
+
+def _on_its_way(pod: Pod, workload: Workload) -> bool:
+    held = workload.pod_holds.get(pod.uid)
+    leaves = pod.deleting_at is not None or (held is not None and isinstance(held.action, act.AskEviction))
+    return leaves or not pod.node or pod.phase is PodPhase.PENDING

@@ -32,7 +32,11 @@ class Placeholder:
     hinted_by     keys of the workloads whose pods show this id
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
     denied        a read said that this id is not (any more) our job
+    requeued      it was given back to Slurm's queue while its pods ran, and ended by us for that (S7)
     broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
+    states_since  its states are what they are since then
+    limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
+    recorded      accounting knows how its pods ended, or does not listen (S2)
     end_read      the job itself said that it ended: read, or answered to our cancel
     """
 
@@ -47,11 +51,15 @@ class Placeholder:
     hinted_by: set[str] = field(default_factory=set)
     read_began: float = float("-inf")
     ended_seen: float | None = None
+    states_since: float = float("-inf")
+    limit_before: int | None = None
     end_read: bool = False
     absent_first: float | None = None
     absent_last: float | None = None
     denied: bool = False
+    requeued: bool = False
     broken: bool = False
+    recorded: bool = False
     asked_at: float | None = None
     granted_at: float | None = None
 
@@ -84,6 +92,13 @@ class Placeholder:
     def proven_end(self, absent_s: float) -> bool:
         """It ended, and that was read of the job itself; or it is lost."""
         return (self.ended and self.end_read) or self.lost(absent_s)
+
+
+def lost_one(job: Placeholder, key: str, at: float, absent_s: float) -> Placeholder:
+    """The job that this was before its id was given out again."""
+    lost = Placeholder(job.id, key, job.user, job.states, learned=at, read_began=at, denied=True)
+    lost.absent_first, lost.absent_last = at - absent_s, at
+    return lost
 
 
 @dataclass(slots=True)
@@ -193,7 +208,8 @@ class Workload:
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
-    record      the ended job and what accounting is still to learn of it (S2)
+    bereft      its job, whose id Slurm has given to another since: it is lost
+    retaken     of which lost job the nodes were asked for again, and why in vain (S7)
     """
 
     key: str
@@ -225,7 +241,8 @@ class Workload:
     twin_sought_at: float = float("-inf")
     bind_failures: int = 0
     first_bound_at: float = float("-inf")
-    record: tuple[int, str] | None = None
+    bereft: Placeholder | None = None
+    retaken: tuple[int, str] | None = None
     too_late: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
 

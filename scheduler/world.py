@@ -17,6 +17,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import fold_kubernetes, fold_plans, fold_slurm, names
+from scheduler.doubt import Doubt
 from scheduler.events import Scope, Side
 from scheduler.feasible import Demand, Feasible
 from scheduler.jobspec import Surroundings
@@ -41,7 +42,8 @@ from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
 from scheduler.rations import Breaker, Ration
 from scheduler.tuning import Config
-from scheduler.workload import Placeholder, Workload
+from scheduler.upkeep import Upkeep
+from scheduler.workload import Placeholder, Workload, lost_one
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
 NO_CONTENDER = frozenset(
@@ -91,6 +93,9 @@ class World:
         self.placeholders: dict[int, Placeholder] = {}
         self.expected: set[int] = set()  # learned otherwise than by a poll: the next one is compared with it
         self.absent: set[int] = set()
+        self.held_back_since: float | None = None  # since when too many are absent for anybody to be ended for it (X6)
+        self.released: set[int] = set()  # absent ones that the admin says are gone
+        self.disbelieved: Counter[Doubt] = Counter()
         self.lost: dict[Side, ev.SideLost] = {}
         self.breakers: dict[str, Breaker] = {}
         self.freed_at = float("-inf")
@@ -102,6 +107,8 @@ class World:
         self.trust_since = float(
             "-inf"
         )  # what was learned of a job before that is to be read again before it is acted on
+        self.upkeep = Upkeep()  # nodes on both sides
+        self.nodes_polled: tuple[float, float] | None = None  # when the last poll of Slurm's nodes began and ended
         # workloads
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
@@ -112,6 +119,8 @@ class World:
         self.partition_of: dict[str, str] = {}
         self.detail_new: dict[str, float] = {}  # queued, never read in detail: when that is due
         self.detail_round: dict[str, float] = {}  # queued, in the order in which they were last read, and when
+        self.running_new: dict[str, float] = {}  # the same two of those whose pods run (S9)
+        self.running_round: dict[str, float] = {}
         self.looking: dict[str, None] = {}
         self.choosy: set[str] = set()  # whose pods mind beside whom they stand
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
@@ -130,9 +139,11 @@ class World:
         tuning = config.tuning
         self.rations = {
             "detail": Ration(tuning.detail_rate, tuning.detail_rate),
+            "running": Ration(tuning.running_rate, tuning.running_rate),
             "unknown": Ration(tuning.unknown_rate, tuning.unknown_rate),
             "scan": Ration(tuning.scan_rate, tuning.scan_rate / 5),
-            "absent": Ration(20.0, 20.0),
+            "absent": Ration(tuning.absent_rate, tuning.absent_rate),
+            "retake": Ration(tuning.retake_rate, tuning.retake_rate),
         }
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -237,7 +248,8 @@ class World:
 
     def mine(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""
-        return [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        mine = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        return mine if workload.bereft is None else [*mine, workload.bereft]
 
     def users_of(self, workload: Workload) -> frozenset[str]:
         """Whose jobs can be this workload's: the policy's user for its pods, or, where it has none, any of the policy's."""
@@ -247,11 +259,6 @@ class World:
             if not isinstance(tenant, Refusal):
                 users.add(tenant.user)
         return frozenset(users) or self.config.policy.users
-
-    def mass_absence(self) -> bool:
-        """More placeholders are absent at once than can be believed (X6)."""
-        tuning = self.config.tuning
-        return len(self.absent) > max(tuning.absent_burst, tuning.absent_share * len(self.placeholders))
 
     def ports_taken(self) -> dict[str, frozenset[HostPort]]:
         """Host ports that unfinished pods hold, by node."""
@@ -367,6 +374,12 @@ class World:
         self._neighbours_changed(left)
         self.room_changed()
 
+    def slurm_nodes_shown(self) -> None:
+        """What the last poll says of nodes that are ours; that shows only once the cluster's own mark is known."""
+        if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
+            gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
+            self.upkeep.shown(self.slurm_nodes, self.nodes, gres, mark, *self.nodes_polled)
+
     def room_changed(self) -> None:
         """Somebody came, left or began to terminate: grants may wait for that (F6)."""
         self.dirty.update(self.by_phase[Phase.GRANTED])
@@ -385,6 +398,7 @@ class World:
             job.grant = None  # requeued: what it gets next is another grant
         if states != job.states:
             self._tell(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
+            job.states_since = at
         job.states = states
         self.touch(job)
 
@@ -421,11 +435,20 @@ class World:
             if not self.unread:  # the search is over: who waited for it goes on
                 self.dirty.update(self.by_phase[Phase.UNCLAIMED])
 
-    def forget_job_of(self, job: Placeholder) -> None:
-        before = self.workloads.get(job.key or "")
-        if before is not None:
-            before.jobs.discard(job.id)
-            self.refresh(before)
+    def given_to(self, key: str, job: Placeholder, at: float) -> None:
+        """That id is another workload's job now: whoever had it, or shows it, has lost the job that it was."""
+        for workload in self.concerned(job):
+            if workload.key == key:
+                continue
+            workload.jobs.discard(job.id)
+            job.hinted_by.discard(workload.key)
+            if workload.hint == job.id and any(workload.node_of(pod) for pod in workload.unfinished):
+                other = chosen(workload, self.mine(workload))
+                if other is not None:
+                    workload.hint = other.id
+                else:
+                    workload.bereft = lost_one(job, workload.key, at, self.config.tuning.absent_s)
+            self.refresh(workload)
 
     def drop(self, job: Placeholder) -> None:
         """It is over and told: nothing depends on it any more."""
@@ -463,11 +486,16 @@ class World:
                 self.by_phase[before].pop(key, None)
             self.by_phase[now][key] = None
             self.phase_of[key] = now
-            self.detail_new.pop(key, None)
-            self.detail_round.pop(key, None)
+            if self.choosy and Phase.GRANTED in (before, now):  # who is about to stand on a node closes it, too (F5)
+                waiting, all_mind = self.by_phase[Phase.UNCLAIMED], workload.keeps_apart
+                self.dirty.update(dict.fromkeys(each for each in waiting if all_mind or each in self.choosy))
+            for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
+                index.pop(key, None)
+            learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
             if now is Phase.QUEUED:
-                learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
                 self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
+            elif now is Phase.BOUND and workload.hint is not None:
+                self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
         _keep(self.looking, key, workload.look is not None)
         self._count_queued(workload, now)
 
@@ -509,7 +537,7 @@ class World:
         queued = self.partition_of.pop(key, "")
         if queued:
             self.queued_in[queued] -= 1
-        for index in (self.detail_new, self.detail_round):
+        for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
         for marks in (self.looking, *self.limited.values()):
             marks.pop(key, None)

@@ -74,6 +74,12 @@ async def _crash(stage: Stage) -> str:
     return f"slurmctld crashed and came back without jobs {', '.join(map(str, lost))}: it had not saved them."
 
 
+async def _forget(stage: Stage) -> str:
+    lost = _simulated(stage).lose_everything(stage.clock())
+    stage.promises.lost_at = stage.clock()
+    return f"slurmctld came back without its state: {len(lost)} jobs are unknown to it."
+
+
 async def _lose_answer(stage: Stage) -> str:
     stage.cable.lose_next = True
     return "The answer to the next write will be lost, though it takes effect."
@@ -153,6 +159,12 @@ FAULTS: Mapping[str, Fault] = {
         "slurmctld crashes",
         "It loses what it had not saved, up to five seconds of jobs, and gives those ids out again.",
         _crash,
+        needs="slurm",
+    ),
+    "slurmctld-forgets": Fault(
+        "slurmctld forgets",
+        "It comes back without its state: it knows no job at all, and begins with the first id again.",
+        _forget,
         needs="slurm",
     ),
     "lose-answer": Fault(

@@ -22,6 +22,7 @@ from bridge.dev.kube_objects import (
     RUN_S,
     START_S,
     STOP_S,
+    WAITS,
     Object,
     condition,
     epoch,
@@ -161,6 +162,9 @@ class Actors:
             status = {**pod["status"], "phase": "Failed", "reason": lacking, "message": "Pod was rejected"}
             self._cluster.write_status("pods", pod, status)
             return
+        if reason := (pod["metadata"].get("annotations") or {}).get(WAITS):
+            self._wait(now, pod, reason)
+            return
         self._ends[uid] = now + _runs_s(pod)
         running = {**pod["status"], "phase": "Running", "startTime": rfc3339(now)}
         running["containerStatuses"] = [
@@ -175,6 +179,21 @@ class Actors:
         self._cluster.store.put(
             "pods", with_condition({**pod, "status": running}, condition("Ready", "True", "", "", now))
         )
+
+    def _wait(self, now: float, pod: Object, reason: str) -> None:
+        """Its container never starts; its deadline counts all the same."""
+        status = pod["status"]
+        if "startTime" not in status:
+            waiting = [{"name": c["name"], "state": {"waiting": {"reason": reason}}} for c in pod["spec"]["containers"]]
+            self._cluster.write_status("pods", pod, {**status, "startTime": rfc3339(now), "containerStatuses": waiting})
+            return
+        deadline = epoch(status["startTime"]) + pod["spec"].get("activeDeadlineSeconds", float("inf"))
+        if deadline <= now:
+            failed = {**status, "phase": "Failed", "reason": "DeadlineExceeded"}
+            self._forget(pod["metadata"]["uid"])
+            self._cluster.write_status("pods", pod, failed)
+        elif deadline < float("inf"):
+            self._remind_of(deadline, "pods", pod)
 
     def _lacking(self, pod: Object) -> str:
         """Why a kubelet would refuse it ("OutOfcpu"), else ""."""

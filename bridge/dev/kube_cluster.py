@@ -125,7 +125,7 @@ class KubeCluster:
             if method == "POST":
                 return self._post(now, target, read)
             if method == "PATCH":
-                return _ok(self._patch(now, target, read, content_type))
+                return _ok(self._patch(now, target, read, content_type, query.get("fieldManager", "")))
             if method == "PUT":
                 return _ok(self._replace(now, target, read))
             if method == "DELETE":
@@ -263,6 +263,7 @@ class KubeCluster:
             self._bind(now, target, read)
         elif target.subresource == "eviction":
             pod = self._existing(target)
+            _check_preconditions(target, pod, read.get("deleteOptions") or {})
             said = condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting", now)
             self._remove_pod(now, self.store.put("pods", with_condition(pod, said)), None)
         elif target.name:
@@ -295,10 +296,14 @@ class KubeCluster:
         bound = {**pod, "metadata": written, "spec": {**spec, "nodeName": where}}
         self.store.put("pods", with_condition(bound, condition("PodScheduled", "True", "", "", now)))
 
-    def _patch(self, now: float, target: Target, patch: Object, content_type: str) -> Object:
+    def _patch(self, now: float, target: Target, patch: Object, content_type: str, manager: str) -> Object:
         before = self._existing(target)
         change = strategically_merged if content_type.startswith("application/strategic") else merged
-        return self._written(now, target, before, change(before, patch))
+        after = change(before, patch)
+        deadline = (patch.get("spec") or {}).get("activeDeadlineSeconds")
+        if manager and deadline != (before.get("spec") or {}).get("activeDeadlineSeconds"):
+            after = {**after, "metadata": {**after["metadata"], "managedFields": [_wrote_the_deadline(manager)]}}
+        return self._written(now, target, before, after)
 
     def _replace(self, now: float, target: Target, thing: Object) -> Object:
         before = self._existing(target)
@@ -333,14 +338,7 @@ class KubeCluster:
 
     def _delete(self, now: float, target: Target, query: Mapping[str, str], options: Object) -> Object:
         thing = self._existing(target)
-        wanted = options.get("preconditions") or {}
-        if wanted.get("uid") and wanted["uid"] != thing["metadata"]["uid"]:
-            message = (
-                f'Operation cannot be fulfilled on {target.kind.kind} "{target.name}": the UID in the precondition '
-                f"({wanted['uid']}) does not match the UID in record ({thing['metadata']['uid']}). "
-                "The object might have been deleted and then recreated"
-            )
-            raise Refusal(409, "Conflict", message, name=target.name, kind=target.kind.kind)
+        _check_preconditions(target, thing, options)
         grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
         return self.remove(now, target.resource, thing, None if grace is None else int(grace))
 
@@ -484,6 +482,23 @@ _DEFAULTS = {
     "namespaces": _new_namespace,
     "persistentvolumeclaims": _new_claim,
 }
+
+
+def _check_preconditions(target: Target, thing: Object, options: Object) -> None:
+    wanted = options.get("preconditions") or {}
+    if wanted.get("uid") and wanted["uid"] != thing["metadata"]["uid"]:
+        message = (
+            f'Operation cannot be fulfilled on {target.kind.kind} "{target.name}": the UID in the precondition '
+            f"({wanted['uid']}) does not match the UID in record ({thing['metadata']['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise Refusal(409, "Conflict", message, name=target.name, kind=target.kind.kind)
+
+
+def _wrote_the_deadline(manager: str) -> Object:
+    """Of managed fields only this one is kept, since only this one is read (T7)."""
+    wrote: Object = {"f:spec": {"f:activeDeadlineSeconds": {}}}
+    return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": wrote}
 
 
 def _check_pod_update(name: str, before: Object, after: Object) -> None:

@@ -15,6 +15,7 @@ NONE: Mapping[str, str] = {}
 
 RUN_S = "simulated/run-s"  # how long its containers run
 EXIT_CODE = "simulated/exit-code"  # how they end then
+WAITS = "simulated/waits"  # why its container never starts: kubelet's reason
 START_S = "simulated/start-s"  # from the bind to Running
 STOP_S = "simulated/stop-s"  # how long they take to end after a TERM; the grace caps it
 
@@ -59,7 +60,11 @@ def node(
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {},
-        "status": {"allocatable": amounts, "capacity": amounts},
+        "status": {
+            "allocatable": amounts,
+            "capacity": amounts,
+            "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+        },
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 Object = dict[str, Any]
 
-# The lists of core/v1 with a patchMergeKey, by field name; tolerations and statuses have none and are replaced.
+# The lists of core/v1 with a patchMergeKey, by field name; taints, tolerations and statuses have none and are replaced.
 MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
@@ -18,7 +18,6 @@ MERGE_KEYS = {
     "volumes": "name",
     "env": "name",
     "schedulingGates": "name",
-    "taints": "key",
     "addresses": "type",
     "ownerReferences": "uid",
 }

@@ -35,6 +35,9 @@ SOON_S = 60.0
 GANG_S = 30.0
 # Slurm tells times in whole seconds, by a clock that need not be ours.
 CLOCKS_S = 2.0
+# Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
+MOVES_BEFORE_S = 600.0
+ENDS_BEFORE_S = 10.0
 MAX_REMEMBERED = 200
 JOBS_REMEMBERED = 20_000
 STORY_MOST = 1000
@@ -182,19 +185,28 @@ class Promises:
 
     def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
         """What was decided is judged when it is sent."""
-        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding)?", path)
+        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding|/eviction)?", path)
         if match is None or method == "GET":
             return
         namespace, name, sent = match[1], match[2], json.loads(body) if body else {}
-        uid = sent.get("metadata", {}).get("uid") or sent.get("preconditions", {}).get("uid")
+        options = sent.get("deleteOptions", sent)
+        uid = sent.get("metadata", {}).get("uid") or options.get("preconditions", {}).get("uid")
         if uid is None:
             self._broken("V7", f"a write on pod {namespace}/{name} without its uid")
             return
-        if match[3]:
+        if match[3] == "/binding":
             self._bind(namespace, name, uid, sent["target"]["name"], int(sent["metadata"]["annotations"][names.JOB_ID]))
             return
         pod = self._pod(namespace, name, uid)
-        if pod is not None and (method == "DELETE" or "activeDeadlineSeconds" in sent.get("spec", {})):
+        deadline = sent.get("spec", {}).get("activeDeadlineSeconds")
+        if pod is None:
+            return
+        if match[3] == "/eviction":
+            self._harm(pod, "eviction of", not_before_s=MOVES_BEFORE_S)
+        elif deadline is not None and deadline > 1:
+            began = epoch(pod["status"]["startTime"])
+            self._harm(pod, f"deadline of {deadline} s for", not_before_s=ENDS_BEFORE_S, at=began + deadline)
+        elif method == "DELETE" or deadline is not None:
             self._harm(pod, method)
 
     def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
@@ -309,7 +321,8 @@ class Promises:
         found = self.kube.node(node)
         return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
-    def _harm(self, pod: Object, method: str) -> None:
+    def _harm(self, pod: Object, method: str, *, not_before_s: float | None = None, at: float | None = None) -> None:
+        """It ends, now or `at` that time; allowed so long before the time limit of its job (S4b), None: not at all."""
         meta, sent = pod["metadata"], self.clock()
         who = _name(pod)
         self.note(f"{method} pod {who}")
@@ -318,15 +331,22 @@ class Promises:
             if self.exact:  # else it may have been bound since it was seen
                 self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
             return
-        self._judge("V7", lambda: self._job_lived(pod, self.slurm.job(int(claimed)), sent))
+        ends = sent if at is None else at
+        self._judge("V7", lambda: self._job_lived(pod, self.slurm.job(int(claimed)), sent, ends, not_before_s))
 
-    def _job_lived(self, pod: Object, job: SeenJob | None, sent: float) -> str:
+    def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         who = _name(pod)
         if job is None or not self._is_for(job, pod):
             return ""  # Slurm lost it
         if any(not other["spec"].get("nodeName") for other in self._members(pod)):
             return ""  # its gang is being unwound (W9)
         if job.ended and (self.exact or job.ends <= sent + CLOCKS_S):
+            return ""
+        if any("waiting" in each.get("state", {}) for each in pod["status"].get("containerStatuses") or ()):
+            return ""  # it never started (S12)
+        if job.preempted:
+            return ""  # what is left is its grace (S5)
+        if not_before_s is not None and job.ends and ends >= job.ends - not_before_s - CLOCKS_S:
             return ""
         return f"{who} is ended while its job {job.id} is {job.state}"
 

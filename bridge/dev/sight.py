@@ -67,6 +67,8 @@ class SeenJob(Protocol):
     @property
     def ends(self) -> float: ...
     @property
+    def preempted(self) -> float: ...
+    @property
     def holds(self) -> bool: ...
     @property
     def ended(self) -> bool: ...
@@ -240,6 +242,11 @@ class ReadJob:
     @property
     def ends(self) -> float:
         return self.job.ends or 0.0
+
+    @property
+    def preempted(self) -> float:
+        """When its grace began; 0: nobody preempts it."""
+        return self.job.preempted or 0.0
 
     @property
     def holds(self) -> bool:

@@ -331,7 +331,7 @@ class SlurmCluster:
         """It gives way: at once, or after a grace in which it is SIGNALING and its end is known."""
         job = self.jobs[job_id]
         if grace_s:
-            job.flags, job.ends = ("SIGNALING",), int(now) + grace_s
+            job.flags, job.preempted, job.ends = ("SIGNALING",), int(now), int(now) + grace_s
         else:
             self.end(job_id, "PREEMPTED", now)
 
@@ -362,6 +362,16 @@ class SlurmCluster:
         Returns the ids it lost; they will be given out again.  Accounting keeps believing in those jobs.
         """
         lost = [job for job in self._unsaved if now - job.submitted <= younger_than_s and job.id in self.jobs]
+        return self._lose(lost, now)
+
+    def lose_everything(self, now: float) -> list[int]:
+        """slurmctld is killed and comes back without any state: it knows no job, and gives ids out from the first on.
+
+        Returns the ids it lost.
+        """
+        return self._lose(list(self.jobs.values()), now)
+
+    def _lose(self, lost: list[SimJob], now: float) -> list[int]:
         for job in lost:
             for holding in () if job.ended else job.holdings:
                 self.nodes[holding.node].give_back(job.id, holding)

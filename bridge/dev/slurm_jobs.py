@@ -8,7 +8,22 @@ from dataclasses import dataclass, field
 from bridge.dev.slurm_nodes import Holding, Wanted
 from bridge.dev.slurm_waits import Condition
 
-ENDED = frozenset({"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"})
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,7 @@ class SimJob:
 
     time_limit_min  None: no limit
     starts          when it started, or (of a waiting one) when Slurm expects it to
+    preempted       when its grace began
     dependency      conditions that have not been seen to hold yet
     begin           it does not start before
     licenses        name to how many it holds while it runs; licenses_text: as asked
@@ -89,6 +105,7 @@ class SimJob:
     held: str = ""
     starts: int = 0
     ends: int = 0
+    preempted: int = 0
     planned: str = ""
     holdings: tuple[Holding, ...] = ()
     het_id: int = 0

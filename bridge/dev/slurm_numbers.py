@@ -9,6 +9,7 @@ _UNKNOWN_JOB = "Invalid job id specified"
 TEXTS: Mapping[int, tuple[int, str]] = {
     -1: (500, "Unspecified error"),
     1: (403, "Operation not permitted"),
+    22: (500, "Invalid argument"),
     1000: (500, "Unexpected message received"),
     1007: (511, "Protocol authentication error"),
     1800: (502, "Unable to contact slurm controller (connect failure)"),
@@ -40,6 +41,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2085: (422, "Job is not running"),
     2123: (422, "Invalid --nice value"),
     2125: (422, "Immediate execution impossible. Individual job submission scheduling attempts deferred"),
+    2168: (422, "Node already exists"),
     6010: (500, "Rejecting authentication of user nobody or group nobody"),
     7000: (502, "Unable to connect to database"),
     9000: (422, "Query empty or not RFC7320 compliant"),

@@ -15,6 +15,7 @@ import msgspec
 
 from bridge.dev import slurm_survey
 from bridge.dev.slurm_jobs import SimJob, SimPartition, SimUser
+from bridge.dev.slurm_node_conf import node_of
 from bridge.dev.slurm_nodes import Holding, SlurmSimNode
 from bridge.dev.slurm_numbers import TEXTS, SlurmSaysNo
 from bridge.dev.slurm_wishes import begin, job_of, layout_told, switches, unknown_fields
@@ -197,6 +198,7 @@ def _told(asked: _Asked, job: SimJob) -> Mapping[str, Any]:
         "nice": job.nice,
         "nodes": fold(job.nodes),
         "partition": job.partition,
+        "preempt_time": _number(job.preempted),
         "priority": _number(0 if job.held else 1),
         "qos": job.qos,
         "required_switches": job.switches[0],
@@ -533,6 +535,41 @@ def _unreserve(asked: _Asked, argument: str) -> Answer:
     return _yes(asked, {})
 
 
+def _new_node(asked: _Asked, argument: str) -> Answer:
+    if argument != "node":
+        return 404, _TEXT, _NO_URL
+    if not asked.operator:
+        raise SlurmSaysNo(2002)
+    cluster = asked.cluster
+    node = node_of(str(_wished(asked).get("node_conf", "")), cluster.gres_names)
+    if node.name in cluster.nodes:
+        raise SlurmSaysNo(2168)
+    cluster.add_node(node)
+    cluster.look_soon(asked.now)
+    return _yes(asked, {})
+
+
+def _remove_node(asked: _Asked, argument: str) -> Answer:
+    if not asked.operator:
+        raise SlurmSaysNo(2002)
+    node = asked.cluster.nodes.get(argument)
+    if node is None:
+        raise SlurmSaysNo(2018)
+    if node.jobs or not node.dynamic:
+        raise SlurmSaysNo(2016)
+    asked.cluster.remove_node(argument)
+    return _yes(asked, {})
+
+
+def _reconfigure(asked: _Asked, _: str) -> Answer:
+    if not asked.operator:
+        raise SlurmSaysNo(2002)
+    for node in asked.cluster.nodes.values():
+        node.not_responding = False
+    asked.cluster.look_soon(asked.now)
+    return _yes(asked, {})
+
+
 def _change_node(asked: _Asked, argument: str) -> Answer:
     cluster = asked.cluster
     if argument not in cluster.nodes:
@@ -586,7 +623,10 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
     ("GET", "slurm", "partitions", 3): _partitions,
     ("POST", "slurm", "job", 4): _job_post,
     ("DELETE", "slurm", "job", 4): _cancel,
+    ("POST", "slurm", "new", 4): _new_node,
     ("POST", "slurm", "node", 4): _change_node,
+    ("DELETE", "slurm", "node", 4): _remove_node,
+    ("GET", "slurm", "reconfigure", 3): _reconfigure,
     ("GET", "slurm", "conf", 3): _conf,
     ("GET", "slurm", "diag", 3): _diag,
     ("GET", "slurm", "reservations", 3): _reservations,

@@ -22,7 +22,8 @@ _KNOWN_FIELDS = frozenset(
         "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task",
         "current_working_directory", "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate",
         "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_nodes", "name", "nice", "nodes",
-        "partition", "qos", "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit",
+        "partition", "qos", "required_nodes",
+        "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit",
         "tres_per_node", "tres_per_task", "wait_for_switch", "wckey",
     }
 )  # fmt: skip
@@ -114,7 +115,7 @@ def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
         memory_mib=memory_mib,
         gres=_gres(cluster, wished.get("tres_per_node", "")),
         features=_features(cluster, wished["constraints"]),
-        excluded=_excluded(cluster, excluded),
+        excluded=_excluded(cluster, excluded) | _outside(cluster, wished),
         whole="none" in wished.get("shared", ()),
         tasks=tasks,
         tasks_per_node=wished.get("tasks_per_node") or None,
@@ -161,6 +162,12 @@ def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
     if not names <= cluster.nodes.keys():
         raise SlurmSaysNo(2018)
     return names
+
+
+def _outside(cluster: SlurmCluster, wished: Body) -> frozenset[str]:
+    """Where it must not go; played only as it is asked for: as many nodes as are required, so no other."""
+    required = _excluded(cluster, ",".join(wished.get("required_nodes") or ()))
+    return frozenset(cluster.nodes.keys() - required) if required else required
 
 
 def _limit(partition: SimPartition, wished: Body | None) -> int | None:

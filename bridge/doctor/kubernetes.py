@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bridge.app import NODE_RIGHTS
 from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
 from bridge.doctor.look import REFERRED
 from bridge.doctor.sights import Sights
@@ -36,13 +37,19 @@ def _identity(seen: Sights) -> Iterator[Said]:
 def _rights(seen: Sights) -> Iterator[Said]:
     held = seen.rights.get()
     lacking = [right for right, has in held.items() if not has]
-    needed = [right for right in lacking if right not in REFERRED]
+    needed = [right for right in lacking if right not in (*REFERRED, *NODE_RIGHTS)]
     do = "Give it the ClusterRole of manifests/rbac.yaml."
     if needed:
         yield error(f"May not {_spelled(needed)} in all namespaces: the bridge would refuse to start.", do)
     if referred := [right for right in lacking if right in REFERRED]:
         yield warning(
             f"May not {_spelled(referred)}: annotations of owners, or the reach of volumes, are not heeded.", do
+        )
+    if of_nodes := [right for right in lacking if right in NODE_RIGHTS]:
+        yield warning(
+            f"May not {_spelled(of_nodes)}: nodes labelled {names.EXTERNAL_NODE_LABEL}=true are registered in Slurm, but "
+            "not told so, and not tainted.",
+            do,
         )
     if not lacking:
         yield ok(f"all {len(held)} that the bridge uses")

@@ -147,7 +147,7 @@ async def _standing(transport: HttpTransport, scheduler_name: str) -> Standing:
 async def _rights(client: KubeClient) -> Mapping[tuple[str, str, str, str], bool]:
     return {
         right: await client.can_i(right[0], right[1], group=right[2], subresource=right[3])
-        for right in (*app.RIGHTS, *REFERRED)
+        for right in (*app.RIGHTS, *REFERRED, *app.NODE_RIGHTS)
     }
 
 

@@ -89,7 +89,7 @@ class Sights:
     """Everything that checks read.
 
     source         where the settings are from, in words
-    rights         each of app.RIGHTS and OWNER_RIGHTS to whether we have it
+    rights         each of app.RIGHTS, look.REFERRED and app.NODE_RIGHTS to whether we have it
     all_jobs       Slurm hides nobody's jobs from our token
     bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready
     unresolved     external nodes whose address is only a name that nothing on this host can resolve

@@ -29,13 +29,14 @@ from bridge.kube.answers import judged
 from bridge.kube.codec import encode, node_terms
 from bridge.kube.transport import NO_PARAMS, SIDE, Reply, Transport
 from scheduler import names
-from scheduler.actions import BindPod, EndByDeadline, EvictPod
+from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod, HandDeadline, ReportRunning, ShowNode
 from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
 
 DEADLINE_S = 10.0  # shorter than the settle time after an unknown outcome (12 s), which must outlast it
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 EVENTS_REMEMBERED = 4096
+NAMESPACE_OF_NODES = "default"  # where events about what has no namespace have to be
 EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
 
 # Where a controller is read: kind -> (API group of its apiVersion, plural).  Others are not asked for (W2).
@@ -57,6 +58,8 @@ MAY_BE_MISSING = {
     ("scheduling.x-k8s.io", "PodGroup"): ("v1alpha1", "podgroups"),
     ("scheduling.k8s.io", "PodGroup"): ("v1alpha2", "podgroups"),
 }
+
+_Ending = EvictPod | EndByDeadline | HandDeadline | AskEviction
 
 
 @dataclass(slots=True)
@@ -135,13 +138,39 @@ class KubeClient:
     async def end_by_deadline(self, action: EndByDeadline) -> None:
         """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
 
+        Nothing is said where it `counts`: DisruptionTarget would have controllers not count it.
         Returns when it is written, or this incarnation is gone.  The field can be lowered on a bound pod, never raised.
         """
-        if not await self._say_disruption(action):
-            return
-        body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": 1}}
+        if action.counts or await self._say_disruption(action):
+            await self._set_deadline("end pod", action, 1)
+
+    async def hand_deadline(self, action: HandDeadline) -> None:
+        """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
+
+        Returns when it is written, or this incarnation is gone.  Raises Invalid where its deadline is nearer already.
+        """
+        await self._set_deadline("hand deadline", action, action.seconds)
+
+    async def _set_deadline(self, operation: str, action: EndByDeadline | HandDeadline, seconds: int) -> None:
+        body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": seconds}}
         try:
-            await self._patch("end pod", _pod_path(action.namespace, action.name), body, MERGE)
+            await self._patch(operation, _pod_path(action.namespace, action.name), body, MERGE)
+        except (NotFound, Conflict) as no:
+            await self._must_be_gone(no, action)
+
+    async def evict(self, action: AskEviction) -> None:
+        """Ask the Eviction API: a deletion with the pod's grace, unless a PodDisruptionBudget is in the way.
+
+        Returns when this incarnation is being deleted or is gone.  Raises Exhausted where a budget refuses it now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": action.name, "namespace": action.namespace},
+            "deleteOptions": {"preconditions": {"uid": action.uid}},
+        }
+        try:
+            await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
         except (NotFound, Conflict) as no:
             await self._must_be_gone(no, action)
 
@@ -151,6 +180,12 @@ class KubeClient:
         Raises NotFound, Conflict where the pod is gone or another one.
         """
         await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
+
+    async def report_running(self, action: ReportRunning) -> None:
+        """Write the condition of bound pods.  Raises as `set_condition`."""
+        status = "True" if action.runs else "False"
+        condition = (names.RUNNING_CONDITION, status, action.condition, action.message)
+        await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
     async def _say_disruption(self, action: EvictPod | EndByDeadline) -> bool:
         """False: this incarnation is gone."""
@@ -162,7 +197,7 @@ class KubeClient:
             return False
         return True
 
-    async def _must_be_gone(self, no: NotFound | Conflict, action: EvictPod | EndByDeadline) -> None:
+    async def _must_be_gone(self, no: NotFound | Conflict, action: _Ending) -> None:
         """A conflict is mostly a namesake in its place; but a write can also lose against too many others."""
         if isinstance(no, NotFound):
             return
@@ -188,12 +223,67 @@ class KubeClient:
         body = {"metadata": {"uid": uid}, "status": {"conditions": [said]}}
         await self._patch(operation, f"{_pod_path(namespace, name)}/status", body, STRATEGIC)
 
+    # --- nodes ---
+
+    async def show_node(self, action: ShowNode) -> None:
+        """Write how Slurm sees the node: our condition, beside kubelet's.
+
+        Raises NotFound, Conflict where the node is gone or another one.
+        """
+        now = _rfc3339(self.clock())
+        said = {
+            "type": names.IN_SLURM,
+            "status": "True" if action.status else "False",
+            "reason": action.condition,
+            "message": action.message,
+            "lastHeartbeatTime": now,
+        }
+        if action.turns:
+            said["lastTransitionTime"] = now
+        await self._patch_node_conditions("show node", action.node, action.uid, said)
+
+    async def taint_node(self, node: str, uid: str) -> None:
+        """Keep other schedulers away; nothing that runs there is touched (NoSchedule).
+
+        Taints have no key to merge by: the whole list is written, if nobody else wrote meanwhile.
+        Raises NotFound, Conflict (another node, or somebody else was faster).
+        """
+        meta, taints = await self._taints(node)
+        if not any(taint.get("key") == names.MANAGED_TAINT for taint in taints):
+            ours = {"key": names.MANAGED_TAINT, "value": "true", "effect": "NoSchedule"}
+            await self._write_taints(node, uid, meta, [*taints, ours])
+
+    async def release_node(self, node: str, uid: str) -> None:
+        """Take our taint, then our condition; the condition last, since it says that the taint is ours.
+
+        Raises NotFound, Conflict (another node, or somebody else was faster).
+        """
+        meta, taints = await self._taints(node)
+        others = [taint for taint in taints if taint.get("key") != names.MANAGED_TAINT]
+        if len(others) < len(taints):
+            await self._write_taints(node, uid, meta, others)
+        await self._patch_node_conditions("release node", node, uid, {"type": names.IN_SLURM, "$patch": "delete"})
+
+    async def _patch_node_conditions(self, operation: str, node: str, uid: str, condition: Mapping[str, str]) -> None:
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        await self._patch(operation, f"{_node_path(node)}/status", body, STRATEGIC)
+
+    async def _taints(self, node: str) -> tuple[codec.Meta, list[dict[str, Any]]]:
+        found = codec.TAINTED.one((await self._read("read node", _node_path(node))).body)
+        return found.metadata, found.spec.taints or []
+
+    async def _write_taints(self, node: str, uid: str, meta: codec.Meta, taints: list[dict[str, Any]]) -> None:
+        body = {"metadata": {"uid": uid, "resourceVersion": meta.resource_version}, "spec": {"taints": taints}}
+        await self._patch("taint node", _node_path(node), body, MERGE)
+
     # --- events ---
 
     async def post_event(
         self, namespace: str, name: str, uid: str, reason: str, message: str, at: float, *, warning: bool = False
     ) -> None:
-        """An event on the pod; the same one again raises the count of the first, also across our restarts.
+        """An event on the pod, or where namespace is "" on the node of that name.
+
+        The same one again raises the count of the first, also across our restarts.
 
         at   when it happened, epoch seconds
 
@@ -204,6 +294,10 @@ class KubeClient:
         # The name follows from what is said, so that a later life finds the event of an earlier one.
         said = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
         event = f"{name[:200]}.{said}"
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+        if not namespace:
+            about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+            namespace = NAMESPACE_OF_NODES
         path = f"/api/v1/namespaces/{_q(namespace)}/events"
         if event in self._events and await self._count_event(path, event, at):
             return
@@ -212,7 +306,7 @@ class KubeClient:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": event, "namespace": namespace},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
+            "involvedObject": about,
             "reason": reason,
             "message": message,
             "type": "Warning" if warning else "Normal",
@@ -402,6 +496,10 @@ def _as(operation: str, error: FarSideError) -> FarSideError:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_q(namespace)}/pods/{_q(name)}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{_q(name)}"
 
 
 def _q(segment: str) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from bridge.errors import ContractError
 from bridge.kube.transport import SIDE
-from scheduler import model
+from scheduler import model, names
 from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
 from scheduler.quantity import QuantityError, amount
 
@@ -64,6 +64,19 @@ class Meta(Wire):
     labels: Texts | None = None
     annotations: Texts | None = None
     owner_references: list[OwnerReference] | None = None
+
+
+class ManagedFields(Wire):
+    """`metadata.managedFields[]`: who wrote which fields last; those are read where somebody asks."""
+
+    fields_v1: msgspec.Raw = msgspec.Raw(b"")
+    manager: str = ""
+
+
+class PodMeta(Meta):
+    """`metadata` of a pod."""
+
+    managed_fields: list[ManagedFields] | None = None
 
 
 class Resources(Wire):
@@ -214,6 +227,7 @@ class WireCondition(Wire):
     status: str
     reason: str | None = None
     message: str | None = None
+    last_transition_time: datetime | None = None
 
 
 class Terminated(Wire):
@@ -222,11 +236,21 @@ class Terminated(Wire):
     exit_code: int = 0
     signal: int | None = None
     reason: str | None = None
+    finished_at: datetime | None = None
+
+
+class Waiting(Wire):
+    """`state.waiting`."""
+
+    reason: str | None = None
+    message: str | None = None
 
 
 class ContainerState(Wire):
     """`containerStatuses[].state`."""
 
+    waiting: Waiting | None = None
+    running: Anything | None = None
     terminated: Terminated | None = None
 
 
@@ -242,6 +266,7 @@ class PodStatus(Wire):
 
     phase: str = "Pending"
     reason: str | None = None
+    start_time: datetime | None = None
     conditions: list[WireCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
@@ -250,7 +275,7 @@ class PodStatus(Wire):
 class WirePod(Wire):
     """A pod."""
 
-    metadata: Meta
+    metadata: PodMeta
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -270,11 +295,25 @@ class NodeSpec(Wire):
     taints: list[WireTaint] | None = None
 
 
+class NodeCondition(WireCondition):
+    """`status.conditions[]` of a node."""
+
+    last_transition_time: datetime | None = None
+
+
+class NodeAddress(Wire):
+    """`status.addresses[]`."""
+
+    type: str
+    address: str
+
+
 class NodeStatus(Wire):
     """`status` of a node."""
 
     allocatable: Texts | None = None
-    conditions: list[WireCondition] | None = None
+    conditions: list[NodeCondition] | None = None
+    addresses: list[NodeAddress] | None = None
 
 
 class WireNode(Wire):
@@ -283,6 +322,19 @@ class WireNode(Wire):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class AllTaints(Wire):
+    """`spec` of a node whose taints are written: as they are, with what others put into them."""
+
+    taints: list[dict[str, Any]] | None = None
+
+
+class TaintedNode(Wire):
+    """A node whose taints are written."""
+
+    metadata: Meta
+    spec: AllTaints = msgspec.field(default_factory=AllTaints)
 
 
 class WireNamespace(Wire):
@@ -585,10 +637,14 @@ def to_pod(wire: WirePod) -> model.Pod:
     init_containers = _containers(spec.init_containers, refused)
     asked = spec.resources
     exit_code, end_reason = _end(spec, status)
-    scheduled, disrupted = _conditions(status.conditions)
+    scheduled, bound_at, on_job, disrupted = _conditions(status.conditions)
+    own_deadline, handed_deadline = _deadlines(meta, spec)
+    waits, waited_on = _waits(spec, status)
     grace = spec.termination_grace_period_seconds
-    if meta.deletion_timestamp is not None:
-        grace = meta.deletion_grace_period_seconds or 0
+    if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
+        grace = (
+            meta.deletion_grace_period_seconds
+        )  # 0, by force: its kubelet may give its containers their own all the same
     return model.Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace),
@@ -606,7 +662,8 @@ def to_pod(wire: WirePod) -> model.Pod:
         grace_s=30 if grace is None else grace,
         gated=bool(spec.scheduling_gates),
         restart_policy=sys.intern(spec.restart_policy),
-        active_deadline_s=spec.active_deadline_seconds,
+        active_deadline_s=own_deadline,
+        handed_deadline_s=handed_deadline,
         containers=containers,
         init_containers=init_containers,
         overhead=_asked(spec.overhead, "overhead", refused),
@@ -622,6 +679,11 @@ def to_pod(wire: WirePod) -> model.Pod:
         refused_fields=tuple(refused),
         scheduled=scheduled,
         disrupted=disrupted,
+        bound_at=bound_at,
+        started=_epoch(status.start_time),
+        waits=waits,
+        waits_since=max((at for at in (bound_at, waited_on) if at is not None), default=None) if waits else None,
+        on_job=on_job,
         exit_code=exit_code,
         end_reason=end_reason,
     )
@@ -771,15 +833,61 @@ def _requirements(expressions: list[Expression] | None) -> tuple[model.Requireme
     return tuple(model.Requirement(e.key, e.operator, tuple(e.values or ())) for e in expressions or ())
 
 
-def _conditions(conditions: list[WireCondition] | None) -> tuple[model.Condition | None, bool]:
-    """(PodScheduled, DisruptionTarget)."""
-    scheduled, disrupted = None, False
+def _conditions(
+    conditions: list[WireCondition] | None,
+) -> tuple[model.Condition | None, float | None, model.Condition | None, bool]:
+    """(PodScheduled, since when that is True, our own of bound pods, DisruptionTarget)."""
+    scheduled, bound_at, on_job, disrupted = None, None, None, False
     for condition in conditions or ():
         if condition.type == "PodScheduled":
-            scheduled = model.Condition(condition.status == "True", condition.reason or "", condition.message or "")
+            scheduled = _condition(condition)
+            bound_at = _epoch(condition.last_transition_time) if scheduled.status else None
+        elif condition.type == names.RUNNING_CONDITION:
+            on_job = _condition(condition)
         elif condition.type == "DisruptionTarget":
             disrupted = condition.status == "True"
-    return scheduled, disrupted
+    return scheduled, bound_at, on_job, disrupted
+
+
+def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
+    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and whoever wrote it last owns it (T7)."""
+    deadline = spec.active_deadline_seconds
+    if deadline is None:
+        return None, None
+    ours = any(
+        each.manager == spec.scheduler_name and b'"f:activeDeadlineSeconds"' in bytes(each.fields_v1)
+        for each in meta.managed_fields or ()
+    )
+    return (None, deadline) if ours else (deadline, None)
+
+
+# What kubelet says of a container of which there is nothing to say: another one is in its way.
+IN_TURN = ("PodInitializing", "")
+WAITS_MOST = 200  # characters of a container's own message; the rest is in its events
+
+
+def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
+    """(why no container starts, as kubelet says; when the last init container ended well).
+
+    One that runs, or ran, of the pod's own containers: it has started.  An init container that runs is on its way.
+    """
+    if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
+        return "", None
+    sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
+    ended_at: float | None = None
+    for container in status.init_container_statuses or ():
+        state = container.state or ContainerState()
+        if state.running is not None and container.name not in sidecars:
+            return "", None
+        if state.terminated is not None and state.terminated.exit_code == 0:
+            ended_at = max(ended_at or 0.0, _epoch(state.terminated.finished_at) or 0.0)
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        state = container.state or ContainerState()
+        if state.waiting is not None and (state.waiting.reason or "") not in IN_TURN:
+            reason, said = state.waiting.reason, state.waiting.message or ""
+            said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
+            return f"container {container.name}: {reason}" + (f", {said}" if said else ""), ended_at
+    return "", None
 
 
 def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
@@ -803,7 +911,10 @@ def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
 
 def to_node(wire: WireNode) -> model.Node:
     """A node; one whose Ready condition is missing or Unknown is not ready."""
-    ready = any(c.type == "Ready" and c.status == "True" for c in wire.status.conditions or ())
+    said = {condition.type: condition for condition in wire.status.conditions or ()}
+    ready = "Ready" in said and said["Ready"].status == "True"
+    silent = "Ready" in said and said["Ready"].status == "Unknown"
+    ours = said.get(names.IN_SLURM)
     return model.Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or NO_TEXT,
@@ -811,7 +922,17 @@ def to_node(wire: WireNode) -> model.Node:
         unschedulable=bool(wire.spec.unschedulable),
         taints=tuple(model.Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         allocatable=_offered(wire.status.allocatable),
+        uid=wire.metadata.uid,
+        ready_since=_epoch(said["Ready"].last_transition_time) if ready else None,
+        silent_since=_epoch(said["Ready"].last_transition_time) if silent else None,
+        address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), ""),
+        partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, ""),
+        in_slurm=None if ours is None else _condition(ours),
     )
+
+
+def _condition(wire: WireCondition) -> model.Condition:
+    return model.Condition(wire.status == "True", wire.reason or "", wire.message or "")
 
 
 def _offered(texts: Mapping[str, str] | None) -> Amounts:
@@ -894,6 +1015,7 @@ _versions = msgspec.json.Decoder(Version)
 PODS: Codec[model.Pod] = codec(WirePod, to_pod)
 NODES: Codec[model.Node] = codec(WireNode, to_node)
 NAMESPACES: Codec[model.Namespace] = codec(WireNamespace, to_namespace)
+TAINTED: Codec[TaintedNode] = codec(TaintedNode, lambda wire: wire)
 CLAIMS: Codec[WireClaim] = codec(WireClaim, lambda wire: wire)
 VOLUMES: Codec[WireVolume] = codec(WireVolume, lambda wire: wire)
 STORAGE_CLASSES: Codec[WireStorageClass] = codec(WireStorageClass, lambda wire: wire)

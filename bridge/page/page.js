@@ -212,6 +212,7 @@ function updateNode(row, node, name) {
   const said = make("span", "");
   if (kube) said.append(make("span", "bad", kube), " · ");
   said.append(make("span", trouble ? "bad" : "quiet", states));
+  said.title = node.says ?? slurm?.reason ?? "";
   const amounts = make("div", "amounts");
   row.replaceChildren(make("div", "top", make("b", "", name), said), amounts);
   for (const [label, key] of [["CPUs", "cpus"], ["GPUs", "devices"]]) {

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
+from scheduler import names
 from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.model import GrantedNode, Node, Pod, SlurmNode
@@ -79,7 +80,9 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """What the pod was told, while it waits; what it holds, while it runs; how it ended; else what was done last."""
+    """What the pod was told, while it waits; what it holds, while it runs, or what to know then; how it ended; else what was
+    done last.
+    """
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
     if not workload.node_of(pod):
@@ -91,6 +94,8 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
     elif job is not None and job.grant is not None and job.holds_nodes:
         node = (world.nodes or {}).get(workload.node_of(pod))
         here = [held for held in job.grant.everywhere if node is not None and held.name == slurm_name(node)]
+        if pod.on_job is not None and pod.on_job.reason != names.RUNS:
+            return pod.on_job.message
         who = "its gang holds" if workload.group else "holds"
         return "; ".join(f"{who} {_amounts(held)}" for held in here)
     return workload.story[-1][1] if workload.story else ""
@@ -129,6 +134,7 @@ def _node(world: World, node: Node, known: SlurmNode | None, held: Mapping[str, 
     return {
         "ready": node.ready,
         "cordoned": node.unschedulable,
+        "says": node.in_slurm.message if node.in_slurm is not None else None,
         "pods": len(there.pods),
         "cpus": [taken.get("cpu", 0) / 1000, node.allocatable.get("cpu", 0) / 1000],
         "gib": [round(taken.get("memory", 0) / 2**30), node.allocatable.get("memory", 0) >> 30],
@@ -144,6 +150,7 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
     return {
         "name": node.name,
         "states": sorted(node.states),
+        "reason": node.reason,
         "cpus": [held.get("cpus", 0), node.cpus],
         "gib": [held.get("memory_mib", 0) // 1024, node.memory_mib // 1024],
         "devices": [held.get("devices", 0), sum(count for name, count in node.gres.items() if ":" not in name)],

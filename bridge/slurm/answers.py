@@ -48,6 +48,7 @@ MEANING: Mapping[int, type[FarSideError]] = {
     2040: Exhausted,  # no license is left now
     2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
     2068: Exhausted,  # the nodes that would do are down, drained or reserved
+    2168: Conflict,  # a node of that name exists
     2125: Exhausted,  # SchedulerParameters=defer: nothing immediate here, a place in the queue all the same
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
     7000: Unreachable,  # slurmdbd is down

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -25,7 +25,8 @@ from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, UNKNOWN_USER, Decod
 from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from bridge.slurm.token import TokenSource
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
-from scheduler.model import Grant, Job, JobSpec, Partition, SlurmNode, States
+from scheduler.actions import NodeChange
+from scheduler.model import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
 
 OnCall = Callable[[str, float, str], None]
 
@@ -258,6 +259,47 @@ class SlurmClient:
         answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)
         return _sensible("partitions", codec.partitions, answer)
 
+    # --- nodes: as the acting role itself, since Slurm lets no tenant do this
+
+    async def register_node(self, spec: NodeSpec) -> None:
+        """Make one external node (`POST new/node`).  It survives a restart of slurmctld.
+
+        One a call: Slurm reads the devices of several for the first alone.
+        Raises Conflict (2168: it exists), Invalid (2072: a GRES that slurm.conf does not know), Unauthorized, Invalid
+        (2002: not this token's to do).
+        """
+        await self._change("register_node", "POST", "new/node/", codec.node_body(spec))
+
+    async def change_node(self, name: str, change: NodeChange, reason: str) -> None:
+        """Drain it, give it jobs again, or set it down, which ends its jobs for good (`POST node/{name}`).
+
+        reason   kept by Slurm while it is drained or down
+        Raises Invalid (2018: Slurm has no such node; 2002: not this token's to do).
+        """
+        await self._change("change_node", "POST", _node_path(name), codec.node_change_body(change, reason))
+
+    async def remove_node(self, name: str) -> None:
+        """Delete one that was made by `new/node` (`DELETE node/{name}`).
+
+        Raises Exhausted (2016: it is busy, or in slurm.conf), Invalid (2018: Slurm has no such node).
+        """
+        await self._change("remove_node", "DELETE", _node_path(name), b"")
+
+    async def reconfigure(self) -> None:
+        """Have slurmctld read its configuration again (`GET reconfigure/`, seconds), which cures NOT_RESPONDING (FACTS 2)."""
+        await self._change("reconfigure", "GET", "reconfigure/", b"")
+
+    async def _change(self, operation: str, method: str, rest: str, body: bytes) -> None:
+        await self._call(
+            operation,
+            method,
+            self._path(rest),
+            body,
+            _ENVELOPE,
+            transport=self._transport,
+            tokens=self._acting_tokens,
+        )
+
     # --- accounting
 
     async def find(self, name: str) -> tuple[int, ...]:
@@ -344,10 +386,11 @@ class SlurmClient:
         *,
         transport: Transport,
         user: str = "",
+        tokens: TokenSource | None = None,
     ) -> _E:
         began = self._stopwatch()
         outcome = "ok"
-        tokens = self._acting_tokens if user else self._tokens
+        tokens = tokens or (self._acting_tokens if user else self._tokens)
         try:
             headers = self._headers(operation, tokens, user)
             reply = await self._exchange(operation, transport, method, target, headers, body)
@@ -401,6 +444,10 @@ class SlurmClient:
         problem = tokens.problem(self._clock())
         advice = problem or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
         return Unauthorized(error.operation, SIDE, advice, error.code)
+
+
+def _node_path(name: str) -> str:
+    return f"node/{quote(name, safe='')}"
 
 
 _A = TypeVar("_A")

@@ -12,14 +12,26 @@ external job's cores are a hexadecimal bitmap.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from scheduler.actions import NodeChange
 from scheduler.edits import unchangeable
-from scheduler.model import UNLIMITED, Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode, States, is_ended
+from scheduler.model import (
+    UNLIMITED,
+    Grant,
+    GrantedNode,
+    Job,
+    JobSpec,
+    NodeSpec,
+    Partition,
+    SlurmNode,
+    States,
+    is_ended,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +154,7 @@ class _Job(msgspec.Struct):
     submit_time: Number = msgspec.field(default_factory=Number)
     start_time: Number = msgspec.field(default_factory=Number)
     end_time: Number = msgspec.field(default_factory=Number)
+    preempt_time: Number = msgspec.field(default_factory=Number)
     scheduled_nodes: str = ""
     nodes: str = ""
     excluded_nodes: str = ""
@@ -193,6 +206,7 @@ class _Node(msgspec.Struct):
     real_memory: int = 0
     specialized_memory: int = 0
     gres: str = ""
+    reason: str = ""
 
 
 class NodesAnswer(Envelope, kw_only=True):
@@ -329,6 +343,7 @@ def _one_job(seen: _Job) -> Job:
         submitted=_moment(seen.submit_time),
         starts=_moment(seen.start_time),
         ends=_moment(seen.end_time),
+        preempted=_moment(seen.preempt_time),
         planned_nodes=seen.scheduled_nodes,
         nodes=seen.nodes,
         sluid=seen.step_id.sluid,
@@ -374,6 +389,7 @@ def nodes(answer: NodesAnswer) -> tuple[SlurmNode, ...]:
             cpus=node.effective_cpus or node.cpus,
             memory_mib=node.real_memory - node.specialized_memory,
             gres=gres_counts(node.gres),
+            reason=node.reason,
         )
         for node in answer.nodes
     )
@@ -464,6 +480,7 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
     # and an empty one clears, where an empty list would change nothing
     "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
+    "required_nodes": lambda spec: {"required_nodes": [spec.required_nodes]},
     "licenses": lambda spec: {"licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses)},
     # 0 would leave it as it is; the second after it is long past, which clears
     "begin": lambda spec: {"begin_time": {"set": True, "number": spec.begin or 1}},
@@ -556,3 +573,42 @@ def end_body(exit_code: int, comment: str) -> bytes:
 def _time_limit(minutes: int | None) -> Mapping[str, Any]:
     assert minutes is not None, "left out for a new job, unchangeable in an update"
     return {"set": True, "infinite": True} if minutes == UNLIMITED else {"set": True, "number": minutes}
+
+
+def node_body(spec: NodeSpec) -> bytes:
+    """A new external node, as a line of slurm.conf tells it (N1, FACTS 7): no slurmd, and every device by a file's name.
+
+    The files need not exist; they give Slurm's devices their indices.
+    """
+    words = {
+        "NodeName": spec.name,
+        "NodeAddr": spec.address,
+        "Sockets": 1,
+        "CoresPerSocket": spec.cpus,
+        "ThreadsPerCore": 1,
+        "RealMemory": spec.memory_mib,
+        "Gres": ",".join(f"{name}:{count}" for name, count in spec.gres),
+        "GresConf": "+".join(_device_files(spec)),
+        "Feature": ",".join(spec.features),
+        "State": "EXTERNAL",
+    }
+    line = " ".join(f"{key}={value}" for key, value in words.items() if value != "")
+    assert len(line.split()) == sum(value != "" for value in words.values()), "a value with a blank in it"
+    return msgspec.json.encode({"node_conf": line})
+
+
+def _device_files(spec: NodeSpec) -> Iterator[str]:
+    """One item a GRES, with types of one name numbered one after the other."""
+    used: dict[str, int] = {}
+    for gres, count in spec.gres:
+        name, _, kind = gres.partition(":")
+        first = used.get(name, 0)
+        used[name] = first + count
+        indices = f"[{first}-{first + count - 1}]" if count > 1 else str(first)
+        yield f"count={count},name={name}" + (f",type={kind}" if kind else "") + f",file=/dev/{name}{indices}"
+
+
+def node_change_body(change: NodeChange, reason: str) -> bytes:
+    """What is done to a node; a resume takes no reason, it clears the one that is there."""
+    told = {} if change is NodeChange.RESUME else {"reason": reason}
+    return msgspec.json.encode({"state": [change.value], **told})

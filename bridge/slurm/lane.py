@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -41,12 +41,14 @@ class Lane(asyncio.Protocol):
     A protocol rather than a pair of streams: it hears at once when an idle connection is closed or speaks unasked, so
     neither is ever found out by the next request.
 
+    on_unasked  told that it spoke without having been asked, or answered twice
     reusable   it may be asked once more
     """
 
-    def __init__(self, answer_limit: int) -> None:
+    def __init__(self, answer_limit: int, on_unasked: Callable[[], None] = lambda: None) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._limit = answer_limit
+        self._on_unasked = on_unasked
         self._transport: asyncio.Transport | None = None
         self._asked: Request | None = None
         self._answer: asyncio.Future[Reply] | None = None
@@ -85,6 +87,7 @@ class Lane(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._waited_for:
+            self._on_unasked()
             self.drop()
             return
         self._heard = True
@@ -110,6 +113,7 @@ class Lane(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if not self._waited_for:  # a second answer to one question
+            self._on_unasked()
             self.reusable = False
         self._begin()
 

@@ -135,10 +135,11 @@ class Poller:
 
     async def poll_nodes(self) -> None:
         """Nodes and partitions, for feasibility.  Raises FarSideError."""
+        began = self._clock()
         nodes = await self._client.nodes()
         partitions = await self._client.partitions()
         self._nodes_due = self._clock() + self._nodes_interval_s
-        self._emit(SlurmNodesPolled(nodes, partitions, self._clock()))
+        self._emit(SlurmNodesPolled(nodes, partitions, self._clock(), began))
 
     def _answered(self) -> None:
         """Everything that was asked: a side that tells half of what is needed is not back."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -41,6 +41,7 @@ class HttpPool:
     base_url     "http://host:6820" or "https://host/slurm-api": a path is put before every target
     connections  how many exchanges may be under way at once
     ssl_context  for https; None: the system's trust
+    on_unasked   told each time that a connection answers twice, or unasked
     Raises ConfigError for a URL that is none.
     """
 
@@ -51,7 +52,9 @@ class HttpPool:
         connections: int = DEFAULT_CONNECTIONS,
         answer_limit: int = DEFAULT_ANSWER_LIMIT,
         ssl_context: ssl.SSLContext | None = None,
+        on_unasked: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_unasked = on_unasked
         self._server = _Server.of(base_url, ssl_context)
         self._free = asyncio.Semaphore(connections)
         self._idle: list[Lane] = []
@@ -122,7 +125,7 @@ class HttpPool:
         server = self._server
         try:
             _, lane = await loop.create_connection(
-                lambda: Lane(self._answer_limit), server.host, server.port, ssl=server.ssl_context
+                lambda: Lane(self._answer_limit, self._on_unasked), server.host, server.port, ssl=server.ssl_context
             )
         except OSError as error:
             raise Unreachable(request.operation, SIDE, server.why_not(error)) from None

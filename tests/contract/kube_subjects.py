@@ -35,7 +35,12 @@ from scheduler.events import Event
 from scheduler.model import Pod
 
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
-TIMES = {"lastTransitionTime", "firstTimestamp", "lastTimestamp"}  # in questions; of these any will do
+TIMES = {
+    "lastHeartbeatTime",
+    "lastTransitionTime",
+    "firstTimestamp",
+    "lastTimestamp",
+}  # in questions; of these any will do
 PATIENCE_S = 20.0
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -44,6 +49,7 @@ KUBECONFIG = os.environ.get("KUBECONFIG", "")
 FORGET_COMMAND = os.environ.get("KUBE_FORGET_COMMAND", "")
 RECORD = bool(os.environ.get("RECORD_KUBE"))
 NAMES = ["recorded", "simulated", "served", *(["real"] if KUBECONFIG else [])]
+LIVING = NAMES[1:]
 FORGETFUL = ["recorded", "simulated", "served", *(["real"] if KUBECONFIG and FORGET_COMMAND else [])]
 
 
@@ -310,11 +316,13 @@ def _replied(answer: Said) -> Reply:
 
 
 def _slim(text: bytes) -> Any:
-    """Without managedFields, which nobody here reads."""
+    """Without managedFields, of which only that of a pod's deadline is read."""
 
     def without(thing: Any) -> Any:
         if isinstance(thing, dict):
-            return {name: without(value) for name, value in thing.items() if name != "managedFields"}
+            kept = {name: without(value) for name, value in thing.items() if name != "managedFields"}
+            deadline = [each for each in thing.get("managedFields") or () if "f:activeDeadlineSeconds" in str(each)]
+            return {**kept, "managedFields": deadline} if deadline else kept
         return [without(item) for item in thing] if isinstance(thing, list) else thing
 
     return without(json.loads(text))
@@ -455,6 +463,13 @@ async def _kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
 @pytest.fixture(name="kube", params=NAMES)
 async def every_kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
     """Every Kubernetes there is."""
+    async for made in _kube(request):
+        yield made
+
+
+@pytest.fixture(name="living_kube", params=LIVING)
+async def every_living_kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
+    """Every Kubernetes that is not a recording."""
     async for made in _kube(request):
         yield made
 

@@ -10,9 +10,10 @@ import pytest
 from bridge.errors import Conflict, Invalid, NotFound
 from bridge.kube.answers import judged
 from bridge.kube.client import KubeClient
-from scheduler.actions import EndByDeadline, EvictPod
+from scheduler import names
+from scheduler.actions import AskEviction, EndByDeadline, EvictPod, HandDeadline, ReportRunning
 from scheduler.model import Condition, Pod
-from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
+from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube, every_living_kube  # noqa: F401 -- fixtures
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 
@@ -148,6 +149,56 @@ async def test_the_eviction_api_marks_the_pod_as_disrupted(kube: Kube) -> None:
     evicted = await kube.read("a")
     assert evicted.disrupted
     assert evicted.deleting_at is not None
+
+
+async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(living_kube: Kube) -> None:
+    kube = living_kube
+    pod = await kube.pod("a", activeDeadlineSeconds=600)
+    client = KubeClient(kube.transport, kube.scheduler, time.time)
+    assert (pod.active_deadline_s, pod.handed_deadline_s) == (600, None)
+
+    await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 500, "the time limit is near"))
+
+    handed = await kube.read("a")
+    assert (handed.active_deadline_s, handed.handed_deadline_s, handed.disrupted) == (None, 500, False)
+    with pytest.raises(Invalid):
+        await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
+
+
+async def test_an_end_that_counts_is_no_disruption(living_kube: Kube) -> None:
+    kube = living_kube
+    pod = await kube.pod("a")
+    end = EndByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
+    await KubeClient(kube.transport, kube.scheduler, time.time).end_by_deadline(end)
+    ending = await kube.read("a")
+    assert (ending.handed_deadline_s, ending.disrupted) == (1, False)
+
+
+async def test_an_eviction_by_the_api_never_hits_a_namesake(living_kube: Kube) -> None:
+    kube = living_kube
+    pod = await kube.pod("a", terminationGracePeriodSeconds=77)
+    await kube.bind("a", "contract-n1")
+    await kube.client.evict(AskEviction("key", ANOTHER, pod.namespace, pod.name, "the time limit is near"))
+    assert (await kube.read("a")).deleting_at is None
+    await kube.client.evict(AskEviction("key", pod.uid, pod.namespace, pod.name, "the time limit is near"))
+    evicted = await kube.read("a")
+    assert (evicted.disrupted, evicted.grace_s) == (True, 77)
+    assert evicted.deleting_at is not None
+
+
+async def test_what_is_said_of_its_job_on_a_bound_pod_stands_beside_what_was_said_of_its_bind(
+    living_kube: Kube,
+) -> None:
+    kube = living_kube
+    pod = await kube.pod("a")
+    await kube.bind("a", "contract-n1")
+    said = ReportRunning("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
+    await kube.client.report_running(said)
+    told = await kube.read("a")
+    assert told.on_job == Condition(False, names.SUSPENDED, "Suspended.")
+    assert told.scheduled is not None
+    assert told.scheduled.status
+    assert told.bound_at is not None
 
 
 # --- what the rest of the spec allows ---

@@ -50,6 +50,7 @@ from scheduler.model import (
     PodTerm,
     Refusal,
     Requirement,
+    holds_nodes,
     is_ended,
 )
 from scheduler.world import World
@@ -62,9 +63,11 @@ APART = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
 STEPS = st.sampled_from([0.0, 0.01, 0.3, 1.0, 2.5, 6.0, 13.0, 61.0, 310.0])
 RUNS = frozenset({"RUNNING"})
 WAITS = frozenset({"PENDING"})
+SUSPENDED = frozenset({"SUSPENDED"})
 ENDS = ["CANCELLED", "COMPLETED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"]
+SELDOM = ["requeued", "forgotten", "again", "suspended", "limited", "preempted"]
 CHANGES_A_JOB = (act.CancelJob, act.UpdateJob, act.Kick)
-HARMS_A_POD = (act.EvictPod, act.EndByDeadline)
+HARMS_A_POD = (act.EvictPod, act.EndByDeadline, act.AskEviction, act.HandDeadline)
 TOLD_TWICE = (PodSeen, PodsListed, NodeSeen, JobRead, JobsPolled, SlurmNodesPolled)
 SUBMITS = (act.AllocateNow, act.SubmitJob)
 
@@ -93,6 +96,7 @@ class Histories(RuleBasedStateMachine):
         self.late: list[Late] = []
         self.poll: tuple[float, dict[int, frozenset[str]]] | None = None
         self.last: Event | None = None
+        self.bound_by_us: set[str] = set()
 
     # --- time, and what is observed -----------------------------------------------------------------------------------
 
@@ -298,9 +302,7 @@ class Histories(RuleBasedStateMachine):
     # --- what Slurm and its other users do ----------------------------------------------------------------------------
 
     @rule(
-        what=st.sampled_from(
-            ["foreign", "starts", "starts", "starts", "ends", "ends", "requeued", "forgotten", "again"]
-        ),
+        what=st.sampled_from(["foreign", *3 * ["starts"], *2 * ["ends"], *SELDOM]),
         number=st.integers(0, 9),
         where=st.sampled_from(NODES),
         state=st.sampled_from(ENDS),
@@ -316,6 +318,8 @@ class Histories(RuleBasedStateMachine):
             self.a_job_is_requeued(number)
         elif what == "forgotten":
             self.slurm_forgets_a_job(number)
+        elif what in ("suspended", "limited", "preempted"):
+            self.a_running_job_is(what, number)
         else:
             self.ids_are_given_out_again()
 
@@ -323,6 +327,8 @@ class Histories(RuleBasedStateMachine):
         one = self.some_pod(imitates)
         forged = one is not None and user == "carol"
         name = names.job_name("x", CLUSTER, key_of(one)) if one is not None and forged else "interactive"
+        if one is not None and user == "alice":  # the bridge of another Kubernetes, which shares this Slurm
+            name = names.job_name("x", "k00000000", key_of(one))
         self.jobs[self.next_id] = Job(self.next_id, name, user, RUNS)
         self.next_id += 1
 
@@ -341,8 +347,22 @@ class Histories(RuleBasedStateMachine):
         running = [job for job in self.jobs.values() if job.states == RUNS]
         if running:
             one = running[number % len(running)]
-            self.jobs[one.id] = replace(one, states=WAITS)
+            self.jobs[one.id] = replace(one, states=WAITS, ends=None, preempted=None)
             self.grants.pop(one.id, None)
+
+    def a_running_job_is(self, what: str, number: int) -> None:
+        """Suspended, or resumed; told its end, once; or preempted with a grace."""
+        running = [job for job in self.jobs.values() if holds_nodes(job.states)]
+        if not running:
+            return
+        one = running[number % len(running)]
+        if what == "suspended":
+            self.jobs[one.id] = replace(one, states=RUNS if one.states == SUSPENDED else SUSPENDED)
+        elif one.ends is None and what == "limited":
+            ends = self.now + (40.0, 130.0, 700.0, 2000.0)[number % 4]
+            self.jobs[one.id] = replace(one, starts=self.now, ends=ends, time_limit_min=9)
+        elif what == "preempted" and one.states == RUNS:
+            self.jobs[one.id] = replace(one, states=RUNS | {"SIGNALING"}, preempted=self.now, ends=self.now + 30.0)
 
     def slurm_forgets_a_job(self, number: int) -> None:
         if self.jobs:
@@ -355,7 +375,7 @@ class Histories(RuleBasedStateMachine):
         self.next_id += 1
 
     def twin_runs(self, name: str, user: str) -> bool:
-        return any(job.name == name and job.user == user and job.states == RUNS for job in self.jobs.values())
+        return any(job.name == name and job.user == user and holds_nodes(job.states) for job in self.jobs.values())
 
     def start(self, job_id: int, where: str, short: bool) -> None:
         self.jobs[job_id] = replace(self.jobs[job_id], states=RUNS)
@@ -443,12 +463,20 @@ class Histories(RuleBasedStateMachine):
         assert job.grant is not None
         assert bind.node in [granted.name for granted in job.grant.nodes]
 
-    def check_harm(self, action: act.EvictPod | act.EndByDeadline) -> None:
-        """V7: never while the job that the pod stands for runs."""
-        running = [job for job in self.jobs.values() if job.states == RUNS and job.user == "alice"]
+    def check_harm(self, action: act.EvictPod | act.EndByDeadline | act.AskEviction | act.HandDeadline) -> None:
+        """V7: never while the job that the pod stands for runs, but for what Slurm has said of its end (S4b, S5)."""
+        running = [job for job in self.jobs.values() if holds_nodes(job.states) and job.user == "alice"]
         ours = [job for job in running if names.whose(job.name) == (CLUSTER, action.key)]
         stands_for = self.world.workloads[action.key].hint
-        assert stands_for not in [job.id for job in ours], "V7"
+        for job in (job for job in ours if job.id == stands_for and job.preempted is None):
+            assert isinstance(action, act.AskEviction | act.HandDeadline), "V7"
+            assert job.ends is not None, "V7"
+            if isinstance(action, act.HandDeadline):
+                started = self.pods[action.uid].started
+                assert started is not None
+                assert started + action.seconds >= min(job.ends - 11, started + 1), "V7: ten seconds before"
+            else:
+                assert self.now >= job.ends - 600, "V7: not before it is near"
 
     @rule(
         number=st.integers(0, 99),
@@ -496,7 +524,7 @@ class Histories(RuleBasedStateMachine):
             case act.AllocateNow():
                 if self.twin_runs(action.spec.name, action.spec.user):
                     return Refusal(names.REFUSED, "A twin (error 2038).", 2038)
-                return self.make(action.spec, where, short)
+                return self.make(action.spec, action.spec.required_nodes or where, short)
             case act.SubmitJob():
                 return self.make(action.spec, None)
             case act.CancelJob():
@@ -507,8 +535,12 @@ class Histories(RuleBasedStateMachine):
                 return tuple(job.id for job in self.jobs.values() if job.name == action.name)
             case act.BindPod():
                 return self.bind(action)
-            case act.EvictPod() | act.EndByDeadline():
+            case act.EvictPod() | act.EndByDeadline() | act.AskEviction():
                 self.end_pod(action)
+            case act.HandDeadline():
+                one = self.pods.get(action.uid)
+                if one is not None:
+                    self.pods[one.uid] = replace(one, handed_deadline_s=action.seconds)
             case _:
                 self.read(action, short)
         return None
@@ -517,7 +549,7 @@ class Histories(RuleBasedStateMachine):
         match action:
             case act.ReadJob():
                 job = self.jobs.get(action.job_id)
-                grant = self.grants.get(action.job_id) if job is not None and job.states == RUNS else None
+                grant = self.grants.get(action.job_id) if job is not None and holds_nodes(job.states) else None
                 self.tell(JobRead(action.job_id, self.now, self.now, job, grant))
             case act.ReadOwner():
                 self.tell(OwnerRead(action.ref, Owner(action.ref), self.now))
@@ -525,9 +557,9 @@ class Histories(RuleBasedStateMachine):
                 said = "Claim data does not exist." if problem else ""
                 self.tell(ClaimsRead(action.uid, (Claim("data", True, problem=said),), self.now))
 
-    def end_pod(self, action: act.EvictPod | act.EndByDeadline) -> None:
+    def end_pod(self, action: act.EvictPod | act.EndByDeadline | act.AskEviction) -> None:
         one = self.pods.get(action.uid)
-        if one is not None and isinstance(action, act.EvictPod):
+        if one is not None and isinstance(action, act.EvictPod | act.AskEviction):
             self.pods[one.uid] = replace(one, deleting_at=self.now + one.grace_s)
         elif one is not None:
             self.pods[one.uid] = replace(one, phase=PodPhase.FAILED, end_reason="DeadlineExceeded")
@@ -537,7 +569,8 @@ class Histories(RuleBasedStateMachine):
         if one is None or one.deleting_at is not None or one.node not in ("", action.node):
             return Refusal(names.REFUSED, "Conflict (error 409).", 409, later=True)
         said = {**one.annotations, **action.annotations}
-        self.pods[one.uid] = replace(one, node=action.node, annotations=said, phase=PodPhase.RUNNING)
+        self.bound_by_us.add(one.uid)
+        self.pods[one.uid] = replace(one, node=action.node, annotations=said, phase=PodPhase.RUNNING, started=self.now)
         return None
 
     # --- always -------------------------------------------------------------------------------------------------------
@@ -597,6 +630,17 @@ class Histories(RuleBasedStateMachine):
         for workload in self.world.workloads.values():
             bound = [bool(one.node) for one in workload.members]
             assert len(set(bound)) < 2 or self.spoilt(workload.key), f"V4: {workload.readable} is bound in part"
+
+        for one in self.pods.values():
+            if one.node and not one.finished and one.deleting_at is None and one.uid in self.bound_by_us:
+                assert self.stands_on_its_job(one), f"S7: {one.name} stands on {one.node}, and no live job of it does"
+
+    def stands_on_its_job(self, one: Pod) -> bool:
+        """Its placeholder lives and holds the node that it stands on."""
+        whose = (CLUSTER, self.world.key_of_pod[one.uid])
+        mine = [job for job in self.jobs.values() if names.whose(job.name) == whose and job.user == "alice"]
+        held = [node.name for job in mine if holds_nodes(job.states) for node in self.grants[job.id].nodes]
+        return one.node in held
 
     def spoilt(self, key: str) -> bool:
         """One of its pods asks for what cannot be read."""

@@ -184,7 +184,7 @@ class Life:
             + [self._preempt_job, self._foreign_job, self._forged_job, self._edit_pod]
             + [self._drain, self._resume, self._cordon, self._node_down]
             + [self._kill_bridge] * 2
-            + [self._controller_down, self._forget_watches, self._lose_jobs]
+            + [self._controller_down, self._forget_watches, self._lose_jobs, self._lose_all_jobs]
         )
         while self.clock() < ends:
             await asyncio.sleep(self.chance.expovariate(0.53))
@@ -352,6 +352,11 @@ class Life:
     def _lose_jobs(self) -> None:
         """slurmctld crashes: what it had not saved is gone, and those ids are given out again."""
         self.slurm.lose_state(self.clock())
+        self.promises.lost_at = self.clock()
+
+    def _lose_all_jobs(self) -> None:
+        """slurmctld comes back without its state."""
+        self.slurm.lose_everything(self.clock())
         self.promises.lost_at = self.clock()
 
     def _forget_watches(self) -> None:

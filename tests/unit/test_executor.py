@@ -24,7 +24,7 @@ from bridge.executor import MAX_EVENTS_WAITING, Executor
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
-from scheduler.model import Claim, Grant, Job, JobSpec, Owner
+from scheduler.model import Claim, Grant, Job, JobSpec, NodeSpec, Owner
 from tests.builders import OWNER, grant, job_of, pod
 
 SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
@@ -32,6 +32,8 @@ HET = replace(SPEC, cpus_per_task=8, parts=(SPEC,))
 POD = ("key", "uid", "hpc", "train")
 BIND = act.BindPod(*POD, "x1", 17, {}, "why", message="Bound to x1.")
 EVICT = act.EvictPod(*POD, "Slurm job 17 ended: CANCELLED")
+NODE = NodeSpec("x1", "198.51.100.7", 63, 510_976)
+SHOW = act.ShowNode("x1", "uid", False, "SlurmNodeDrained", "Slurm node x1 is drained: slurm-bridge: why.")
 REPORT = act.Report(*POD, "SlurmJobPending", "Waiting.", event="SlurmJobPending")
 
 
@@ -121,6 +123,16 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         (BIND, ("bind", BIND)),
         (EVICT, ("evict_by_delete", EVICT)),
         (act.PollNodes("why"), ("poll_nodes",)),
+        (act.RegisterNode(NODE, "why"), ("register_node", NODE)),
+        (
+            act.ChangeNode("x1", act.NodeChange.DRAIN, "slurm-bridge: why"),
+            ("change_node", "x1", act.NodeChange.DRAIN, "slurm-bridge: why"),
+        ),
+        (act.RemoveNode("x1", "why"), ("remove_node", "x1")),
+        (act.Reconfigure("why"), ("reconfigure",)),
+        (SHOW, ("show_node", SHOW)),
+        (act.TaintNode("x1", "uid", "why"), ("taint_node", "x1", "uid")),
+        (act.ReleaseNode("x1", "uid", "why"), ("release_node", "x1", "uid")),
         (REPORT, ("set_condition", "hpc", "train", "uid", "SlurmJobPending", "Waiting.")),
     ],
     ids=lambda value: type(value).__name__,

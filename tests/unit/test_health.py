@@ -10,6 +10,7 @@ import pytest
 
 from bridge.errors import ConfigError
 from bridge.health import STANDSTILL_S, Health
+from bridge.release import ask
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler.events import Side, SideLost
@@ -110,6 +111,61 @@ async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
 def value_of(lines: list[str], metric: str, label: str = "") -> float:
     [line] = [each for each in lines if each.startswith((metric + "{", metric + " ")) and label in each]
     return float(line.rsplit(" ", 1)[1])
+
+
+def missing(count: int) -> Story:
+    """So many running jobs that Slurm lists no more."""
+    story = Story()
+    for number in range(count):
+        story.runs(pod(f"p{number}"), 100 + number, at=START + 20)
+    story.polls({100 + number: "RUNNING" for number in range(count)}, at=START + 21)
+    story.polls({}, at=START + 25)
+    return story
+
+
+async def test_a_mass_absence_is_a_reason_and_a_count() -> None:
+    world = missing(11).world
+    assert (await get(health(world, at=START + 30), "/readyz"))[:2] == (
+        503,
+        "Slurm lists 11 of 11 jobs no more, since 00:17 UTC: no pod is ended for it. "
+        "Where they are gone indeed: slurm-bridge release\n",
+    )
+    _, text, _ = await get(health(world), "/metrics")
+    assert value_of(text.splitlines(), "slurm_bridge_disbelieved_total", 'reason="mass absence"') == 1
+
+
+async def test_what_made_no_sense_is_counted_by_reason() -> None:
+    loop: Any = Turning(Story().world)
+    tokens: Any = Tokens()
+    telemetry = Telemetry()
+    telemetry.on_call("slurm")("states", 0.1, "contracterror")
+    telemetry.on_call("slurm")("states", 0.1, "ok")
+    telemetry.unasked()
+    _, text, _ = await get(Health(loop, tokens, telemetry, lambda: START), "/metrics")
+    lines = text.splitlines()
+    assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="nonsense from slurm"') == 1
+    assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="doubled answer"') == 1
+    assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="old poll"') == 0
+
+
+async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> None:
+    loop: Any = Turning(missing(11).world)
+    loop.emit = loop.world.apply
+    tokens: Any = Tokens()
+    asked = Health(loop, tokens, Telemetry(), lambda: START + 30)
+    runner = await asked.serve("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/release") as answer:
+            assert answer.status == 403, "a page in a browser there cannot say so"
+        assert loop.world.held_back_since is not None
+        assert await ask(url) == "11 jobs are taken as gone; their pods are ended, 20 a second."
+        assert loop.world.held_back_since is None
+        assert await ask(url) == "Nothing is held back."
+    finally:
+        await runner.cleanup()
+    with pytest.raises(ConfigError, match="no bridge answers at"):
+        await ask(url)
 
 
 async def test_before_the_first_poll_there_is_no_age() -> None:

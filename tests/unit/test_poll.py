@@ -76,7 +76,7 @@ def test_it_tells_jobs_and_nodes_at_once() -> None:
     assert jobs.states == {17: RUNS}
     assert jobs.began == START
     assert jobs.ended == pytest.approx(START + 0.002)
-    assert nodes == SlurmNodesPolled(NODES, PARTITIONS, jobs.ended)
+    assert nodes == SlurmNodesPolled(NODES, PARTITIONS, jobs.ended, jobs.ended)
 
 
 def test_one_poll_a_second_serves_all_and_two_while_jobs_wait() -> None:

@@ -67,10 +67,12 @@ def test_a_workload_whose_job_ended_first_has_its_whole_trace_too() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     evict = EvictPod(key_of(TRAIN), shown.uid, shown.namespace, shown.name, "Slurm job 17 ended: CANCELLED")
+    ends(telemetry, story, evict, NOW + 50)  # while its job lives its end is yet to come
+    story.polls({17: "CANCELLED"}, at=NOW + 59)
     ends(telemetry, story, evict, NOW + 60)
     telemetry.close()
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    assert list(spans) == ["released", "workload hpc/train"]
+    assert [span.name for span in exporter.get_finished_spans()] == ["released", "workload hpc/train"]
     assert dict(spans["workload hpc/train"].attributes or {})["slurm_bridge.end"] == "Slurm job 17 ended: CANCELLED"
 
 

@@ -168,6 +168,12 @@ async def test_a_right_that_is_lacking_is_an_error_that_names_it(both: Both) -> 
     assert sentence == "May not create pods/binding in all namespaces: the bridge would refuse to start."
 
 
+async def test_rights_on_nodes_are_needed_only_where_nodes_are_labelled(both: Both) -> None:
+    both.kube.forbidden.add(("patch", "nodes/status"))
+    [sentence] = said(await both.findings(), "rights", Level.WARNING)
+    assert sentence.startswith("May not patch nodes/status: nodes labelled slurm-bridge/external-node=true")
+
+
 async def test_no_managed_namespace_is_a_warning_with_the_command(both: Both) -> None:
     both.kube.handle(time.time(), "DELETE", "/api/v1/namespaces/hpc", {}, b"{}", "application/json")
     found = await both.findings()

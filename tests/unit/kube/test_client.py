@@ -19,7 +19,7 @@ from bridge.errors import (
 )
 from bridge.kube.client import EVENTS_REMEMBERED, KubeClient
 from bridge.kube.transport import Reply
-from scheduler.actions import BindPod, EndByDeadline, EvictPod
+from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod
 from scheduler.model import OwnerRef
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
 
@@ -101,6 +101,13 @@ async def test_a_write_that_lost_against_others_is_no_proof_that_the_pod_is_gone
 async def test_an_eviction_is_not_done_because_something_else_says_404() -> None:
     with pytest.raises(ContractError):
         await client(FakeTransport(Reply(404, {}, b"not here"))).evict_by_delete(EVICT)
+
+
+async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
+    ask = AskEviction("key", "u-1", "hpc", "a", "the time limit is near")
+    far = FakeTransport(no(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."))
+    with pytest.raises(Exhausted, match="disruption budget"):
+        await client(far).evict(ask)
 
 
 async def test_a_deadline_that_the_server_refuses_is_said() -> None:

@@ -72,6 +72,63 @@ def test_identity_times_and_owner_are_read() -> None:
     assert (pod.restart_policy, pod.active_deadline_s, pod.gated) == ("Never", 600, True)
 
 
+@pytest.mark.parametrize(
+    ("manager", "deadlines"), [("slurm-bridge", (None, 600)), ("kubectl", (600, None)), (None, (600, None))]
+)
+def test_a_deadline_is_ours_where_our_field_manager_wrote_it(
+    manager: str | None, deadlines: tuple[int | None, int | None]
+) -> None:
+    wrote = {"f:spec": {"f:activeDeadlineSeconds": {}}}
+    fields = [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}, {"manager": manager or "", "fieldsV1": wrote}]
+    meta = {"managedFields": fields if manager else None}
+    pod = read(meta, schedulerName="slurm-bridge", activeDeadlineSeconds=600)
+    assert (pod.active_deadline_s, pod.handed_deadline_s) == deadlines
+
+
+PULLS = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no\nsuch image"}}}
+TURN = {"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}
+BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T05:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("init", "main", "waits", "since"),
+    [
+        ([], PULLS, "container main: ImagePullBackOff, no such image", 1_795_237_200.0),
+        ([], TURN, "", None),
+        ([], {"name": "main", "state": {"running": {"startedAt": "2026-11-21T05:00:09Z"}}}, "", None),
+        ([{"name": "setup", "state": {"running": {}}}], TURN, "", None),
+        ([{"name": "proxy", "state": {"running": {}}}], PULLS, "container main: ImagePullBackOff, no such image", None),
+        (
+            [{"name": "setup", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+            TURN,
+            "container setup: CrashLoopBackOff",
+            1_795_237_200.0,
+        ),
+        (
+            [ended("setup", 0, finishedAt="2026-11-21T06:00:00Z")],
+            PULLS,
+            "container main: ImagePullBackOff, no such image",
+            1_795_240_800.0,
+        ),
+    ],
+    ids=["image", "in turn", "runs", "initialises", "beside a sidecar", "init fails", "after a long init"],
+)
+def test_why_a_bound_pod_does_not_start_is_what_its_kubelet_says(
+    init: list[dict[str, Any]], main: dict[str, Any], waits: str, since: float | None
+) -> None:
+    status = {
+        "phase": "Pending",
+        "startTime": "2026-11-21T05:00:01Z",
+        "conditions": [BOUND],
+        "containerStatuses": [main],
+        "initContainerStatuses": init,
+    }
+    pod = read(None, status, initContainers=[{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup"}])
+    assert pod.waits == waits
+    assert since is None or pod.waits_since == since
+    assert (pod.bound_at, pod.started) == (1_795_237_200.0, 1_795_237_201.0)
+
+
 def test_grace_is_the_pods_own_until_it_is_being_deleted() -> None:
     assert read(terminationGracePeriodSeconds=0).grace_s == 0
     assert read(terminationGracePeriodSeconds=77).grace_s == 77
@@ -276,6 +333,13 @@ def test_a_node_offers_rounded_down_and_is_ready_only_if_it_says_so() -> None:
         node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": said}}).encode())
         assert not node.ready
         assert not node.unschedulable
+
+
+def test_a_node_is_silent_since_its_kubelet_stopped_to_post_and_not_while_it_says_no() -> None:
+    for status, silent in (("Unknown", 1795237200.0), ("False", None), ("True", None)):
+        said = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-11-21T05:00:00Z"}]
+        node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": said}}).encode())
+        assert node.silent_since == silent
 
 
 def test_a_namespace_is_name_uid_and_labels() -> None:

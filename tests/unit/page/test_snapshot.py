@@ -10,7 +10,7 @@ from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod
 from scheduler.events import Side, SideLost
-from scheduler.model import Grant, GrantedNode, PodPhase
+from scheduler.model import Condition, Grant, GrantedNode, PodPhase
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
@@ -120,6 +120,14 @@ def test_nodes_that_only_one_side_knows_are_shown_as_such() -> None:
     assert shown["k9"]["slurm"] is None
     assert shown["s7"].keys() == {"slurm"}
     assert shown["x1"]["slurm"]["states"] == ["EXTERNAL", "IDLE"]
+
+
+def test_a_node_says_why_slurm_gives_it_no_jobs() -> None:
+    said = "Slurm node x1 is drained: fan broken."
+    story = Story(nodes=(node("x1", in_slurm=Condition(False, "SlurmNodeDrained", said)),))
+    story.world.slurm_nodes = {"x1": replace(slurm_node("x1"), reason="fan broken")}
+    shown = nodes(story.world)["x1"]
+    assert (shown["says"], shown["slurm"]["reason"]) == (said, "fan broken")
 
 
 def test_a_side_that_does_not_answer_says_since_when_and_why() -> None:

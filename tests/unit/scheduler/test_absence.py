@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduler.actions import AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
-from scheduler.events import Side, SideBack, SideLost
-from scheduler.model import Job, Pod
+from scheduler.doubt import Doubt
+from scheduler.events import AbsenceBelieved, Side, SideBack, SideLost
+from scheduler.model import Job, Pod, PodPhase
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
 
 NOW = START + 20
@@ -23,6 +26,15 @@ def reads_nothing(story: Story, at: float) -> None:
         story.ended(read, at=at)
 
 
+def cannot_have_them_again(story: Story, at: float) -> None:
+    """What of the lost jobs' nodes is asked for again then is somebody else's by now."""
+    story.decides(at)
+    for workload in story.world.workloads.values():
+        if workload.hold is not None and isinstance(asked := workload.hold.action, AllocateNow):
+            assert asked.spec.required_nodes == "x1"
+            story.ended(asked, Outcome.REFUSED, at=at, number=2016)
+
+
 def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart_and_denied() -> None:
     story = Story()
     running(story)
@@ -35,8 +47,11 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     story.polls({}, at=NOW + 6)
     assert story.decides(NOW + 6) == []
     story.polls({}, at=NOW + 7)
+    cannot_have_them_again(story, NOW + 7)
     [end] = story.acts(EndByDeadline, NOW + 7)
-    assert end.reason == "Slurm lost the job of this pod (100)"
+    assert end.reason == (
+        "Slurm lost the job of this pod (100); its nodes were asked for again: Slurm refused it (error 2016)."
+    )
 
 
 def test_polls_alone_harm_nobody() -> None:
@@ -89,8 +104,9 @@ def test_an_id_that_was_given_out_again_is_somebody_elses_job() -> None:
     story.polls({100: "RUNNING"}, at=NOW + 6)
     assert story.acts(EndByDeadline, NOW + 6) == []
     story.polls({100: "RUNNING"}, at=NOW + 7)
+    cannot_have_them_again(story, NOW + 7)
     [end] = story.acts(EndByDeadline, NOW + 7)
-    assert end.reason == "Slurm lost the job of this pod (100)"
+    assert end.reason.startswith("Slurm lost the job of this pod (100)")
 
 
 def test_an_id_that_falls_below_what_was_seen_makes_everything_be_read_anew() -> None:
@@ -132,15 +148,105 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
     for at in (NOW + 5, NOW + 7, NOW + 9):
         story.polls({}, at=at)
         reads_nothing(story, at)
+    for at in (NOW + 9, NOW + 10):
+        cannot_have_them_again(story, at)
     acts = story.decides(NOW + 10)
     assert {type(each) for each in acts} <= {Report}
     said = [each for each in story.world.workloads.values() for _ in each.told]
     assert len(said) == 11
     assert all("That is not believed" in told.message for each in said for told in each.told.values())
 
+    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 1
+
     story.polls({100 + number: "RUNNING" for number in range(11)}, at=NOW + 11)
     acts = story.decides(NOW + 11)
     assert {type(each) for each in acts} <= {ReadJob, Report}
+    assert story.world.held_back_since is None
+    assert story.world.disbelieved[Doubt.CAME_BACK] == 11
+
+
+def held_back(story: Story, count: int = 11) -> list[Pod]:
+    """So many jobs are missing, and denied; nobody is ended for it."""
+    shown = running(story, count)
+    for at in (NOW + 5, NOW + 7):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    for at in (NOW + 7, NOW + 9):
+        cannot_have_them_again(story, at)
+    story.decides(NOW + 9)
+    return shown
+
+
+def test_a_mass_absence_is_held_back_to_its_last_job_though_some_pods_end_by_themselves() -> None:
+    story = Story()
+    shown = held_back(story)
+    for one in shown[:5]:
+        story.sees(replace(one, phase=PodPhase.SUCCEEDED))
+    for second in range(10, 60):
+        story.polls({}, at=NOW + second)
+        assert {type(each) for each in story.decides(NOW + second)} <= {Report}
+    story.polls({105 + number: "CANCELLED" for number in range(6)}, at=NOW + 60)
+    for read in story.acts(ReadJob, NOW + 60):
+        story.reads(job_of(shown[read.job_id - 100], read.job_id, "CANCELLED"), at=NOW + 60)
+        story.ended(read, at=NOW + 60)
+    assert len(story.acts(EndByDeadline, NOW + 61)) == 6, "what Slurm says itself is believed at once"
+
+
+def test_the_admins_word_releases_a_mass_absence_once() -> None:
+    story = Story()
+    held_back(story)
+    assert story.acts(EndByDeadline, NOW + 10) == []
+    story.sees(AbsenceBelieved(NOW + 11))
+    ends = story.acts(EndByDeadline, NOW + 11)
+    assert len(ends) == 11
+    assert story.world.held_back_since is None
+
+    others = [story.runs(pod(f"q{number}"), 200 + number, at=NOW + 20) for number in range(11)]
+    story.polls({200 + number: "RUNNING" for number in range(11)}, at=NOW + 21)
+    for at in (NOW + 25, NOW + 27):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    for at in (NOW + 27, NOW + 28):
+        cannot_have_them_again(story, at)
+    assert story.acts(EndByDeadline, NOW + 28) == [], "it was said of those that were missing then"
+    assert len(others) == len(story.world.absent - story.world.released)
+
+
+def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
+    story = Story()
+    running(story, 20)
+    ended = 0
+    for number in range(20):
+        at, left = NOW + 20 * (number + 1), {100 + other: "RUNNING" for other in range(number + 1, 20)}
+        for later in (0, 2):
+            story.polls(left, at=at + later)
+            while reads := story.acts(ReadJob, at + later):
+                for read in reads:
+                    story.reads(None, job_id=read.job_id, at=at + later)
+                    story.ended(read, at=at + later)
+        cannot_have_them_again(story, at + 2)
+        ended += len(story.acts(EndByDeadline, at + 2))
+    assert ended == 20
+    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 0
+
+
+def test_nobody_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
+    story = Story()
+    running(story)
+    story.polls({}, at=NOW + 5)
+    reads_nothing(story, NOW + 5)
+    story.sees(SideLost(Side.SLURM, NOW + 6, "Slurm does not answer."))
+    story.polls({}, at=NOW + 7.5)
+    assert story.decides(NOW + 8) == []
+
+
+def test_an_older_poll_that_comes_late_is_not_believed() -> None:
+    story = Story()
+    running(story)
+    story.polls({100: "RUNNING"}, at=NOW + 5)
+    story.polls({}, at=NOW + 4)
+    assert story.world.absent == set()
+    assert story.world.disbelieved[Doubt.OLD_POLL] == 1
 
 
 def test_ten_absent_jobs_are_believed() -> None:
@@ -149,7 +255,8 @@ def test_ten_absent_jobs_are_believed() -> None:
     for at in (NOW + 5, NOW + 7):
         story.polls({}, at=at)
         reads_nothing(story, at)
-    assert sum(len(each.pod_holds) for each in story.world.workloads.values()) == 10
+    cannot_have_them_again(story, NOW + 7)
+    assert len(story.acts(EndByDeadline, NOW + 7)) == 10
 
 
 def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
@@ -166,18 +273,19 @@ def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
 
 def test_evictions_on_absence_are_rationed_over_all_passes() -> None:
     """X6: at most 20 a second."""
-    story = Story(without(CONFIG, absent_share=0.5), nodes=[node("x1", cpu=10**6, memory=10**6)])
+    story = Story(
+        without(CONFIG, absent_share=0.5, retake_rate=50.0, submits=50), nodes=[node("x1", cpu=10**6, memory=10**6)]
+    )
     running(story, 100)
     gone = {100 + number: "RUNNING" for number in range(50, 100)}
-    ended = 0
     for at in (NOW + 5, NOW + 7):
         story.polls(gone, at=at)
         while reads := story.acts(ReadJob, at):
             for read in reads:
                 story.reads(None, job_id=read.job_id, at=at)
                 story.ended(read, at=at)
-        ended = sum(len(each.pod_holds) for each in story.world.workloads.values())
-    assert ended == 20
+    cannot_have_them_again(story, NOW + 7)
+    assert len(story.acts(EndByDeadline, NOW + 7)) == 20
     for _ in range(5):
         assert story.acts(EvictPod, NOW + 7) == story.acts(EndByDeadline, NOW + 7) == []
     assert len(story.acts(EndByDeadline, NOW + 8)) == 20

@@ -149,7 +149,7 @@ def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str,
     )
     story.ended(said, at=NOW + 5)
     story.sees(replace(changed, labels={"unrelated": "news"}))
-    assert story.decides(NOW + 4000) == []
+    assert story.acts(Report, NOW + 4000) == []
 
 
 def test_what_others_write_on_a_running_pod_is_their_own_business() -> None:

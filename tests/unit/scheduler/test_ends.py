@@ -77,6 +77,48 @@ def test_the_users_own_comment_stays_before_it() -> None:
     assert record.comment == "run 7 of 12; hpc/train: Error"
 
 
+def test_accounting_learns_it_too_where_the_job_ended_first() -> None:
+    """sacct tells what the pod did, whoever ended it."""
+    story = Story(ACCOUNTED)
+    [end] = job_ends(story, TRAIN, "TIMEOUT")
+    story.ended(end, at=NOW + 6)
+    story.sees(replace(story.bound(TRAIN, 17), phase=PodPhase.FAILED, exit_code=143, end_reason="DeadlineExceeded"))
+    [record] = story.decides(NOW + 7)
+    assert isinstance(record, RecordEnd)
+    assert (record.exit_code, record.comment) == (143, "hpc/train: DeadlineExceeded")
+
+
+def test_a_cancel_whose_answer_was_lost_is_recorded_all_the_same() -> None:
+    story = Story(ACCOUNTED)
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED, exit_code=0, end_reason="Completed"))
+    [cancel] = story.acts(CancelJob, NOW + 5)
+    story.ended(cancel, Outcome.UNKNOWN, at=NOW + 6)
+    story.polls({17: "CANCELLED"}, at=NOW + 8)
+    assert [each.comment for each in story.acts(RecordEnd, NOW + 8)] == ["hpc/train: Completed"]
+
+
+def test_a_pod_that_was_deleted_while_it_ran_is_recorded_as_deleted_with_its_exit_code() -> None:
+    story = Story(ACCOUNTED)
+    shown = story.runs(TRAIN, 17, at=NOW)
+    ended = replace(shown, deleting_at=NOW + 35, phase=PodPhase.FAILED, exit_code=143, end_reason="Error")
+    story.sees(ended)
+    [cancel] = story.acts(CancelJob, NOW + 5)
+    story.loses(ended, NOW + 5)
+    story.ended(cancel, at=NOW + 6)
+    [record] = story.acts(RecordEnd, NOW + 7)
+    assert (record.exit_code, record.comment) == (143, "hpc/train: Deleted")
+
+
+def test_a_job_on_which_no_pod_ever_stood_is_not_recorded() -> None:
+    story = Story(ACCOUNTED)
+    story.queues(TRAIN, 17, at=NOW)
+    story.loses(TRAIN, NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, at=NOW + 2)
+    assert story.decides(NOW + 3) == []
+
+
 def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_more() -> None:
     story = Story(ACCOUNTED)
     finished(story)
@@ -190,7 +232,6 @@ def job_ends(story: Story, what: Pod, *states: str, reason: str = "", at: float 
         (("CANCELLED", "COMPLETING"), "None", "Slurm job 17 ended: CANCELLED"),
         (("PREEMPTED",), "", "Slurm job 17 ended: PREEMPTED"),
         (("NODE_FAIL",), "NodeDown", "Slurm job 17 ended: NODE_FAIL (NodeDown)"),
-        (("TIMEOUT",), "TimeLimit", "Slurm job 17 ended: TIMEOUT (TimeLimit)"),
     ],
 )
 def test_a_pod_with_a_controller_is_deleted_with_grace_for_that_to_recreate_it(
@@ -269,12 +310,3 @@ def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> N
     story.polls({17: "CANCELLED"}, at=NOW + 1)
     assert story.decides(NOW + 1) == []
     assert len(story.acts(AllocateNow, NOW + 2)) == 1
-
-
-def test_a_suspended_job_kills_nothing() -> None:
-    """S6."""
-    story = Story()
-    story.runs(TRAIN, 17, at=NOW)
-    story.polls({17: "RUNNING"}, at=NOW + 1)
-    story.polls({17: "SUSPENDED"}, at=NOW + 2)
-    assert story.decides(NOW + 2) == []

@@ -11,7 +11,7 @@ from scheduler.actions import AllocateNow, Outcome, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
 from scheduler.explaining import Explanation, as_sbatch, explain, key_of
-from scheduler.model import UNLIMITED, JobSpec, Partition, Pod, PodPhase, Taint
+from scheduler.model import UNLIMITED, Condition, JobSpec, Partition, Pod, PodPhase, Taint
 from scheduler.values import LONGEST_WAIT_S
 from scheduler.world import World
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, job_of, node, pod, slurm_node
@@ -162,6 +162,14 @@ def test_a_bound_pod_names_its_node_and_job() -> None:
         "stands on node x1",
     ]
     assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
+
+
+def test_a_bound_pod_tells_what_is_said_of_its_job() -> None:
+    story = Story()
+    shown = story.runs(pod("train"), 17, at=NOW)
+    story.sees(replace(shown, on_job=Condition(False, names.SUSPENDED, "Slurm job 17 is suspended.")))
+    told = explained(story, shown)
+    assert told.sentence.endswith("Running in Kubernetes. Slurm job 17 is suspended.")
 
 
 def test_a_pod_whose_job_was_cancelled_tells_so() -> None:

@@ -80,6 +80,20 @@ def test_a_pod_that_claims_a_foreign_job_changes_nothing_for_that_job(phase: Pod
     assert changes(story.decides(NOW + 100)) == []
 
 
+def test_a_hint_at_a_component_of_another_job_leads_nowhere_and_is_read_once() -> None:
+    """slurmctld lost its state, and gave the id that the pod shows to a part of a gang's job."""
+    story = Story()
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    old = replace(TRAIN, created=START - 100, node="x1", phase=PodPhase.SUCCEEDED, annotations={names.JOB_ID: "18"})
+    story.sees(old)
+    [read] = [each for each in story.acts(ReadJob, NOW + 20) if each.job_id == 18]
+    leader = job_of(pod("launcher"), 17)
+    story.reads(replace(leader, id=18, het_id=17, het_offset=1), at=NOW + 20)
+    story.ended(read, at=NOW + 20)
+    assert not [each for each in story.acts(ReadJob, NOW + 20) if each.job_id == 18]
+    assert 18 not in story.world.placeholders
+
+
 def test_a_pod_that_claims_another_pods_job_changes_nothing_for_that_pod() -> None:
     story = Story()
     owner = story.runs(pod("owner"), 17, at=NOW)
@@ -90,7 +104,7 @@ def test_a_pod_that_claims_another_pods_job_changes_nothing_for_that_pod() -> No
     story.sees(replace(thief, phase=PodPhase.SUCCEEDED))
     assert story.decides(NOW + 3) == []
     story.loses(thief, NOW + 4)
-    assert story.decides(NOW + 60) == []
+    assert not [each for each in story.decides(NOW + 60) if not isinstance(each, ReadJob)]
     assert story.world.placeholders[17].key == key_of(owner)
 
 
@@ -168,6 +182,18 @@ def test_a_slow_read_of_an_id_says_nothing_of_the_job_that_got_the_id_since() ->
     story.reads(None, job_id=17, at=NOW + 1.1)
     story.ended(read, at=NOW + 4)
     assert [each.job_id for each in story.acts(ReadJob, NOW + 4)] == [17], "it is read for what it is now"
+
+
+def test_an_id_that_comes_to_life_again_between_two_polls_is_another_job_and_is_read() -> None:
+    """slurmctld came back without its state, and was so quick that no poll lacked the id."""
+    story = Story()
+    story.polls({17: "NODE_FAIL"}, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
+    story.ended(read, at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    assert (cancel.job_id, cancel.reason) == (17, "its workload does not exist")
 
 
 def test_an_edited_claim_does_not_hide_the_end_of_the_job_that_the_pod_was_bound_for() -> None:

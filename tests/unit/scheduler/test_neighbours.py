@@ -151,3 +151,19 @@ def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
     [said] = [each for each in plan if isinstance(each, Report)]
     assert said.condition == names.NO_NODE
     assert not any(isinstance(each, CancelJob | AllocateNow) for each in plan)
+
+
+def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
+    """Who waits hears of it by nobody else: nobody came to that node, and nobody left it."""
+    story = Story()
+    leaving = standing("old", "x2", of="b", cpu=64000, deleting_at=NOW + 60)
+    story.sees(*[PodSeen(Scope.OTHERS, each) for each in (standing("one", "x1"), leaving)])
+    first = app("first", apart=of_app("a"))
+    story.sees(first)
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.ended(allocate, at=NOW, job_id=17, grant=grant(17, "x2"))
+    story.sees(app("second", apart=of_app("a")))
+    assert story.acts(AllocateNow, NOW) == [], "x1 is taken, and x2 is about to be"
+    story.polls({17: "CANCELLED"}, at=NOW + 0.5)
+    [spec] = [each.spec for each in story.decides(NOW + 0.5) if isinstance(each, AllocateNow | SubmitJob)]
+    assert (spec.name.partition("~")[0], spec.excluded_nodes) == ("hpc/second", "x1")

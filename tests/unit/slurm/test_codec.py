@@ -62,6 +62,8 @@ def test_a_job_id_that_is_none_is_nonsense() -> None:
 def test_zero_and_absent_times_are_not_known() -> None:
     assert one(start_time=number(0), end_time={"set": False, "infinite": False, "number": 9}).starts is None
     assert one(end_time={"set": True, "infinite": True, "number": 0}).ends is None
+    assert one(preempt_time=number(1_795_237_200)).preempted == 1_795_237_200.0
+    assert one(preempt_time=number(0)).preempted is None
     assert one(submit_time=number(5)).submitted == 5.0
 
 
@@ -189,15 +191,16 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
     spec = JobSpec(
         "n", "alice", 2, 1024, gres=(("gpu:h100", 2), ("shard", 1)), account="a", partition="p", qos="q", reservation="r",
         constraints="c&d", wckey="w", comment="why", time_limit_min=30, nice=5, exclusive="exclusive",
-        excluded_nodes="x[1-3,07],gpu-a", dependency="singleton,afterany:8", begin=1_800_000_000, switches=(2, 60),
-        licenses=(("ansys", 1), ("matlab@flex", 2)),
+        excluded_nodes="x[1-3,07],gpu-a", required_nodes="x4", dependency="singleton,afterany:8",
+        begin=1_800_000_000, switches=(2, 60), licenses=(("ansys", 1), ("matlab@flex", 2)),
     )  # fmt: skip
     assert json.loads(codec.job_body(spec, immediate=True))["job"] == {
         "flags": ["EXTERNAL_JOB"], "tasks": 1, "nodes": "1", "immediate": True, "name": "n", "cpus_per_task": 2,
         "memory_per_node": {"set": True, "number": 1024}, "tres_per_node": "gres/gpu:h100:2,gres/shard:1", "account": "a",
         "partition": "p", "qos": "q", "reservation": "r", "constraints": "c&d", "wckey": "w", "comment": "why",
         "time_limit": {"set": True, "number": 30}, "nice": 5, "shared": ["none"],
-        "excluded_nodes": ["x[1-3,07],gpu-a"], "dependency": "singleton,afterany:8",
+        "excluded_nodes": ["x[1-3,07],gpu-a"], "required_nodes": ["x4"],
+        "dependency": "singleton,afterany:8",
         "begin_time": {"set": True, "number": 1_800_000_000}, "required_switches": 2, "wait_for_switch": 60,
         "licenses": "ansys:1,matlab@flex:2",
     }  # fmt: skip

@@ -1,0 +1,60 @@
+"""What is not believed of what Slurm's side says, and how often that was so (BEHAVIOUR S7, X5, X6).
+
+One job that vanished is believed after two complete answers and a read that denies it (ARCHITECTURE 6).  Many that vanish
+within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then nobody is ended for
+it until they are back, have another job on the same nodes (S7), or the admin says that they are gone indeed.  That
+stays so until the last of them is settled: otherwise the count would fall below the limit by itself, and the rest would go.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler.workload import Placeholder
+    from scheduler.world import World
+
+
+class Doubt(Enum):
+    """Why something was not believed; each is counted."""
+
+    MASS_ABSENCE = "mass absence"
+    CAME_BACK = "absent job came back"
+    OLD_POLL = "old poll"
+    OLD_READ = "old read"
+    ID_AGAIN = "id given out again"
+    NOT_ITS_USER = "name of ours, user of another"
+
+
+def disbelieve(world: World, why: Doubt) -> None:
+    """Count it."""
+    world.disbelieved[why] += 1
+
+
+def weigh_absence(world: World, now: float) -> None:
+    """After a poll: whether what is missing is too much to be believed, and whether that is over (X6)."""
+    tuning = world.config.tuning
+    world.released &= world.absent
+    doubted = [world.placeholders[job_id] for job_id in world.absent - world.released]
+    doubted = [job for job in doubted if _is_missed(world, job)]
+    if not doubted:
+        world.held_back_since = None
+    elif world.held_back_since is None:
+        lately = [
+            job for job in doubted if job.absent_first is not None and job.absent_first >= now - tuning.absent_within_s
+        ]
+        if len(lately) > max(tuning.absent_burst, tuning.absent_share * len(world.placeholders)):
+            world.held_back_since = now
+            disbelieve(world, Doubt.MASS_ABSENCE)
+
+
+def release(world: World) -> None:
+    """The admin says that what is missing now is gone indeed (X6)."""
+    world.released |= world.absent
+    world.held_back_since = None
+
+
+def _is_missed(world: World, job: Placeholder) -> bool:
+    """Somebody depends on it who has no other job by now."""
+    return any(not any(each.alive and each.key for each in world.mine(workload)) for workload in world.concerned(job))

@@ -1,0 +1,295 @@
+"""Nodes in step (BEHAVIOUR N): what has to be done so that a labelled Kubernetes node is an external node of Slurm.
+
+Whose node it is says its mark, a feature that it is registered with; without it nothing is ever done to a node of Slurm,
+and the Kubernetes node says why.  Whose drain it is says how its reason begins: what an admin drained or set down stays so.
+
+A node is never set down nor removed while Slurm has a job there, and only after a poll has shown it drained: no job can
+have come in between.  So nothing here ends anything that runs.
+"""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import NodeChange
+from scheduler.model import Node, NodeSpec, Refusal, SlurmNode
+from scheduler.registration import named_partitions, outgrown, registration, size
+from scheduler.upkeep import NEVER
+from scheduler.view import View
+
+NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
+CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
+GONE = names.NODE_REASON + "its Kubernetes node is gone"
+UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
+REPLACED = names.NODE_REASON + "to be registered anew: "
+
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+MAX_REASON = 300
+
+
+def keep_nodes(view: View, *, everything: bool) -> None:
+    """Look at the nodes that changed; while one side does not answer nothing is done to any."""
+    world, upkeep = view.world, view.world.upkeep
+    todo = sorted(upkeep.everyone.union(upkeep.dirty) if everything else upkeep.dirty)
+    if world.lost or upkeep.polled == NEVER or not (todo or upkeep.silent):
+        return
+    if view.now < world.quiet_until():
+        view.wake_shared(world.quiet_until())
+        return
+    view.kept += [name for name in todo if _keep(name, view)]
+    _cure(view)
+
+
+def _keep(name: str, view: View) -> bool:
+    """False: it could not be done now, and is looked at again."""
+    world, upkeep = view.world, view.world.upkeep
+    if name in upkeep.holds:
+        return True  # its end, and the poll after that, make the next look
+    assert world.nodes is not None
+    assert world.slurm_nodes is not None
+    known = world.slurm_nodes.get(name)
+    wanted = upkeep.wanted(name, world.nodes)
+    for other in wanted[1:]:
+        message = (
+            f"Node {wanted[0].name} is Slurm's {name} already. Give this one another name there with the label "
+            f"{names.SLURM_NODE_LABEL}."
+        )
+        if not _show(other, False, names.NODE_INVALID, message, view):
+            return False
+    if not wanted:
+        return _retire(name, known, view)
+    if known is None:
+        return _register(wanted[0], name, view)
+    if name not in upkeep.ours:
+        return _not_ours(wanted[0], known, view)
+    return _in_step(wanted[0], known, view)
+
+
+# --- one that is to be there --------------------------------------------------------------------------------------
+
+
+def _register(node: Node, name: str, view: View) -> bool:
+    """Slurm does not know it yet (N1)."""
+    upkeep = view.world.upkeep
+    spec = _spec(node, view)
+    if isinstance(spec, Refusal):
+        return _show(node, False, spec.reason, spec.message, view)
+    failed = upkeep.failed.get(name)
+    if failed is not None and failed.retry_at > upkeep.polled and failed.action == _registers(spec):
+        return _show(node, False, names.NODE_REFUSED, failed.message, view)
+    if until := _not_yet(node, view):
+        message = f"It is registered in Slurm as {name} as soon as it {until}."
+        return _show(node, False, names.NODE_WAITS, message, view)
+    return view.add(_registers(spec))
+
+
+def _not_yet(node: Node, view: View) -> str:
+    """What it still waits for, in words that follow "as soon as it"; "": nothing."""
+    if not node.ready:
+        return "is ready"
+    if node.unschedulable:
+        return "is uncordoned"
+    settle_s = view.tuning.node_settle_s
+    if node.ready_since is not None and view.world.upkeep.polled - node.ready_since < settle_s:
+        return f"has been ready for {settle_s:.0f} s, so that its devices are known"
+    return ""
+
+
+def _registers(spec: NodeSpec) -> act.RegisterNode:
+    return act.RegisterNode(spec, f"node {spec.name} is labelled {names.EXTERNAL_NODE_LABEL}=true")
+
+
+def _spec(node: Node, view: View) -> NodeSpec | Refusal:
+    world = view.world
+    config = world.config
+    mark = names.node_mark(world.cluster)
+    return registration(node, config.external_nodes, config.translation.gres, world.partitions, mark)
+
+
+def _not_ours(node: Node, known: SlurmNode, view: View) -> bool:
+    """Slurm has a node of that name, and we did not make it: it is left alone."""
+    if known.external:
+        message = (
+            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To hand it over, "
+            f"drain it and: scontrol delete nodename={known.name}. Else remove the label {names.EXTERNAL_NODE_LABEL}."
+        )
+    else:
+        message = (
+            f"Slurm knows {known.name} as an ordinary node, with a slurmd. Remove the label "
+            f"{names.EXTERNAL_NODE_LABEL} here, or the node from slurm.conf."
+        )
+    return _show(node, False, names.NODE_NOT_OURS, message, view)
+
+
+def _in_step(node: Node, known: SlurmNode, view: View) -> bool:
+    """It is registered, by us: drained while it has to be, and in service else (N2, N4)."""
+    action = _next(node, known, _cause(node, known, view), view)
+    if action is not None and _may_try(action, view):
+        return view.add(action)
+    failed = view.world.upkeep.failed.get(known.name)
+    state = _state(node, known, failed.message if action is not None and failed else "")
+    if not _says(node, *state):
+        return _show(node, *state, view)
+    if view.world.config.external_nodes.taint and not _tainted(node) and node.name not in view.world.upkeep.saying:
+        return view.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
+    return True
+
+
+def _cause(node: Node, known: SlurmNode, view: View) -> str:
+    """Why it must take no more jobs, as Slurm's reason; "": it may."""
+    if not node.ready:
+        return NOT_READY
+    if node.unschedulable:
+        return CORDONED
+    upkeep, world = view.world.upkeep, view.world
+    why = outgrown(known, size(node, world.config.translation.gres))
+    _, since = upkeep.unlike.get(known.name, (None, float("inf")))
+    steady = upkeep.polled - since >= view.tuning.node_unlike_s
+    if why and (steady or known.reason.startswith(REPLACED)):  # that much a life before this one had decided
+        return REPLACED + why
+    return ""
+
+
+def _next(node: Node, known: SlurmNode, cause: str, view: View) -> act.OnSlurmNode | None:
+    """What is to be done to it in Slurm now; None: it is as it should be, or as an admin wants it."""
+    drained, down = "DRAIN" in known.states, "DOWN" in known.states
+    if not (drained or down):
+        return act.ChangeNode(known.name, NodeChange.DRAIN, cause) if cause else None
+    if not known.reason.startswith(names.NODE_REASON):
+        return None
+    if not cause or (down and node.ready):
+        return act.ChangeNode(known.name, NodeChange.RESUME, f"{known.reason}: no more")
+    if down:
+        return None
+    if known.reason != cause:
+        return act.ChangeNode(known.name, NodeChange.DRAIN, cause)
+    if cause.startswith(REPLACED) and _empty(known):
+        return act.RemoveNode(known.name, cause.removeprefix(names.NODE_REASON))
+    if cause == NOT_READY and _empty(known) and _dead(node, known, view):
+        return act.ChangeNode(known.name, NodeChange.DOWN, NOT_READY)
+    return None
+
+
+def _dead(node: Node, known: SlurmNode, view: View) -> bool:
+    """Not ready for long, and none of our pods is there any more (N4)."""
+    world = view.world
+    since = world.upkeep.unready.get(known.name, float("inf"))
+    there = world.standing.get(node.name)
+    ours = there is not None and any(pod.scheduler_name == world.config.scheduler_name for pod in there.pods.values())
+    return not ours and world.upkeep.polled - since >= view.tuning.node_down_s
+
+
+def _empty(known: SlurmNode) -> bool:
+    """Slurm has no job there, not even one that is ending."""
+    return bool(known.states & {"IDLE", "DOWN"}) and not known.states & BUSY
+
+
+def _tainted(node: Node) -> bool:
+    return any(taint.key == names.MANAGED_TAINT for taint in node.taints)
+
+
+def _may_try(action: act.OnSlurmNode, view: View) -> bool:
+    """Unless just that failed a moment ago."""
+    failed = view.world.upkeep.failed.get(action.name)
+    return failed is None or failed.action != action or failed.retry_at <= view.world.upkeep.polled
+
+
+# --- one that is not wanted any more ------------------------------------------------------------------------------
+
+
+def _retire(name: str, known: SlurmNode | None, view: View) -> bool:
+    """Its Kubernetes node is gone, or labelled no more: drained, then removed once idle, if it was ours (N5)."""
+    world, upkeep = view.world, view.world.upkeep
+    left = upkeep.left(name, world.nodes or {})
+    if known is None or name not in upkeep.ours:
+        return all(_release(node, view) for node in left)
+    action: act.OnSlurmNode | None = None
+    if not known.states & {"DRAIN", "DOWN"}:
+        action = act.ChangeNode(name, NodeChange.DRAIN, UNWANTED if left else GONE)
+    elif _empty(known) and _gone_long(name, view):
+        action = act.RemoveNode(name, (UNWANTED if left else GONE).removeprefix(names.NODE_REASON))
+    if action is not None and _may_try(action, view):
+        return view.add(action)
+    said = f"Slurm node {name} is drained, and removed when no job is left there."
+    return all(_show(node, False, names.NODE_DRAINED, said, view) for node in left)
+
+
+def _gone_long(name: str, view: View) -> bool:
+    """A Kubernetes without any node at all is not believed."""
+    since = view.world.upkeep.gone.get(name, float("inf"))
+    return bool(view.world.nodes) and view.world.upkeep.polled - since >= view.tuning.node_gone_s
+
+
+def _release(node: Node, view: View) -> bool:
+    if node.name in view.world.upkeep.saying:
+        return True
+    return view.add(act.ReleaseNode(node.name, node.uid, "it is not in Slurm any more"))
+
+
+# --- what is said -------------------------------------------------------------------------------------------------
+
+
+def _state(node: Node, known: SlurmNode, failed: str) -> tuple[bool, str, str]:
+    """(status, reason, message) of the condition (N3).  failed: what Slurm does not do to it, in its words"""
+    name = known.name
+    because = f": {_plain(known.reason)}" if known.reason else ""
+    also = f" {failed}" if failed else ""
+    if "NOT_RESPONDING" in known.states:
+        said = "A signal or a preemption with grace left it so; `scontrol reconfigure` brings it back."
+        return False, names.NODE_SILENT, f"Slurm says that {name} does not respond, and gives it no jobs. {said}"
+    if "DOWN" in known.states:
+        return False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}"
+    if "DRAIN" in known.states:
+        return False, names.NODE_DRAINED, f"Slurm node {name} is drained{because}.{also}"
+    if failed:
+        return False, names.NODE_REFUSED, failed
+    outside = [each for each in named_partitions(node) if each not in known.partitions]
+    if outside:
+        return False, names.NODE_OUTSIDE, _outside(outside[0], known)
+    partitions = ", ".join(known.partitions) or "none"
+    return True, names.NODE_IN_SERVICE, f"In service in Slurm as {name}; partitions: {partitions}."
+
+
+def _outside(partition: str, known: SlurmNode) -> str:
+    said = f"Slurm node {known.name} is in service, but not in partition {partition}"
+    if partition not in known.features:
+        return (
+            f"{said}: the annotation {names.PARTITIONS} was changed after the node was registered. Remove the label "
+            f"{names.EXTERNAL_NODE_LABEL}, wait until Slurm has no such node any more, and label it again."
+        )
+    return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
+
+
+def _plain(text: str) -> str:
+    """One short line, whatever an admin wrote there; without the full stop that follows."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split()).rstrip(".")
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 1] + "…"
+
+
+def _says(node: Node, status: bool, reason: str, message: str) -> bool:
+    shown = node.in_slurm
+    return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
+
+
+def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bool:
+    if _says(node, status, reason, message):
+        return True
+    if node.name in view.world.upkeep.saying:
+        return True
+    quiet = (names.NODE_IN_SERVICE, names.NODE_WAITS)
+    warning = reason not in quiet and not (reason == names.NODE_DRAINED and node.unschedulable)
+    turns = node.in_slurm is None or node.in_slurm.status is not status
+    return view.add(act.ShowNode(node.name, node.uid, status, reason, message, warning, turns))
+
+
+# --- cure ---------------------------------------------------------------------------------------------------------
+
+
+def _cure(view: View) -> None:
+    """External nodes that Slurm believes not to respond are brought back by a reconfigure, seldom (N3)."""
+    upkeep, tuning = view.world.upkeep, view.tuning
+    if not view.world.config.external_nodes.cure or upkeep.polled - upkeep.cured_at < tuning.cure_every_s:
+        return
+    silent = sorted(name for name, since in upkeep.silent.items() if upkeep.polled - since >= tuning.node_silent_s)
+    if silent:
+        view.add(act.Reconfigure(f"Slurm believes that {', '.join(silent[:10])} does not respond"))

@@ -1,0 +1,92 @@
+"""Pods run and Slurm has lost their job, or given it back to its queue: the same nodes are asked for once more (S7).
+
+What runs need not die of what slurmctld forgot.  A job of the same name on exactly the nodes that the pods stand on, at
+once or not at all: where Slurm grants it the pods stand on a live placeholder again, and nobody noticed.  One attempt a
+job: what Slurm refuses then is somebody else's by now, and the pods follow their job (S4).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.asking import all_known, spec_for
+from scheduler.feasible import slurm_name
+from scheduler.hostlist import fold
+from scheduler.looking import looked
+from scheduler.model import SINGLETON, JobSpec, Refusal
+from scheduler.placement import shortfall, tasks_on
+from scheduler.telling import say
+from scheduler.view import View
+from scheduler.workload import Placeholder, Workload
+
+
+def retake(workload: Workload, lost: Placeholder, view: View) -> bool:
+    """Ask for them, or wait for what was asked.  False: that was tried, or cannot be."""
+    if workload.hold is not None:
+        return True
+    if workload.look is not None and not looked(workload, workload.look, view):
+        return True
+    if workload.retaken is not None and workload.retaken[0] == lost.id:
+        return False
+    members = workload.members
+    if not members or any(not workload.node_of(pod) for pod in members) or workload.pod_holds:
+        return False  # it ends, or is yet to be bound as a whole
+    if not all_known(workload, members, view):
+        return True
+    spec = _spec(workload, view)
+    if spec is None:
+        return False
+    if view.now < workload.wait_until:
+        view.wake_at(workload.key, workload.wait_until)
+    elif not view.ration("retake"):
+        view.wake_at(workload.key, view.world.rations["retake"].next_at(view.now) + 0.001)
+    else:
+        why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
+        asked = act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again")
+        view.add(asked, workload.key)
+    return True
+
+
+def _spec(workload: Workload, view: View) -> JobSpec | None:
+    """What they were asked for, on exactly those nodes; None: that cannot be asked for at once."""
+    spec = spec_for(workload, view)
+    if isinstance(spec, Refusal) or spec.parts:  # Slurm starts heterogeneous jobs from its queue alone (2078)
+        return None
+    nodes = view.world.nodes or {}
+    stands = {workload.node_of(pod) for pod in workload.members}
+    if not stands <= nodes.keys():
+        return None
+    where, several = fold(slurm_name(nodes[name]) for name in stands), len(stands) if spec.tasks > 1 else None
+    return replace(
+        spec,
+        required_nodes=where,
+        excluded_nodes="",
+        min_nodes=several,
+        max_nodes=several,
+        begin=None,
+        dependency=SINGLETON,  # what it waited for before it started has come
+        switches=None,
+    )
+
+
+def check(workload: Workload, job: Placeholder, view: View) -> str:
+    """Of a job that took the place of a lost one: say so; why it is not what they stand on, in words, "" it is."""
+    assert job.spec is not None
+    assert job.grant is not None
+    if missing := shortfall(job.spec, job.grant):
+        return f"Slurm granted job {job.id} without {missing}"
+    by_slurm_name = view.world.by_slurm_name
+    room = {by_slurm_name.get(node.name, ""): tasks_on(node, job.spec) for node in job.grant.nodes}
+    for name, count in Counter(workload.node_of(pod) for pod in workload.members).items():
+        if count > room.get(name, 0):
+            return f"job {job.id} has room for {room.get(name, 0)} of the {count} pods that stand on {name}"
+    essence = ("retaken", str(job.id))
+    for pod in workload.members:
+        told = workload.told.get(pod.uid)
+        if told is None or told.essence != essence:
+            message = f"Slurm lost the job of this pod; job {job.id} holds its place from now on."
+            say(view, workload, pod, "", message, essence=essence, warning=True, event=names.RETAKEN)
+    return ""

@@ -1,0 +1,266 @@
+"""BOUND: what is said and done while pods run, before their job ends (BEHAVIOUR S4b, S5, S6, S9, S12).
+
+Slurm tells a job's end in advance in two cases: its time limit, and a preemption with grace.  A time limit is no
+disruption: kubelet is told to end the pod a little before, which counts like any deadline; a service is moved through the
+Eviction API instead, one replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
+
+Whatever is done follows from the job as it was read just before, since an admin may have given it more time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.ending import end_pod, is_service
+from scheduler.events import Side
+from scheduler.looking import look_at, trusted
+from scheduler.model import UNLIMITED, Job, Pod, PodPhase
+from scheduler.telling import clock, exact_clock
+from scheduler.view import View
+from scheduler.workload import Placeholder, Workload
+
+WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
+
+
+def watch(workload: Workload, job: Placeholder, view: View) -> None:
+    """Their job lives: say what is worth saying of it, and prepare for its end."""
+    pods = [pod for pod in workload.unfinished if workload.node_of(pod) and pod.deleting_at is None]
+    if Side.SLURM in view.world.lost or not pods or _never_started(workload, job, pods, view):
+        return
+    if "SUSPENDED" in job.states:
+        message = (
+            f"Slurm job {job.id} is suspended. Its pods are not: they run on, and nothing is ended. "
+            f"An admin resumes it (scontrol resume {job.id})."
+        )
+        _tell_all(workload, pods, view, names.SUSPENDED, message, runs=False, warning=True)
+    elif "SIGNALING" in job.states:
+        _preempted(workload, job, pods, view)
+    elif job.job is not None:
+        _time_limit(workload, job, job.job, pods, view)
+    else:
+        _read_in_time(workload, job, pods, view)
+
+
+# --- a time limit (S4b) -------------------------------------------------------------------------------------------
+
+
+def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], view: View) -> None:
+    if job.read_began < job.states_since:  # it was resumed, which moves its end; in its turn it is read again
+        if any(_said(workload, pod) == names.SUSPENDED for pod in pods):
+            look_at(job, workload, view, f"when does job {job.id} end, now that it runs again?")
+        return
+    ends = read.ends if read.time_limit_min != UNLIMITED else None
+    if ends is None:
+        _all_is_well(workload, job, read, pods, view)
+        return
+    half = max(0.0, ends - (read.starts or ends)) / 2
+    opens = {True: ends - min(view.tuning.service_notice_s, half), False: ends - view.tuning.end_notice_s}
+    near = [pod for pod in pods if view.now >= opens[is_service(pod)]]
+    far = [pod for pod in pods if view.now < opens[is_service(pod)]]
+    if far:
+        _all_is_well(workload, job, read, far, view)
+        view.wake_at(workload.key, min(opens[is_service(pod)] for pod in far))
+    why = f"does job {job.id} end at {exact_clock(ends, view.now)}?"
+    if near and _read_since(workload, job, max(opens[is_service(pod)] for pod in near), why, view):
+        _warn(workload, job, ends, near, view)
+        for pod in near:
+            (_move if is_service(pod) else _hand_over)(workload, job, ends, pod, view)
+
+
+def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
+    """Where thousands run, its turn to be read may come late; what was asked for tells when it must have been."""
+    limit = job.spec.time_limit_min if job.spec is not None else None
+    if limit is None or limit == UNLIMITED or job.granted_at is None:
+        return
+    tuning = view.tuning
+    notice_s = tuning.service_notice_s if any(is_service(pod) for pod in pods) else tuning.end_notice_s
+    at = job.granted_at + limit * 60 - notice_s
+    if view.now < at:
+        view.wake_at(workload.key, at)
+    else:
+        look_at(job, workload, view, f"when does job {job.id} end?")
+
+
+def _warn(workload: Workload, job: Placeholder, ends: float, pods: Sequence[Pod], view: View) -> None:
+    """Once for each end, with the seconds that are left now."""
+    left = max(0, int(ends - view.now))
+    message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, view.now)}: {left} s are left. "
+    for pod in pods:
+        then = (
+            "The pod is evicted before."
+            if is_service(pod)
+            else f"The pod is ended {view.tuning.end_lead_s:.0f} s before."
+        )
+        _tell(workload, pod, view, names.ENDS_SOON, message + then, essence=(str(job.id), str(int(ends))), warning=True)
+
+
+def _hand_over(workload: Workload, job: Placeholder, ends: float, pod: Pod, view: View) -> None:
+    """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (FACTS 2)."""
+    if pod.started is None or not _may_act(workload, pod, view):
+        return
+    seconds = max(1, int(ends - view.tuning.end_lead_s - pod.started))
+    known = [each for each in (pod.active_deadline_s, pod.handed_deadline_s) if each is not None]
+    if known and min(known) <= seconds:
+        return
+    why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, view.now)}"
+    view.add(
+        act.HandDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why),
+        workload.key,
+    )
+
+
+def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, view: View) -> None:
+    """A replica goes when no other of its controller is on its way, or when there is just its grace left."""
+    if not _may_act(workload, pod, view):
+        return
+    assert pod.owner is not None, "a service has a controller"
+    last_at = ends - view.tuning.end_lead_s - pod.grace_s
+    if view.now < last_at and view.moves(pod.owner.uid):
+        view.wake_at(workload.key, min(last_at, view.now + 1.0))
+        return
+    why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, view.now)}"
+    if view.add(act.AskEviction(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key):
+        view.moving.add(pod.owner.uid)
+
+
+# --- a preemption with grace (S5) ---------------------------------------------------------------------------------
+
+
+def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
+    """They are told at once, and what is left is their grace.  Another signal to the job is none of their business."""
+    if not _read_since(workload, job, job.states_since, f"is job {job.id} preempted?", view):
+        return
+    assert job.job is not None, "it was read"
+    if job.job.preempted is None or job.job.ends is None:
+        return
+    left = max(1, int(job.job.ends - view.now))
+    why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(job.job.ends, view.now)}"
+    for pod in pods:
+        if _may_act(workload, pod, view):
+            end_pod(workload, pod, why, view, grace_s=left)
+
+
+# --- a pod that never starts (S12) --------------------------------------------------------------------------------
+
+
+def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> bool:
+    """Said after a minute; after the time that the admin gives it, the workload is ended; True where it is."""
+    tuning = view.tuning
+    for pod in pods:
+        since = pod.waits_since if pod.waits else pod.bound_at
+        if pod.phase is not PodPhase.PENDING or since is None or (pod.started is not None and not pod.waits):
+            continue
+        if view.now < since + tuning.start_said_s:
+            view.wake_at(workload.key, since + tuning.start_said_s)
+            continue
+        until = since + tuning.start_timeout_s if tuning.start_timeout_s and pod.waits else float("inf")
+        if view.now >= until:
+            why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
+            for each in pods:
+                if _may_act(workload, each, view):
+                    end_pod(workload, each, why, view, counts=True)
+            return True
+        then = ""
+        if until < float("inf"):
+            then = f" It is ended at {clock(until, view.now)} if it does not start."
+            view.wake_at(workload.key, until)
+        message = (
+            f"Bound for Slurm job {job.id} since {clock(pod.bound_at or since, view.now)}, and not started: "
+            f"{pod.waits or WITHOUT_A_WORD}.{then}"
+        )
+        essence = (str(job.id), pod.waits)
+        _tell(workload, pod, view, names.NOT_STARTING, message, essence=essence, warning=True)
+    return False
+
+
+# --- what they share ----------------------------------------------------------------------------------------------
+
+
+def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], view: View) -> None:
+    """Worth a word only where something else was said before, or an admin changed its time (S9)."""
+    limit = _minutes(read.time_limit_min)
+    until = f" until {exact_clock(read.ends, view.now)}" if read.ends is not None else ""
+    message = f"Slurm job {job.id} runs{until}."
+    if job.limit_before is not None:
+        before = _minutes(job.limit_before)
+        message = f"The time limit of Slurm job {job.id} is {limit} now, and was {before}: it runs{until}."
+    for pod in pods:
+        said = _said(workload, pod)
+        started = said == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
+        if job.limit_before is not None or started or said in (names.SUSPENDED, names.ENDS_SOON, names.RUNS):
+            _tell(workload, pod, view, names.RUNS, message, essence=(str(job.id), limit, until))
+
+
+def _said(workload: Workload, pod: Pod) -> str:
+    """The reason of what it was told last, by this life or an earlier one."""
+    told = workload.told.get(pod.uid)
+    if told is not None and told.condition:
+        return told.condition
+    return pod.on_job.reason if pod.on_job is not None else ""
+
+
+def _minutes(limit: int | None) -> str:
+    if limit is None or limit == UNLIMITED:
+        return "unlimited"
+    return f"{limit} minute{'s' if limit != 1 else ''}"
+
+
+def _read_since(workload: Workload, job: Placeholder, since: float, why: str, view: View) -> bool:
+    """Whether the job was read since then; else it is."""
+    if job.job is not None and job.read_began >= since and trusted(job, view):
+        return True
+    look_at(job, workload, view, why)
+    return False
+
+
+def _may_act(workload: Workload, pod: Pod, view: View) -> bool:
+    """Nothing of ours is on its way to that pod, and no earlier life's request can be (ARCHITECTURE 3)."""
+    held = workload.pod_holds.get(pod.uid)
+    until = max(view.world.quiet_until(), workload.wait_until)
+    if held is not None:
+        until = max(until, held.until if held.until is not None else float("inf"))
+    if view.now < until < float("inf"):
+        view.wake_at(workload.key, until)
+    return view.now >= until
+
+
+def _tell_all(
+    workload: Workload,
+    pods: Sequence[Pod],
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    runs: bool = True,
+    warning: bool = False,
+) -> None:
+    for pod in pods:
+        _tell(workload, pod, view, reason, message, essence=(message,), runs=runs, warning=warning)
+
+
+def _tell(
+    workload: Workload,
+    pod: Pod,
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    essence: tuple[str, ...],
+    runs: bool = True,
+    warning: bool = False,
+) -> None:
+    """Plan the condition and its event, if the pod was not told that already, by this life or an earlier one."""
+    told = workload.told.get(pod.uid)
+    if told is not None and told.condition == reason and told.essence == essence:
+        return
+    if told is None and pod.on_job is not None and pod.on_job.reason == reason:
+        return
+    if told is not None and view.now < told.at + view.tuning.condition_s:
+        view.wake_at(workload.key, told.at + view.tuning.condition_s)
+        return
+    view.add(
+        act.ReportRunning(workload.key, pod.uid, pod.namespace, pod.name, reason, message, runs, warning, essence),
+        workload.key,
+    )

@@ -1,0 +1,137 @@
+"""Nodes made, drained, set down and removed by REST (Slurm facts, sections 2 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bridge.errors import Conflict, Exhausted, FarSideError, Invalid, Refused
+from scheduler.actions import NodeChange
+from scheduler.hostlist import fold
+from scheduler.model import NodeSpec, SlurmNode
+from tests.contract.slurm_subjects import Slurm
+
+pytestmark = pytest.mark.unrecorded
+
+MARK = "slurm-bridge-k8f3a91c2"
+REASON = "slurm-bridge: cordoned in Kubernetes"
+
+
+def wanted(slurm: Slurm, **fields: object) -> NodeSpec:
+    given: dict[str, object] = {
+        "name": f"{slurm.subject.run}-node",
+        "address": "198.51.100.7",
+        "cpus": 8,
+        "memory_mib": 16_000,
+        "gres": (("gpu", 2),),
+        "features": (MARK, "gpu"),
+        **fields,
+    }
+    return NodeSpec(**given)  # type: ignore[arg-type]
+
+
+async def known(slurm: Slurm, name: str) -> SlurmNode | None:
+    return next((node for node in await slurm.client.nodes() if node.name == name), None)
+
+
+@asynccontextmanager
+async def registered(slurm: Slurm, spec: NodeSpec) -> AsyncIterator[str]:
+    """It is there, and goes when the test is over."""
+    await slurm.client.register_node(spec)
+    try:
+        yield spec.name
+    finally:
+        await slurm.client.remove_node(spec.name)
+
+
+async def test_a_registered_node_is_there_with_its_size_devices_and_features(slurm: Slurm) -> None:
+    spec = wanted(slurm)
+    async with registered(slurm, spec) as name:
+        node = await known(slurm, name)
+        assert node is not None
+        assert (node.cpus, node.memory_mib, dict(node.gres)) == (8, 16_000, {"gpu": 2})
+        assert set(node.features) == {MARK, "gpu"}
+        assert node.external
+        assert "IDLE" in node.states
+        assert "main" in node.partitions
+        assert node.reason == ""
+        with pytest.raises(Conflict) as no:
+            await slurm.client.register_node(spec)
+        assert no.value.code == 2168
+    assert await known(slurm, name) is None
+
+
+async def test_devices_of_several_types_are_counted_each(slurm: Slurm) -> None:
+    async with registered(slurm, wanted(slurm, gres=(("gpu:1g.10gb", 7), ("gpu:3g.40gb", 2)))) as name:
+        node = await known(slurm, name)
+        assert node is not None
+        assert dict(node.gres) == {"gpu": 9, "gpu:1g.10gb": 7, "gpu:3g.40gb": 2}
+
+
+async def test_a_drain_keeps_its_reason_until_it_is_over(slurm: Slurm) -> None:
+    async with registered(slurm, wanted(slurm)) as name:
+        for change, states in ((NodeChange.DRAIN, {"DRAIN", "IDLE"}), (NodeChange.DOWN, {"DOWN"})):
+            await slurm.client.change_node(name, change, REASON)
+            node = await known(slurm, name)
+            assert node is not None
+            assert states <= node.states
+            assert node.reason == REASON
+        await slurm.client.change_node(name, NodeChange.RESUME, "")
+        node = await known(slurm, name)
+        assert node is not None
+        assert not node.states & {"DRAIN", "DOWN"}
+        assert node.reason == ""
+
+
+async def test_a_node_with_a_job_runs_it_on_while_drained_and_is_not_removed(slurm: Slurm) -> None:
+    spec = wanted(slurm)
+    others = fold(node.name for node in await slurm.client.nodes())
+    async with registered(slurm, spec) as name:
+        job = await slurm.client.allocate_now(slurm.spec("on-it", gres=(("gpu", 1),), excluded_nodes=others))
+        await slurm.client.change_node(name, NodeChange.DRAIN, REASON)
+        node = await known(slurm, name)
+        assert node is not None
+        assert {"DRAIN", "MIXED"} <= node.states
+        assert [(held.name, held.indices["gpu"]) for held in (await slurm.client.grant(job)).nodes] == [(name, "0")]
+        with pytest.raises(Exhausted) as no:
+            await slurm.client.remove_node(name)
+        assert no.value.code == 2016
+        await slurm.client.cancel(job, "alice")
+        node = await slurm.until(
+            lambda: known(slurm, name), lambda node: node is not None and "IDLE" in node.states, within=20
+        )
+        assert node is not None
+        assert "DRAIN" in node.states
+
+
+async def test_a_node_of_slurm_conf_is_not_removed(slurm: Slurm) -> None:
+    static = next(node for node in await slurm.client.nodes() if "DYNAMIC_NORM" not in node.states)
+    with pytest.raises(Exhausted) as no:
+        await slurm.client.remove_node(static.name)
+    assert no.value.code == 2016
+
+
+async def test_a_node_that_slurm_does_not_know_is_refused(slurm: Slurm) -> None:
+    with pytest.raises(Invalid):
+        await slurm.client.change_node(f"{slurm.subject.run}-nosuch", NodeChange.DRAIN, REASON)
+    with pytest.raises(Refused):
+        await slurm.client.remove_node(f"{slurm.subject.run}-nosuch")
+
+
+async def test_a_gres_that_slurm_conf_does_not_know_makes_no_node(slurm: Slurm) -> None:
+    spec = wanted(slurm, gres=(("nosuchgres", 1),))
+    with pytest.raises(FarSideError):
+        await slurm.client.register_node(spec)
+    assert await known(slurm, spec.name) is None
+
+
+async def test_a_reconfigure_leaves_dynamic_nodes_and_their_drains(slurm: Slurm) -> None:
+    async with registered(slurm, wanted(slurm)) as name:
+        await slurm.client.change_node(name, NodeChange.DRAIN, REASON)
+        await slurm.client.reconfigure()
+        node = await known(slurm, name)
+        assert node is not None
+        assert "DRAIN" in node.states
+        assert (node.reason, dict(node.gres)) == (REASON, {"gpu": 2})

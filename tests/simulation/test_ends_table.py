@@ -1,0 +1,349 @@
+"""Every row of docs/ends.md, made to happen: the whole bridge between the two simulated clusters, on a virtual clock.
+
+The table is read from the document; what is here is how each row is brought about, and how an end is told in its words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bridge.dev import kube_objects as objects
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.kube_objects import Object
+from bridge.dev.slurm_jobs import SimJob
+from bridge.dev.virtual_time import run
+from integration.readme import ROOT
+from scheduler import names
+from tests.simulation.life import Life, promises
+
+TEXT = (ROOT / "docs" / "ends.md").read_text(encoding="utf-8")
+SPACE = "alice-a"
+KINDS = ("alone", "batch", "service")
+
+
+def table(heading: str) -> dict[str, list[str]]:
+    """First cell to the others, of the table under that heading."""
+    part = TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in part.splitlines() if line.startswith("|")]
+    return {row[0]: row[1:] for row in rows[2:]}
+
+
+class Calm(Life):
+    """Two clusters and a bridge, and nothing that goes wrong by itself.  `last`: each pod as it was seen last."""
+
+    last: dict[str, Object]
+
+    async def act(self, story: Callable[[Calm], Awaitable[None]]) -> None:
+        self.last = {}
+        self.faults.on = False
+        self.slurm.accounting = self.slurm.accounting_up = True
+        self.inner = InProcessKube(self.kube, self.clock)
+        self.promises = promises(self.kube, self.slurm, self.clock)
+        living = [self.inner.live(), self._slurm_lives(), self._bridges(), self._looks()]
+        tasks = [asyncio.ensure_future(each) for each in living]
+        try:
+            await asyncio.sleep(20)  # the quiet period is over
+            await story(self)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                assert ended is None or isinstance(ended, asyncio.CancelledError), ended
+
+    async def _looks(self) -> None:
+        while True:
+            self.last |= {pod["metadata"]["uid"]: pod for pod in self.kube.store.all("pods")}
+            await asyncio.sleep(0.05)
+
+    # --- what tests do
+
+    def creates(self, kind: str, says: dict[str, str] | None = None, **spec: Any) -> None:
+        """alone: a pod; batch, service: a controller of one."""
+        policy = "Always" if kind == "service" else "Never"
+        made = objects.pod(SPACE, kind, requests={"cpu": "1"}, annotations=says or {}, restart_policy=policy, **spec)
+        labels = {"app": kind}
+        template = {"metadata": {"labels": labels, "annotations": says or {}}, "spec": made["spec"]}
+        if kind == "alone":
+            self.kube.create(self.clock(), "pods", made)
+        elif kind == "batch":
+            self.kube.create(self.clock(), "jobs", objects.batch_job(SPACE, kind, template))
+        else:
+            self.kube.create(self.clock(), "replicasets", objects.replica_set(SPACE, kind, 1, template))
+        self.inner.wake()
+
+    async def until(self, met: Callable[[], object], within: float = 60.0) -> None:
+        async with asyncio.timeout(within):
+            while not met():  # noqa: ASYNC110 -- on a virtual clock
+                await asyncio.sleep(0.1)
+
+    def pods_of(self, kind: str) -> list[Object]:
+        """In the order in which they were made, also those that are gone."""
+        of_it = [pod for pod in self.last.values() if pod["metadata"]["name"].startswith(kind)]
+        return sorted(of_it, key=lambda pod: str(pod["metadata"]["uid"]))
+
+    async def first(self, kind: str, phase: str = "Running") -> Object:
+        await self.until(lambda: any(pod["status"].get("phase") == phase for pod in self.pods_of(kind)))
+        return self.pods_of(kind)[0]
+
+    def job_of(self, pod: Object) -> SimJob:
+        key = names.workload_key(pod["metadata"]["uid"])
+        return next(job for job in self.slurm.jobs.values() if job.name.endswith(f".{key}"))
+
+    def told(self, pod: Object) -> dict[str, Object]:
+        return {each["type"]: each for each in pod["status"].get("conditions") or []}
+
+    def there(self, pod: Object) -> bool:
+        return self.kube.store.get("pods", SPACE, pod["metadata"]["name"]) is not None
+
+    def ends(self, kind: str) -> str:
+        """How the first pod of that kind ended, in the words of the document."""
+        pod, *others = self.pods_of(kind)
+        words = ["deleted"] if not self.there(pod) else [f"`{pod['status']['phase']}`"]
+        if self.there(pod) and pod["status"]["phase"] == "Failed":
+            words.append(f"`{_reason(pod)}`")
+        if self.told(pod).get("DisruptionTarget", {}).get("status") == "True":
+            words.append("disrupted")
+        return ", ".join([*words, *(["replaced"] if others else [])])
+
+
+def _reason(pod: Object) -> str:
+    status = pod["status"]
+    return str(status.get("reason") or status["containerStatuses"][0]["state"]["terminated"]["reason"])
+
+
+def lived(story: Callable[[Calm], Awaitable[None]]) -> None:
+    run(Calm(1).act(story))
+
+
+# --- the pod ends first -------------------------------------------------------------------------------------------
+
+
+async def _kubelet_says(life: Calm, pod: Object, status: Object) -> None:
+    life.kube.write_status("pods", pod, {**pod["status"], "phase": "Failed", **status})
+    life.inner.wake()
+
+
+async def _memory(life: Calm) -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled"}
+    await _kubelet_says(
+        life, await life.first("alone"), {"containerStatuses": [{"name": "main", "state": {"terminated": ended}}]}
+    )
+
+
+async def _evicted(life: Calm) -> None:
+    await _kubelet_says(life, await life.first("alone"), {"reason": "Evicted", "containerStatuses": []})
+
+
+async def _deleted(life: Calm, grace: int | None = None, phase: str = "Running") -> None:
+    pod = await life.first("alone", phase)
+    if phase == "Pending":
+        await life.until(lambda: any("~k" in job.name and job.pending for job in life.slurm.jobs.values()))
+    life.kube.remove(life.clock(), "pods", life.kube.store.get("pods", SPACE, "alone") or pod, grace)
+    life.inner.wake()
+
+
+async def _node_stops(life: Calm) -> None:
+    pod = await life.first("alone")
+    life.kube.actors.stop_kubelet(life.clock(), pod["spec"]["nodeName"])
+
+
+async def _nothing(life: Calm) -> None:
+    """It happens by itself."""
+
+
+Happens = Callable[[Calm], Awaitable[None]]
+POD_ENDS: dict[str, tuple[dict[str, Any], Happens]] = {
+    "its containers end with 0": ({"says": {objects.RUN_S: "5"}}, _nothing),
+    "a container ends with 3": ({"says": {objects.RUN_S: "5", objects.EXIT_CODE: "3"}}, _nothing),
+    "a container needs more memory than it may": ({}, _memory),
+    "kubelet evicts it": ({}, _evicted),
+    "its own `activeDeadlineSeconds` passes": ({"activeDeadlineSeconds": 5}, _nothing),
+    "it is deleted while it runs": ({}, _deleted),
+    "it is deleted by force while it runs": ({}, lambda life: _deleted(life, 0)),
+    "it is deleted while it waits": (
+        {"says": {"slurm-bridge/begin": "now+1hour"}},
+        lambda life: _deleted(life, phase="Pending"),
+    ),
+    "it never starts (an image that is not there)": ({"says": {objects.WAITS: "ImagePullBackOff"}}, _nothing),
+    "its node stops answering": ({}, _node_stops),
+}
+POD_TABLE = table("The pod ends first")
+
+
+def test_every_end_of_a_pod_is_in_the_document() -> None:
+    assert list(POD_TABLE) == list(POD_ENDS)
+
+
+@pytest.mark.parametrize("row", POD_ENDS)
+def test_when_the_pod_ends_first(row: str) -> None:
+    pod_becomes, job_becomes, code, comment = POD_TABLE[row]
+    given, happens = POD_ENDS[row]
+
+    async def story(life: Calm) -> None:
+        life.creates("alone", **given)
+        await happens(life)
+        ended = asyncio.get_running_loop().time()
+        stays = pod_becomes == "stays"
+        if not stays:
+            within = 700.0 if "start_timeout_s" in pod_becomes else 60.0
+            await life.until(lambda: life.slurm.jobs and all(job.ended for job in life.slurm.jobs.values()), within)
+        took = life.clock() - ended
+        await asyncio.sleep(300 if stays else 5)
+        [pod] = life.pods_of("alone")
+        job = life.job_of(pod)
+        assert (took >= 30) == ("later" in job_becomes or "after" in pod_becomes), "its grace, and its patience"
+        assert f"`{job.state}`" == job_becomes.split(",")[0]
+        if stays:
+            assert life.there(pod)
+            assert pod["status"]["phase"] == "Running"
+        else:
+            assert life.ends("alone").replace("deleted", "gone") == pod_becomes.split(" after ")[0]
+        own = f"{SPACE}/alone: "
+        assert job.derived_exit_code == int(code)
+        assert job.accounted_comment == (own + comment.strip("`") if comment else "")
+
+    lived(story)
+
+
+# --- the job ends first -------------------------------------------------------------------------------------------
+
+
+def _state(state: str) -> Callable[[Calm, SimJob], None]:
+    return lambda life, job: life.slurm.end(job.id, state, life.clock())
+
+
+def _near_its_end(life: Calm, job: SimJob) -> None:
+    job.time_limit_min, job.ends = 3, int(life.clock()) + 150
+
+
+def _lost(life: Calm, job: SimJob) -> None:
+    life.slurm.end(job.id, "CANCELLED", life.clock())
+    del life.slurm.jobs[job.id]
+    life.slurm._ended.pop(job.id, None)
+
+
+def _lost_for_good(life: Calm, job: SimJob) -> None:
+    _lost(life, job)
+    for node in life.slurm.nodes:
+        life.slurm.drain(node, "an admin works on it")
+    asyncio.get_running_loop().call_later(30, life._resume)
+
+
+JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
+    "`CANCELLED` (scancel)": lambda life, job: life.slurm.cancel(job.id, life.clock()),
+    **{
+        f"`{state}`": _state(state)
+        for state in (
+            "COMPLETED",
+            "FAILED",
+            "NODE_FAIL",
+            "PREEMPTED",
+            "BOOT_FAIL",
+            "OUT_OF_MEMORY",
+            "REVOKED",
+        )
+    },
+    "`TIMEOUT`, before kubelet could be told": _state("TIMEOUT"),
+    "`DEADLINE`": _state("DEADLINE"),
+    "its time limit is two minutes away": _near_its_end,
+    "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.clock(), grace_s=60),
+    "Slurm lost it, and its nodes are not to be had again": _lost_for_good,
+}
+JOB_TABLE = table("The job ends first")
+
+
+def test_every_end_of_a_job_is_in_the_document() -> None:
+    assert list(JOB_TABLE) == list(JOB_ENDS)
+
+
+@pytest.mark.parametrize("row", JOB_ENDS)
+def test_when_the_job_ends_first(row: str) -> None:
+    async def story(life: Calm) -> None:
+        for kind in KINDS:
+            life.creates(kind)
+        firsts = {kind: await life.first(kind) for kind in KINDS}
+        for pod in firsts.values():
+            JOB_ENDS[row](life, life.job_of(pod))
+        await asyncio.sleep(160 if "away" in row else 70)
+        assert [life.ends(kind) for kind in KINDS] == JOB_TABLE[row]
+        for kind in ("batch", "service"):
+            assert life.pods_of(kind)[-1]["status"]["phase"] == "Running", "the next one has a job of its own"
+
+    lived(story)
+
+
+# --- neither ends -------------------------------------------------------------------------------------------------
+
+
+async def _suspend(life: Calm, pods: list[Object]) -> None:
+    for pod in pods:
+        life.slurm.suspend(life.job_of(pod).id)
+
+
+async def _resume(life: Calm, pods: list[Object]) -> None:
+    await _suspend(life, pods)
+    await asyncio.sleep(20)
+    for pod in pods:
+        life.slurm.unsuspend(life.job_of(pod).id)
+
+
+async def _more_time(life: Calm, pods: list[Object]) -> None:
+    await asyncio.sleep(60)  # they have been read once
+    for pod in pods:
+        job = life.job_of(pod)
+        job.time_limit_min, job.ends = 120, int(life.clock()) + 7200
+
+
+async def _hold(life: Calm, pods: list[Object]) -> None:
+    for pod in pods:
+        life.slurm.hold(life.job_of(pod).id)
+
+
+async def _loses(life: Calm, pods: list[Object]) -> None:
+    for pod in pods:
+        _lost(life, life.job_of(pod))
+
+
+STAYS: dict[str, Callable[[Calm, list[Object]], Awaitable[None]]] = {
+    "Slurm lost it": _loses,
+    "an admin suspends it": _suspend,
+    "an admin resumes it": _resume,
+    "an admin gives it more time": _more_time,
+    "an admin holds it while it waits": _hold,
+}
+STAYS_TABLE = table("Neither ends")
+
+
+def test_everything_else_that_an_admin_does_to_a_job_is_in_the_document() -> None:
+    assert list(STAYS_TABLE) == list(STAYS)
+
+
+@pytest.mark.parametrize("row", STAYS)
+def test_when_neither_ends(row: str) -> None:
+    async def story(life: Calm) -> None:
+        waits = "waits" in row
+        for kind in KINDS:
+            life.creates(kind, {"slurm-bridge/begin": "now+1hour"} if waits else None)
+        pods = [await life.first(kind, "Pending" if waits else "Running") for kind in KINDS]
+        await asyncio.sleep(10)
+        await STAYS[row](life, pods)
+        await asyncio.sleep(90)
+        assert [_stays(life, kind) for kind in KINDS] == STAYS_TABLE[row]
+
+    lived(story)
+
+
+def _stays(life: Calm, kind: str) -> str:
+    [pod] = life.pods_of(kind)
+    told = life.told(pod)
+    if pod["status"]["phase"] == "Running":
+        if str(life.job_of(pod).id) != pod["metadata"]["annotations"][names.JOB_ID]:
+            return "runs on, in another job"
+        return f"runs on, says `{told[names.RUNNING_CONDITION]['reason']}`"
+    [why] = re.findall(r"\((\w+):", told["PodScheduled"]["message"])
+    return f"waits, says `{why}`"

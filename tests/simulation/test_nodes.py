@@ -1,0 +1,182 @@
+"""A node's whole story between the two simulated clusters: labelled, registered, cordoned, drained, removed (N)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bridge.app import Bridge
+from bridge.dev import kube_objects as objects
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.kube_cluster import KubeCluster
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.dev.slurm_jobs import SimPartition, SimUser
+from bridge.dev.slurm_nodes import SlurmSimNode
+from bridge.dev.slurm_transport import InProcessSlurm
+from bridge.dev.virtual_time import START, run
+from bridge.kube.client import KubeClient
+from bridge.settings import Settings
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import LiteralToken
+from scheduler import names
+from scheduler.actions import Action
+from scheduler.events import ActionEnded, Event
+from scheduler.world import World
+
+LABEL = names.EXTERNAL_NODE_LABEL
+SPACE = "hpc"
+SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
+
+
+class Quiet:
+    """Nobody listens."""
+
+    def planned(self, action: Action, at: float) -> None: ...
+
+    def ended(self, event: ActionEnded, world: World) -> None: ...
+
+    def seen(self, event: Event) -> None: ...
+
+
+class Clusters:
+    """A Kubernetes of two nodes, and a Slurm that knows neither; the bridge between them lives as long as it is let."""
+
+    def __init__(self) -> None:
+        self.kube = KubeCluster(1)
+        own = SlurmSimNode("n1", devices={("gpu", ""): 1}, external=False, dynamic=False)
+        self.slurm = SlurmCluster([own], (SimPartition("main", default=True),), (SimUser("alice", ("teama",)),))
+        for name in ("x1", "x2"):
+            self.kube.create(START, "nodes", objects.node(name, cpu="8", memory="16Gi", **{"nvidia.com/gpu": "2"}))
+        self.kube.create(START, "namespaces", objects.namespace(SPACE))
+        self.inner = InProcessKube(self.kube, self.now)
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @asynccontextmanager
+    async def bridged(self) -> AsyncIterator[None]:
+        """One life of the bridge."""
+        wire = InProcessSlurm(self.slurm, self.now)
+        slurm = SlurmClient(wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
+        await slurm.discover()
+        kube = KubeClient(self.inner, "slurm-bridge", self.now)
+        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, Quiet(), random.Random(0))
+        tasks = [asyncio.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ticks(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self.slurm.tick(self.now())
+
+    async def until(self, holds: Callable[[], bool], within_s: float) -> float:
+        """Seconds until it held."""
+        began = self.now()
+        while not holds():
+            assert self.now() - began < within_s, f"not within {within_s} s: {self.said()}, {self.slurm.nodes}"
+            await asyncio.sleep(0.1)
+        return self.now() - began
+
+    # --- what an admin does, and sees
+
+    def node(self, name: str = "x1") -> dict[str, Any]:
+        found = self.kube.store.get("nodes", "", name)
+        assert found is not None
+        return found
+
+    def label(self, **labels: str) -> None:
+        node = self.node()
+        kept = {key: value for key, value in node["metadata"]["labels"].items() if key != LABEL}
+        self.kube.store.put("nodes", {**node, "metadata": {**node["metadata"], "labels": kept | labels}})
+        self.inner.wake()
+
+    def cordon(self, cordoned: bool) -> None:
+        node = self.node()
+        self.kube.store.put("nodes", {**node, "spec": {**node["spec"], "unschedulable": cordoned}})
+        self.inner.wake()
+
+    def said(self) -> tuple[str, str] | None:
+        """(status, reason) of our condition."""
+        conditions = self.node()["status"].get("conditions", [])
+        return next(((each["status"], each["reason"]) for each in conditions if each["type"] == names.IN_SLURM), None)
+
+    def tainted(self) -> bool:
+        return any(taint["key"] == names.MANAGED_TAINT for taint in self.node()["spec"].get("taints") or ())
+
+    def pod(self, name: str) -> dict[str, Any] | None:
+        return self.kube.store.get("pods", SPACE, name)
+
+    def runs(self, name: str) -> bool:
+        pod = self.pod(name)
+        return pod is not None and (pod["status"]["phase"], pod["spec"].get("nodeName")) == ("Running", "x1")
+
+
+def test_from_label_to_registered_to_cordoned_to_drained_to_removed() -> None:
+    clusters = Clusters()
+
+    async def story() -> None:
+        async with clusters.bridged():
+            await asyncio.sleep(100)
+            assert clusters.slurm.nodes.keys() == {"n1"}, "nobody asked for it"
+
+            clusters.label(**{LABEL: "true"})
+            await clusters.until(lambda: "x1" in clusters.slurm.nodes, 1)
+            await clusters.until(lambda: clusters.said() == ("True", names.NODE_IN_SERVICE), 2)
+            await clusters.until(clusters.tainted, 2)
+            made = clusters.slurm.nodes["x1"]
+            assert (made.cpus, made.memory_mib, made.devices) == (7, 15 * 1024, {("gpu", ""): 2})
+            assert (made.external, made.address) == (True, "192.0.2.1")
+
+            wants = {"cpu": "2", "nvidia.com/gpu": "1"}
+            clusters.kube.create(clusters.now(), "pods", objects.pod(SPACE, "train", requests=wants))
+            clusters.inner.wake()
+            await clusters.until(lambda: clusters.runs("train"), 3)
+
+            clusters.cordon(True)
+            await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
+            assert clusters.slurm.nodes["x1"].reason == "slurm-bridge: cordoned in Kubernetes"
+            await clusters.until(lambda: clusters.said() == ("False", names.NODE_DRAINED), 2)
+
+        async with clusters.bridged():  # a later life knows whose drain it is
+            clusters.cordon(False)
+            await clusters.until(lambda: not clusters.slurm.nodes["x1"].drained, 15)
+            await clusters.until(lambda: clusters.said() == ("True", names.NODE_IN_SERVICE), 2)
+
+            clusters.label()
+            await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
+            await asyncio.sleep(300)
+            assert clusters.runs("train"), "nothing that runs is harmed"
+            assert "x1" in clusters.slurm.nodes
+
+            pod = clusters.pod("train")
+            assert pod is not None
+            clusters.kube.remove(clusters.now(), "pods", pod, 0)
+            clusters.inner.wake()
+            await clusters.until(lambda: "x1" not in clusters.slurm.nodes, 90)
+            await clusters.until(lambda: clusters.said() is None and not clusters.tainted(), 35)
+            assert not [job for job in clusters.slurm.jobs.values() if not job.ended]
+
+    run(story())
+
+
+def test_a_node_whose_object_is_deleted_leaves_slurm() -> None:
+    clusters = Clusters()
+
+    async def story() -> None:
+        async with clusters.bridged():
+            clusters.label(**{LABEL: "true"})
+            await clusters.until(clusters.tainted, 95)  # it has to be ready for a minute
+            clusters.kube.remove(clusters.now(), "nodes", clusters.node(), 0)
+            clusters.inner.wake()
+            await clusters.until(lambda: "x1" not in clusters.slurm.nodes, 130)
+            assert clusters.slurm.nodes.keys() == {"n1"}
+
+    run(story())

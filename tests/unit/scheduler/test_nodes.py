@@ -1,0 +1,547 @@
+"""Labelled Kubernetes nodes are external nodes of Slurm, both ways, and nobody else's node is ever touched (N1-N7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import (
+    Action,
+    ChangeNode,
+    NodeChange,
+    Outcome,
+    Reconfigure,
+    RegisterNode,
+    ReleaseNode,
+    RemoveNode,
+    ShowNode,
+    TaintNode,
+)
+from scheduler.events import NodeGone, NodeSeen, NodesListed, Planned, Side, SideBack, SideLost, SlurmNodesPolled
+from scheduler.model import Condition, Node, NodeSpec, Partition, PodPhase, SlurmNode, Taint
+from scheduler.nodes import CORDONED, NOT_READY, keep_nodes
+from scheduler.registration import ExternalNodes
+from scheduler.tuning import Config
+from scheduler.view import View
+from tests.builders import CLUSTER, CONFIG, START, Story, node, pod
+
+MARK = names.node_mark(CLUSTER)
+LABEL = {names.EXTERNAL_NODE_LABEL: "true"}
+TAINT = (Taint(names.MANAGED_TAINT, "true", "NoSchedule"),)
+PARTITIONS = (Partition("main", default=True), Partition("gpu"))
+IN_SERVICE = Condition(True, names.NODE_IN_SERVICE, "In service in Slurm as x1; partitions: main, gpu.")
+NOW = START + 20
+DRAIN, RESUME, DOWN = NodeChange.DRAIN, NodeChange.RESUME, NodeChange.DOWN
+
+
+def labelled(name: str = "x1", **fields: Any) -> Node:
+    """A node that the admin wants in Slurm, as it stands when nothing is to be done there."""
+    given: dict[str, Any] = {"labels": LABEL, "uid": f"uid-{name}", "address": "198.51.100.7", "taints": TAINT}
+    return node(name, **(given | {"in_slurm": IN_SERVICE} | fields))
+
+
+def in_slurm(name: str = "x1", *states: str, reason: str = "", **fields: Any) -> SlurmNode:
+    """The node as the bridge registered it."""
+    given: dict[str, Any] = {
+        "states": frozenset({"EXTERNAL", "DYNAMIC_NORM", *(states or ("IDLE",))}),
+        "partitions": ("main", "gpu"),
+        "features": (MARK,),
+        "cpus": 63,
+        "memory_mib": 510_976,
+        "gres": {"gpu": 8},
+        "reason": reason,
+    }
+    return SlurmNode(name, **(given | fields))
+
+
+def drained(reason: str, *states: str, **fields: Any) -> SlurmNode:
+    return in_slurm("x1", "DRAIN", *(states or ("IDLE",)), reason=reason, **fields)
+
+
+class Nodes(Story):
+    """A Story of nodes alone: what Slurm shows at each poll, and what is done then."""
+
+    def __init__(self, nodes: Iterable[Node], known: Iterable[SlurmNode] = (), config: Config = CONFIG) -> None:
+        super().__init__(config, tuple(nodes))
+        self.shows(*known, at=START)
+
+    def shows(self, *known: SlurmNode, at: float) -> None:
+        self.sees(SlurmNodesPolled(known, PARTITIONS, at))
+
+    def looks(self, at: float = NOW, *, everything: bool = False) -> list[Action]:
+        view = View(self.world, at)
+        keep_nodes(view, everything=everything)
+        plan = view.plan()
+        self.world.apply(Planned(plan, at))
+        return list(plan.actions)
+
+    def stays(self, *known: SlurmNode, at: float, until: float) -> list[list[Action]]:
+        """Slurm's nodes are polled every 30 s and stay so; what is done after each poll."""
+        done = []
+        while at <= until:
+            self.shows(*known, at=at)
+            done.append(self.looks(at))
+            at += 30
+        return done
+
+
+# --- registration (N1) --------------------------------------------------------------------------------------------
+
+
+def test_a_labelled_node_is_registered_with_its_address_devices_features_and_less_its_reserve() -> None:
+    labels = LABEL | {"zone": "a-1"}
+    config = replace(CONFIG, external_nodes=ExternalNodes(2, 2048, feature_labels=("zone", "absent")))
+    nodes = Nodes([labelled(labels=labels, partitions="gpu, main", taints=())], config=config)
+    [register] = nodes.looks()
+    assert isinstance(register, RegisterNode)
+    assert register.spec == NodeSpec("x1", "198.51.100.7", 62, 509_952, (("gpu", 8),), (MARK, "gpu", "main", "a-1"))
+    assert nodes.looks(NOW + 1) == [], "it is under way"
+
+
+def test_from_registered_to_tainted_and_shown() -> None:
+    bare = labelled(taints=(), in_slurm=None)
+    nodes = Nodes([bare])
+    [register] = nodes.looks()
+    nodes.ended(register, at=NOW + 1)
+    nodes.shows(at=NOW + 0.5)
+    assert nodes.looks(NOW + 1) == [], "that poll began before the end"
+    nodes.shows(in_slurm(), at=NOW + 2)
+    [show] = nodes.looks(NOW + 2)
+    assert isinstance(show, ShowNode)
+    assert (show.status, show.condition, show.message) == (True, IN_SERVICE.reason, IN_SERVICE.message)
+    nodes.sees(NodeSeen(replace(bare, in_slurm=IN_SERVICE)))
+    assert nodes.looks(NOW + 3) == [TaintNode("x1", "uid-x1", "its pods come by way of Slurm")]
+    nodes.sees(NodeSeen(labelled()))
+    assert nodes.looks(NOW + 4) == []
+    assert nodes.looks(NOW + 4, everything=True) == []
+
+
+def test_many_nodes_are_registered_a_few_at_a_time_with_few_polls() -> None:
+    nodes = Nodes([labelled(f"x{i}") for i in range(9)])
+    nodes.shows(at=NOW)
+    registered, polls = 0, 0
+    under_way = nodes.looks()
+    while under_way:
+        assert len(under_way) <= 2
+        done, *under_way = under_way
+        nodes.ended(done, at=NOW + 1)
+        registered += 1
+        under_way += nodes.looks(NOW + 1)
+        polls += nodes.world.nodes_stale
+        nodes.world.nodes_stale = False
+    assert registered == 9
+    assert 1 <= polls <= 3, "not one a node"
+
+
+def test_without_the_taint_other_schedulers_are_let_in() -> None:
+    config = replace(CONFIG, external_nodes=ExternalNodes(taint=False))
+    assert Nodes([labelled(taints=())], [in_slurm()], config).looks() == []
+
+
+def test_nothing_is_done_in_the_quiet_period_nor_while_a_side_is_away() -> None:
+    nodes = Nodes([labelled()])
+    assert nodes.looks(START + 1) == []
+    nodes.sees(SideLost(Side.KUBERNETES, NOW, "it does not answer."))
+    assert nodes.looks(NOW) == []
+    nodes.sees(SideBack(Side.KUBERNETES, NOW + 1))
+    assert [type(each) for each in nodes.looks(NOW + 1)] == [RegisterNode]
+
+
+def test_a_node_that_is_not_ready_or_cordoned_is_registered_later() -> None:
+    late = "has been ready for 60 s, so that its devices are known"
+    cases = (({"ready": False}, "is ready"), ({"unschedulable": True}, "is uncordoned"), ({"ready_since": NOW}, late))
+    for fields, what in cases:
+        nodes = Nodes([labelled(**fields)])
+        [show] = nodes.looks()
+        assert isinstance(show, ShowNode)
+        assert (show.condition, show.warning) == (names.NODE_WAITS, False)
+        assert show.message == f"It is registered in Slurm as x1 as soon as it {what}."
+        nodes.sees(NodeSeen(labelled()))
+        assert [type(each) for each in nodes.looks(NOW + 1)] == [RegisterNode]
+
+
+def test_a_node_that_has_just_come_is_registered_with_the_devices_that_show_a_little_later() -> None:
+    nodes = Nodes([labelled(gpu=0, ready_since=NOW)])
+    [wait] = nodes.looks(NOW + 1)
+    assert isinstance(wait, ShowNode)
+    shown = Condition(False, wait.condition, wait.message)
+    nodes.sees(NodeSeen(labelled(gpu=8, ready_since=NOW, in_slurm=shown)))
+    assert nodes.stays(at=NOW + 10, until=NOW + 40) == [[], []]
+    nodes.shows(at=NOW + 70)
+    [register] = nodes.looks(NOW + 70)
+    assert isinstance(register, RegisterNode)
+    assert register.spec.gres == (("gpu", 8),)
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+BAD = [
+    (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "-x"}), 'Slurm takes no node named "-x".'),
+    (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "DEFAULT"}), 'Slurm takes no node named "DEFAULT".'),
+    (labelled(address=""), "The node has no InternalIP"),
+    (labelled(address="10.0.0.7 State=UP"), "is no address"),
+    (labelled(partitions="main,gpux"), 'Slurm has no partition "gpux".'),
+    (labelled(partitions="main State=UP"), 'Slurm has no partition "main State=UP".'),
+    (labelled(cpu=0), "nothing is left for Slurm"),
+    (labelled(cpu=1999), "nothing is left for Slurm"),
+    (labelled(memory=0), "nothing is left for Slurm"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), BAD)
+def test_what_cannot_be_registered_says_why_and_the_others_go_on(wrong: Node, said: str) -> None:
+    nodes = Nodes([wrong, labelled("x2")])
+    show, register = nodes.looks()
+    assert isinstance(show, ShowNode)
+    assert (show.node, show.status, show.condition, show.warning) == ("x1", False, names.NODE_INVALID, True)
+    assert said in show.message
+    assert isinstance(register, RegisterNode)
+    assert register.spec.name == "x2"
+
+
+def test_a_label_that_is_no_feature_is_left_out() -> None:
+    config = replace(CONFIG, external_nodes=ExternalNodes(feature_labels=("zone",)))
+    [register] = Nodes([labelled(labels=LABEL | {"zone": "a b,State=UP"})], config=config).looks()
+    assert isinstance(register, RegisterNode)
+    assert register.spec.features == (MARK,)
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (in_slurm(features=("h100",)), "this slurm-bridge did not register"),
+        (in_slurm(features=("slurm-bridge-k00000000",)), "this slurm-bridge did not register"),
+        (
+            SlurmNode("x1", frozenset({"IDLE"}), ("main",), (), 64, 512_000, {"gpu": 8}),
+            "an ordinary node, with a slurmd",
+        ),
+    ],
+)
+def test_a_node_that_another_one_made_in_slurm_is_left_alone_and_said(known: SlurmNode, said: str) -> None:
+    for wanted in (labelled(unschedulable=True), labelled(ready=False), labelled(gpu=4), labelled(taints=())):
+        nodes = Nodes([wanted], [known])
+        [show] = nodes.looks()
+        assert isinstance(show, ShowNode)
+        assert (show.condition, show.warning) == (names.NODE_NOT_OURS, True)
+        assert said in show.message
+        nodes.sees(NodeSeen(replace(wanted, in_slurm=Condition(False, show.condition, show.message))))
+        assert nodes.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
+    gone = Nodes([labelled(), node("x2")], [known])
+    gone.sees(NodeGone("x1"))
+    assert gone.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
+
+
+def test_of_two_nodes_with_one_name_in_slurm_the_first_has_it() -> None:
+    same = LABEL | {names.SLURM_NODE_LABEL: "g1"}
+    nodes = Nodes([labelled("x1", labels=same), labelled("x2", labels=same)])
+    show, register = nodes.looks()
+    assert isinstance(show, ShowNode)
+    assert (show.node, show.condition) == ("x2", names.NODE_INVALID)
+    assert show.message.startswith("Node x1 is Slurm's g1 already.")
+    assert isinstance(register, RegisterNode)
+    assert register.spec.name == "g1"
+
+
+def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_while_or_a_change() -> None:
+    nodes = Nodes([labelled()])
+    [register] = nodes.looks()
+    nodes.ended(register, Outcome.REFUSED, at=NOW, number=2072)
+    nodes.shows(at=NOW + 1)
+    [show] = nodes.looks(NOW + 1)
+    assert isinstance(show, ShowNode)
+    assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
+    assert show.message == ("Slurm refused it (error 2072). See that GresTypes in slurm.conf names its devices.")
+    nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
+    nodes.shows(at=NOW + 31)
+    assert nodes.looks(NOW + 31) == []
+    nodes.shows(at=NOW + 61)
+    assert [type(each) for each in nodes.looks(NOW + 61)] == [RegisterNode]
+    nodes.ended(register, Outcome.REFUSED, at=NOW + 62, number=2072)
+    nodes.shows(at=NOW + 63)
+    assert nodes.looks(NOW + 63) == []
+    nodes.sees(NodeSeen(labelled(gpu=0)))
+    assert [type(each) for each in nodes.looks(NOW + 64)] == [RegisterNode], "without devices it may be taken"
+
+
+def test_a_partition_that_has_no_nodeset_for_it_is_said() -> None:
+    nodes = Nodes([labelled(partitions="gpu")], [in_slurm(partitions=("main",), features=(MARK, "gpu"))])
+    [show] = nodes.looks()
+    assert isinstance(show, ShowNode)
+    assert show.condition == names.NODE_OUTSIDE
+    assert show.message.endswith(
+        "not in partition gpu: slurm.conf needs NodeSet=NAME Feature=gpu, and NAME in Nodes= of that partition."
+    )
+    nodes.shows(in_slurm(partitions=("main",)), at=NOW + 30)
+    [show] = nodes.looks(NOW + 30)
+    assert isinstance(show, ShowNode)
+    assert "was changed after the node was registered" in show.message
+
+
+# --- drain, both ways (N2, N4) ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fields", "reason"), [({"unschedulable": True}, CORDONED), ({"ready": False}, NOT_READY)])
+def test_cordoned_or_not_ready_is_drained_and_back_in_service_when_that_is_over(
+    fields: dict[str, Any], reason: str
+) -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    assert nodes.looks() == []
+    nodes.sees(NodeSeen(labelled(**fields)))
+    [drain] = nodes.looks(NOW + 1)
+    assert drain == ChangeNode("x1", DRAIN, reason)
+    nodes.ended(drain, at=NOW + 1)
+    nodes.shows(drained(reason, "MIXED"), at=NOW + 2)
+    [show] = nodes.looks(NOW + 2)
+    assert isinstance(show, ShowNode)
+    assert (show.condition, show.message) == (names.NODE_DRAINED, f"Slurm node x1 is drained: {reason}.")
+    assert show.warning is ("ready" in fields), "who cordons it need not be warned"
+    nodes.sees(NodeSeen(labelled()))
+    [resume] = nodes.looks(NOW + 3)
+    assert isinstance(resume, ChangeNode)
+    assert (resume.name, resume.change) == ("x1", RESUME)
+
+
+@pytest.mark.parametrize("states", [("DRAIN", "IDLE"), ("DOWN",), ("DOWN", "DRAIN"), ("DRAIN", "ALLOCATED")])
+def test_what_an_admin_drained_or_set_down_stays_so_and_is_shown(states: tuple[str, ...]) -> None:
+    theirs = in_slurm("x1", *states, reason="fan broken.")
+    for wanted in (labelled(), labelled(unschedulable=True), labelled(ready=False), labelled(gpu=4)):
+        nodes = Nodes([wanted], [theirs])
+        [show] = nodes.looks()
+        assert isinstance(show, ShowNode)
+        assert show.message.endswith(": fan broken.")
+        nodes.sees(NodeSeen(replace(wanted, in_slurm=Condition(False, show.condition, show.message))))
+        assert nodes.stays(theirs, at=NOW, until=NOW + 1200) == [[]] * 41
+        nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
+        assert nodes.looks(NOW + 1201) == []
+
+
+def test_a_node_that_is_dead_is_set_down_only_when_nothing_is_left_there_and_comes_back_when_ready() -> None:
+    away = labelled(
+        ready=False, in_slurm=Condition(False, names.NODE_DRAINED, f"Slurm node x1 is drained: {NOT_READY}.")
+    )
+    busy, empty = drained(NOT_READY, "MIXED"), drained(NOT_READY)
+    nodes = Nodes([away], [busy])
+    assert nodes.stays(busy, at=NOW, until=NOW + 900) == [[]] * 31, "a job may still run there"
+    ours = pod(node="x1", phase=PodPhase.RUNNING)
+    nodes.sees(ours)
+    assert nodes.stays(empty, at=NOW + 930, until=NOW + 1200) == [[]] * 10, "so may a pod"
+    nodes.loses(ours, NOW + 1201)
+    nodes.shows(empty, at=NOW + 1230)
+    [down] = nodes.looks(NOW + 1230)
+    assert down == ChangeNode("x1", DOWN, NOT_READY)
+    nodes.ended(down, at=NOW + 1231)
+    nodes.shows(in_slurm("x1", "DOWN", "DRAIN", reason=NOT_READY), at=NOW + 1232)
+    assert [type(each) for each in nodes.looks(NOW + 1232)] == [ShowNode]
+    nodes.sees(NodeSeen(labelled()))
+    [resume] = nodes.looks(NOW + 1300)
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+
+
+def test_a_node_that_was_set_down_and_is_ready_but_cordoned_is_drained_instead() -> None:
+    down = in_slurm("x1", "DOWN", "DRAIN", reason=NOT_READY)
+    nodes = Nodes([labelled(unschedulable=True)], [down])
+    [resume] = nodes.looks()
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+    nodes.ended(resume, at=NOW)
+    nodes.shows(in_slurm(), at=NOW + 1)
+    assert nodes.looks(NOW + 1) == [ChangeNode("x1", DRAIN, CORDONED)]
+
+
+def test_a_node_that_comes_and_goes_is_not_set_down() -> None:
+    shown = Condition(False, names.NODE_DRAINED, f"Slurm node x1 is drained: {NOT_READY}.")
+    away, empty = labelled(ready=False, in_slurm=shown), drained(NOT_READY)
+    nodes = Nodes([away], [empty])
+    for at in range(0, 1200, 240):
+        assert not [each for done in nodes.stays(empty, at=NOW + at, until=NOW + at + 200) for each in done]
+        nodes.sees(NodeSeen(labelled(in_slurm=shown)), NodeSeen(away))
+
+
+# --- replaced only for a reason (N1) ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (labelled(gpu=4), "it has 4 gpu now"),
+        (labelled(gpu=0), "it has no devices now"),
+        (labelled(cpu=62_000), "it has 62 CPUs now"),
+        (labelled(memory=400_000), "it has 400000 MiB now"),
+    ],
+)
+def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_anew(now: Node, why: str) -> None:
+    nodes = Nodes([labelled()], [in_slurm("x1", "MIXED")])
+    nodes.sees(NodeSeen(now))
+    assert nodes.stays(in_slurm("x1", "MIXED"), at=NOW, until=NOW + 599) == [[]] * 20
+    nodes.shows(in_slurm("x1", "MIXED"), at=NOW + 600)
+    [drain] = nodes.looks(NOW + 600)
+    reason = f"slurm-bridge: to be registered anew: {why}"
+    assert drain == ChangeNode("x1", DRAIN, reason)
+    nodes.ended(drain, at=NOW + 601)
+    nodes.shows(drained(reason, "MIXED"), at=NOW + 602)
+    assert [type(each) for each in nodes.looks(NOW + 602)] == [ShowNode]
+
+    again = Nodes([now], [drained(reason)])  # a later life goes on with it
+    [remove] = again.looks()
+    assert isinstance(remove, RemoveNode)
+    again.ended(remove, at=NOW + 1)
+    again.shows(at=NOW + 2)
+    [register] = again.looks(NOW + 2)
+    assert isinstance(register, RegisterNode)
+
+
+def test_a_device_plugin_that_restarts_is_no_reason() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    for at in range(0, 1800, 300):
+        nodes.sees(NodeSeen(labelled(gpu=0)))
+        assert not [each for done in nodes.stays(in_slurm(), at=NOW + at, until=NOW + at + 299) for each in done]
+        nodes.sees(NodeSeen(labelled()), NodeSeen(labelled(gpu=0)))  # between two polls it was well
+    nodes.sees(NodeSeen(labelled()))
+    assert nodes.stays(in_slurm(), at=NOW + 1800, until=NOW + 2700) == [[]] * 31
+
+
+@pytest.mark.parametrize("now", [labelled(cpu=63_000), labelled(cpu=128_000), labelled(memory=511_000)])
+def test_what_the_reserve_covers_and_what_grew_is_no_reason(now: Node) -> None:
+    assert Nodes([now], [in_slurm()]).stays(in_slurm(), at=NOW, until=NOW + 1200) == [[]] * 41
+
+
+def test_a_replacement_whose_reason_has_gone_is_taken_back() -> None:
+    nodes = Nodes([labelled()], [drained("slurm-bridge: to be registered anew: it has 4 gpu now", "MIXED")])
+    [resume] = nodes.looks()
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+
+
+def test_what_changes_again_counts_from_then_on() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    for at, gpus in ((NOW, 7), (NOW + 600, 6), (NOW + 1200, 5)):
+        nodes.sees(NodeSeen(labelled(gpu=gpus)))
+        assert nodes.stays(in_slurm(), at=at, until=at + 599) == [[]] * 20
+
+
+# --- removed (N5) and left alone (N6) -----------------------------------------------------------------------------
+
+
+def test_a_node_that_is_gone_in_kubernetes_is_drained_and_removed_once_idle() -> None:
+    nodes = Nodes([labelled(), node("x2")], [in_slurm("x1", "MIXED")])
+    nodes.sees(NodeGone("x1"))
+    [drain] = nodes.looks()
+    assert drain == ChangeNode("x1", DRAIN, "slurm-bridge: its Kubernetes node is gone")
+    nodes.ended(drain, at=NOW)
+    reason = "slurm-bridge: its Kubernetes node is gone"
+    assert nodes.stays(drained(reason, "MIXED"), at=NOW + 1, until=NOW + 600) == [[]] * 20, "a job runs there"
+    nodes.shows(drained(reason, "IDLE", "COMPLETING"), at=NOW + 630)
+    assert nodes.looks(NOW + 630) == []
+    nodes.shows(drained(reason), at=NOW + 660)
+    [remove] = nodes.looks(NOW + 660)
+    assert remove == RemoveNode("x1", "its Kubernetes node is gone")
+    nodes.ended(remove, at=NOW + 661)
+    nodes.shows(at=NOW + 662)
+    assert nodes.looks(NOW + 662) == []
+
+
+def test_a_node_that_is_back_within_a_minute_keeps_its_place() -> None:
+    nodes = Nodes([labelled(), node("x2")], [in_slurm()])
+    nodes.sees(NodeGone("x1"))
+    [drain] = nodes.looks()
+    nodes.ended(drain, at=NOW)
+    gone = drained("slurm-bridge: its Kubernetes node is gone")
+    assert nodes.stays(gone, at=NOW + 1, until=NOW + 59) == [[], []]
+    nodes.sees(NodeSeen(labelled()))
+    [resume] = nodes.looks(NOW + 60)
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+
+
+def test_a_node_whose_label_was_taken_is_removed_and_then_released() -> None:
+    bare = replace(labelled(), labels={})
+    nodes = Nodes([labelled()], [in_slurm()])
+    nodes.sees(NodeSeen(bare))
+    [drain] = nodes.looks()
+    reason = "slurm-bridge: no label slurm-bridge/external-node=true any more"
+    assert drain == ChangeNode("x1", DRAIN, reason)
+    nodes.ended(drain, at=NOW)
+    nodes.shows(drained(reason), at=NOW + 1)
+    [show] = nodes.looks(NOW + 1)
+    assert isinstance(show, ShowNode)
+    assert show.message == "Slurm node x1 is drained, and removed when no job is left there."
+    shown = replace(bare, in_slurm=Condition(False, show.condition, show.message))
+    nodes.sees(NodeSeen(shown))
+    nodes.shows(drained(reason), at=NOW + 61)
+    [remove] = nodes.looks(NOW + 61)
+    nodes.ended(remove, at=NOW + 62)
+    nodes.shows(at=NOW + 63)
+    assert nodes.looks(NOW + 63) == [ReleaseNode("x1", "uid-x1", "it is not in Slurm any more")]
+    nodes.sees(NodeSeen(replace(shown, in_slurm=None, taints=())))
+    assert nodes.looks(NOW + 64) == []
+
+
+def test_a_kubernetes_without_any_node_is_not_believed() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    nodes.sees(NodesListed(()))
+    [drain] = nodes.looks()
+    nodes.ended(drain, at=NOW)
+    gone = drained("slurm-bridge: its Kubernetes node is gone")
+    assert nodes.stays(gone, at=NOW + 1, until=NOW + 3600) == [[]] * 120
+
+
+def test_nodes_that_only_one_side_knows_or_that_are_not_labelled_are_left_alone_silently() -> None:
+    only_slurm, both = in_slurm("n1", features=()), in_slurm("x1", "DOWN", features=(), reason="disk")
+    hand_tainted = node("x1", taints=TAINT, unschedulable=True)
+    nodes = Nodes([hand_tainted, node("x2", ready=False)], [only_slurm, both])
+    assert nodes.stays(only_slurm, both, at=NOW, until=NOW + 1200) == [[]] * 41
+    assert nodes.looks(NOW + 1201, everything=True) == []
+
+
+# --- not responding (N3) ------------------------------------------------------------------------------------------
+
+
+def test_an_external_node_that_does_not_respond_is_named_and_cured_seldom() -> None:
+    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
+    nodes = Nodes([labelled()], [silent])
+    [show] = nodes.looks()
+    assert isinstance(show, ShowNode)
+    assert (show.condition, show.warning) == (names.NODE_SILENT, True)
+    nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
+    done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 1200) for each in some]
+    assert [type(each) for each in done] == [Reconfigure, Reconfigure]
+    assert done[0].reason == "Slurm believes that x1 does not respond"
+
+
+def test_the_cure_can_be_left_to_the_admin_and_is_not_for_others_nodes() -> None:
+    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
+    config = replace(CONFIG, external_nodes=ExternalNodes(cure=False))
+    for nodes in (Nodes([labelled()], [silent], config), Nodes([labelled()], [replace(silent, features=())])):
+        known = nodes.world.slurm_nodes or {}
+        done = [each for some in nodes.stays(*known.values(), at=NOW, until=NOW + 1200) for each in some]
+        assert not [each for each in done if isinstance(each, Reconfigure)]
+
+
+# --- failures -----------------------------------------------------------------------------------------------------
+
+
+def test_a_removal_that_slurm_refuses_is_tried_again_after_a_while() -> None:
+    nodes = Nodes([node("x2")], [drained("slurm-bridge: its Kubernetes node is gone")])
+    known = drained("slurm-bridge: its Kubernetes node is gone")
+    nodes.shows(known, at=NOW + 60)
+    [remove] = nodes.looks(NOW + 60)
+    nodes.ended(remove, Outcome.REFUSED, at=NOW + 61, number=2016)
+    nodes.shows(known, at=NOW + 90)
+    assert nodes.looks(NOW + 90) == []
+    nodes.shows(known, at=NOW + 122)
+    assert nodes.looks(NOW + 122) == [remove]
+
+
+def test_an_answer_that_was_lost_is_followed_by_a_look() -> None:
+    nodes = Nodes([labelled(unschedulable=True)], [in_slurm()])
+    [drain] = nodes.looks()
+    nodes.ended(drain, Outcome.UNKNOWN, at=NOW + 10)
+    assert nodes.world.nodes_stale, "its nodes are asked for at once"
+    assert nodes.looks(NOW + 10) == []
+    nodes.shows(drained(CORDONED), at=NOW + 11)
+    assert [type(each) for each in nodes.looks(NOW + 11)] == [ShowNode]

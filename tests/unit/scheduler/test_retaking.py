@@ -1,0 +1,212 @@
+"""What runs does not die of what slurmctld forgot: the same nodes are asked for once more (S7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler import names
+from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
+from scheduler.events import Side, SideBack, SideLost
+from scheduler.model import Grant, GrantedNode, Pod, PodPhase
+from scheduler.phase import Phase
+from tests.builders import START, Story, grant, job_of, key_of, pod
+
+NOW = START + 20
+TRAIN = pod("train", gpu=1)
+
+
+def loses(story: Story, at: float, left: dict[int, str] | None = None) -> None:
+    """Two polls lack the job, and a read denies it."""
+    for when in (at - 2, at):
+        story.polls(left or {}, at=when)
+        for read in story.acts(ReadJob, when):
+            story.reads(None, job_id=read.job_id, at=when)
+            story.ended(read, at=when)
+
+
+def asked_again(story: Story) -> AllocateNow:
+    """What is under way for the one workload."""
+    [workload] = story.world.workloads.values()
+    assert workload.hold is not None
+    assert isinstance(workload.hold.action, AllocateNow)
+    return workload.hold.action
+
+
+def lost(story: Story, what: Pod = TRAIN) -> AllocateNow:
+    story.runs(what, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    loses(story, NOW + 7)
+    return asked_again(story)
+
+
+def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_new_job() -> None:
+    story = Story()
+    asked = lost(story)
+    assert asked.spec.name == names.job_name("hpc/train", story.world.cluster, key_of(TRAIN))
+    assert (asked.spec.required_nodes, asked.spec.excluded_nodes, asked.spec.gres) == ("x2", "", (("gpu", 1),))
+    assert asked.reason == "Slurm has lost job 17: x2 is asked for again"
+    story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = story.decides(NOW + 7)
+    assert isinstance(said, Report)
+    assert (said.condition, said.event) == ("", "SlurmJobReplaced")
+    assert said.message == "Slurm lost the job of this pod; job 30 holds its place from now on."
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+    assert list(story.world.placeholders) == [30], "nobody misses the lost one any more"
+    for minute in range(1, 60):
+        story.polls({30: "RUNNING"}, at=NOW + 60 * minute)
+        assert {type(each) for each in story.decides(NOW + 60 * minute)} <= {ReadJob}
+
+    story.sees(story.bound(TRAIN, 17, "x2", phase=PodPhase.SUCCEEDED))
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 3600)] == [30]
+
+
+def test_what_slurm_will_not_give_again_ends_the_pod_after_one_attempt() -> None:
+    story = Story()
+    story.ended(lost(story), Outcome.REFUSED, at=NOW + 7, number=2016)
+    [end] = story.decides(NOW + 7)
+    assert isinstance(end, EndByDeadline)
+
+
+def test_a_lost_answer_is_looked_up_and_the_job_that_it_made_is_taken() -> None:
+    story = Story()
+    story.ended(lost(story), Outcome.UNKNOWN, at=NOW + 7)
+    assert story.decides(NOW + 8) == []
+    story.polls({30: "RUNNING"}, at=NOW + 9)
+    [read] = story.acts(ReadJob, NOW + 9)
+    story.reads(job_of(TRAIN, 30), at=NOW + 9, granted=grant(30, "x2", gpu=1))
+    story.ended(read, at=NOW + 9)
+    assert story.decides(NOW + 30) == []
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_a_lost_answer_that_made_nothing_ends_the_pod_when_it_can_no_longer_come() -> None:
+    story = Story()
+    story.ended(lost(story), Outcome.UNKNOWN, at=NOW + 7)
+    for second in range(8, 19):
+        story.polls({}, at=NOW + second)
+        assert story.acts(EndByDeadline, NOW + second) == []
+    story.polls({}, at=NOW + 20)
+    assert len(story.acts(EndByDeadline, NOW + 20)) == 1
+
+
+def test_a_twin_that_lives_is_looked_for_and_takes_the_place() -> None:
+    """The job was never lost, or an earlier attempt was granted unheard."""
+    story = Story()
+    asked = lost(story)
+    story.polls({30: "RUNNING"}, at=NOW + 7.5)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 8, number=2038)
+    [read] = story.acts(ReadJob, NOW + 8)
+    story.reads(job_of(TRAIN, 30), at=NOW + 8.5, granted=grant(30, "x2", gpu=1))
+    story.ended(read, at=NOW + 8.5)
+    story.polls({30: "RUNNING"}, at=NOW + 30)
+    assert story.decides(NOW + 30) == []
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_in_an_outage_nothing_is_asked_and_nobody_is_ended() -> None:
+    story = Story()
+    asked = lost(story)
+    story.sees(SideLost(Side.SLURM, NOW + 7, "slurmrestd does not answer."))
+    story.ended(asked, Outcome.UNREACHED, at=NOW + 7)
+    for second in range(8, 40):
+        assert story.decides(NOW + second) == []
+    story.sees(SideBack(Side.SLURM, NOW + 40))
+    assert [each.spec.required_nodes for each in story.acts(AllocateNow, NOW + 40)] == ["x2"]
+
+
+def test_a_grant_that_lacks_what_the_pod_holds_is_given_back_and_the_pod_ends() -> None:
+    story = Story()
+    story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2"))
+    [cancel] = story.acts(CancelJob, NOW + 7)
+    assert cancel.reason == "Slurm granted job 30 without 1 gpu (0 on x2)"
+    story.ended(cancel, at=NOW + 7)
+    [end] = story.acts(EndByDeadline, NOW + 7)
+    assert end.reason == "Slurm job 30 ended: CANCELLED"
+
+
+def test_a_pod_that_is_being_deleted_is_not_worth_an_attempt() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, deleting_at=NOW + 30))
+    loses(story, NOW + 7)
+    assert story.decides(NOW + 8) == []
+    assert all(each.hold is None for each in story.world.workloads.values())
+
+
+def test_at_most_ten_a_second_are_asked_for() -> None:
+    story = Story()
+    for number in range(15):
+        story.runs(pod(f"p{number}"), 100 + number, at=NOW)
+    story.polls({100 + number: "RUNNING" for number in range(15)}, at=NOW + 1)
+    loses(story, NOW + 7)
+    under_way = [each for each in story.world.workloads.values() if each.hold is not None]
+    assert len(under_way) == 10
+    assert story.acts(AllocateNow, NOW + 7) == []
+
+
+def test_a_job_that_slurm_requeued_gives_its_place_in_the_queue_for_its_nodes() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    assert cancel.reason == "Slurm requeued job 17 while its pods run"
+    story.ended(cancel, at=NOW + 1)
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    assert asked.reason == "Slurm requeued job 17: x2 is asked for again"
+    story.ended(asked, Outcome.REFUSED, at=NOW + 1, number=2016)
+    [end] = story.acts(EndByDeadline, NOW + 1)
+    assert end.reason.startswith("Slurm requeued the job of this pod (17)")
+
+
+def gang_runs(story: Story) -> list[Pod]:
+    """Two of it stand on x1, one on x2."""
+    says, labels = {"gang-size": "3"}, {names.PREFIX + "gang": "ring"}
+    members = [pod(f"ring-{rank}", says=says, labels=labels) for rank in range(3)]
+    story.sees(*members)
+    [asked] = story.acts(AllocateNow, NOW)
+    nodes = (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100))
+    story.ended(asked, at=NOW, job_id=17, grant=Grant(17, nodes))
+    for bind in story.decides(NOW):
+        story.ended(bind, at=NOW)
+    shown = [story.bound(one, 17, on) for one, on in zip(members, ("x1", "x1", "x2"), strict=True)]
+    story.sees(*shown)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    return shown
+
+
+def test_a_gang_asks_for_all_of_its_nodes_at_once() -> None:
+    story = Story()
+    gang_runs(story)
+    loses(story, NOW + 7)
+    spec = asked_again(story).spec
+    assert (spec.required_nodes, spec.tasks, spec.min_nodes, spec.max_nodes) == ("x[1-2]", 3, 2, 2)
+    granted = Grant(30, (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100)))
+    story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=granted)
+    assert len(story.acts(Report, NOW + 7)) == 3
+    assert story.acts(CancelJob, NOW + 8) == []
+
+
+def test_a_gang_that_is_granted_otherwise_than_it_stands_is_ended_with_its_job() -> None:
+    story = Story()
+    gang_runs(story)
+    loses(story, NOW + 7)
+    granted = Grant(30, (GrantedNode("x1", 1, 100), GrantedNode("x2", 2, 200)))
+    story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=granted)
+    [cancel] = story.acts(CancelJob, NOW + 7)
+    assert cancel.reason == "job 30 has room for 1 of the 2 pods that stand on x1"
+    story.ended(cancel, at=NOW + 7)
+    assert len(story.acts(EndByDeadline, NOW + 7)) == 3
+
+
+def test_an_id_that_went_to_another_of_our_workloads_is_a_job_lost() -> None:
+    """slurmctld came back without its state: the pod's job is asked for anew, and not given up for somebody else's."""
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.queues(pod("other"), 17, at=NOW + 2)
+    [asked] = story.acts(AllocateNow, NOW + 2)
+    assert (asked.key, asked.spec.required_nodes) == (key_of(TRAIN), "x2")
+    story.ended(asked, at=NOW + 2, job_id=18, grant=grant(18, "x2", gpu=1))
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+    assert story.world.placeholders[17].key == key_of(pod("other"))
