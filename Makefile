@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation contract integration bench rig-up rig-down lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation contract integration torture bench rig-up rig-down lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -49,6 +49,9 @@ contract: setup    ## recordings and simulated clusters; the real servers take p
 
 integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and SLURM_REST of an existing pair, else a rig of its own); the page in Chromium
 	$(BIN)/python integration/run.py
+
+torture: setup   ## Slurm's side answers wrongly, a minute each way, and the bridge is killed meanwhile: [TORTURE_S=60]
+	TORTURE_S=$(or $(TORTURE_S),60) $(BIN)/python integration/run.py torture
 
 test: setup      ## everything that this machine can run; it names what it cannot
 	$(MAKE) --no-print-directory --output-sync=target -j2 check simulation

@@ -41,6 +41,10 @@ def bind(workload: Workload, view: View) -> None:
         return
     if cancel_broken(workload, job, view):
         return
+    if "SUSPENDED" in job.states:  # what it holds may be another's meanwhile (S6)
+        message = f"The bind waits: an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)."
+        say_all(workload, homeless, view, names.GRANT_WAITS, message)
+        return
     if job.grant is None or not trusted(job, view):
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
         return

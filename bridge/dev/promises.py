@@ -332,7 +332,16 @@ class Promises:
                 self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
             return
         ends = sent if at is None else at
-        self._judge("V7", lambda: self._job_lived(pod, self.slurm.job(int(claimed)), sent, ends, not_before_s))
+        self._judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))
+
+    def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
+        """The job that it says, or, where Slurm lost that, the one that has held its place for a while by now (S7)."""
+        job = self.slurm.job(claimed)
+        if job is not None and self._is_for(job, pod):
+            return job
+        node = self._known_as(pod["spec"]["nodeName"])
+        holding = (each for each in self.ours() if each.holds and self._is_for(each, pod) and node in each.nodes)
+        return next((each for each in holding if each.starts < sent - ON_ITS_WAY_S), job)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         who = _name(pod)

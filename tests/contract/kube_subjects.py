@@ -49,7 +49,6 @@ KUBECONFIG = os.environ.get("KUBECONFIG", "")
 FORGET_COMMAND = os.environ.get("KUBE_FORGET_COMMAND", "")
 RECORD = bool(os.environ.get("RECORD_KUBE"))
 NAMES = ["recorded", "simulated", "served", *(["real"] if KUBECONFIG else [])]
-LIVING = NAMES[1:]
 FORGETFUL = ["recorded", "simulated", "served", *(["real"] if KUBECONFIG and FORGET_COMMAND else [])]
 
 
@@ -463,13 +462,6 @@ async def _kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
 @pytest.fixture(name="kube", params=NAMES)
 async def every_kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
     """Every Kubernetes there is."""
-    async for made in _kube(request):
-        yield made
-
-
-@pytest.fixture(name="living_kube", params=LIVING)
-async def every_living_kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
-    """Every Kubernetes that is not a recording."""
     async for made in _kube(request):
         yield made
 

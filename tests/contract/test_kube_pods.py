@@ -13,7 +13,7 @@ from bridge.kube.client import KubeClient
 from scheduler import names
 from scheduler.actions import AskEviction, EndByDeadline, EvictPod, HandDeadline, ReportRunning
 from scheduler.model import Condition, Pod
-from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube, every_living_kube  # noqa: F401 -- fixtures
+from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 
@@ -151,8 +151,8 @@ async def test_the_eviction_api_marks_the_pod_as_disrupted(kube: Kube) -> None:
     assert evicted.deleting_at is not None
 
 
-async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(living_kube: Kube) -> None:
-    kube = living_kube
+@pytest.mark.unrecorded
+async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube: Kube) -> None:
     pod = await kube.pod("a", activeDeadlineSeconds=600)
     client = KubeClient(kube.transport, kube.scheduler, time.time)
     assert (pod.active_deadline_s, pod.handed_deadline_s) == (600, None)
@@ -165,8 +165,8 @@ async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(livin
         await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
 
-async def test_an_end_that_counts_is_no_disruption(living_kube: Kube) -> None:
-    kube = living_kube
+@pytest.mark.unrecorded
+async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     pod = await kube.pod("a")
     end = EndByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
     await KubeClient(kube.transport, kube.scheduler, time.time).end_by_deadline(end)
@@ -174,8 +174,8 @@ async def test_an_end_that_counts_is_no_disruption(living_kube: Kube) -> None:
     assert (ending.handed_deadline_s, ending.disrupted) == (1, False)
 
 
-async def test_an_eviction_by_the_api_never_hits_a_namesake(living_kube: Kube) -> None:
-    kube = living_kube
+@pytest.mark.unrecorded
+async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
     await kube.bind("a", "contract-n1")
     await kube.client.evict(AskEviction("key", ANOTHER, pod.namespace, pod.name, "the time limit is near"))
@@ -186,10 +186,8 @@ async def test_an_eviction_by_the_api_never_hits_a_namesake(living_kube: Kube) -
     assert evicted.deleting_at is not None
 
 
-async def test_what_is_said_of_its_job_on_a_bound_pod_stands_beside_what_was_said_of_its_bind(
-    living_kube: Kube,
-) -> None:
-    kube = living_kube
+@pytest.mark.unrecorded
+async def test_what_is_said_of_a_bound_pods_job_stands_beside_what_was_said_of_its_bind(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")
     said = ReportRunning("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)

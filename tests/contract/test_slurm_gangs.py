@@ -184,3 +184,24 @@ async def test_a_gang_that_is_not_possible_is_refused_with_slurms_number_and_tex
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(slurm.gang("refused", **wishes))
     assert caught.value.code == number
+
+
+@pytest.mark.unrecorded
+async def test_exactly_the_nodes_that_are_required_are_granted_or_none(slurm: Slurm) -> None:
+    """What pods stand on when slurmctld has lost their job (S7)."""
+    _, second, third = (place.name for place in slurm.places)
+    grant = await granted(slurm, "one", 1, required_nodes=third)
+    assert [node.name for node in grant.nodes] == [third]
+    two = {"required_nodes": f"{second},{third}", "min_nodes": 2, "max_nodes": 2}
+    grant = await granted(slurm, "two", 3, **two)
+    assert [node.name for node in grant.nodes] == [second, third]
+    await granted(slurm, "full", 1, required_nodes=second, cpus_per_task=slurm.place.cpus - 2)
+    with pytest.raises(Exhausted):
+        await granted(slurm, "no room", 1, required_nodes=second, cpus_per_task=2)
+
+
+@pytest.mark.unrecorded
+async def test_a_node_that_slurm_does_not_know_cannot_be_required(slurm: Slurm) -> None:
+    with pytest.raises(Invalid) as caught:
+        await granted(slurm, "gone", 1, required_nodes="nowhere")
+    assert caught.value.code == 2018

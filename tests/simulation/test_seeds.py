@@ -132,6 +132,19 @@ def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:
         clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
 
 
+def test_ending_a_pod_whose_lost_job_was_replaced_breaks_v7(clusters: Clusters) -> None:
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    clusters.slurm.lose_everything(2.0)
+    clusters.submit("carol", "takes the first id")
+    another = clusters.submit("alice", clusters.name_of(clusters.pod))
+    clusters.slurm.tick(3.0)
+    assert another != clusters.job
+    options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
+    with pytest.raises(Violation, match="V7"):
+        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+
+
 def test_another_users_job_breaks_v8(clusters: Clusters) -> None:
     clusters.submit("bob", clusters.name_of(clusters.pod))
     with pytest.raises(Violation, match="V8"):

@@ -68,6 +68,17 @@ def test_a_command_that_is_none_is_told_how_to_use_it(arguments: list[str], caps
     assert "usage: slurm-bridge" in capsys.readouterr().err
 
 
+def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    for http, said_then in (
+        ("127.0.0.1:1", "no bridge answers at http://127.0.0.1:1: run this where it runs, or give --bridge URL."),
+        ("", "the settings name no http address of the bridge: give --bridge URL."),
+    ):
+        file.write_text(f"slurm_url: http://127.0.0.1:1\nhttp: '{http}'\n")
+        assert main(["release", "--config", str(file)]) == EXIT_CONFIG
+        assert capsys.readouterr().err == f"slurm-bridge: {said_then}\n"
+
+
 def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--version"])

@@ -11,11 +11,13 @@ from scheduler import names
 from scheduler.actions import (
     Action,
     AskEviction,
+    BindPod,
     EndByDeadline,
     EvictPod,
     HandDeadline,
     Outcome,
     ReadJob,
+    Report,
     ReportRunning,
 )
 from scheduler.events import Side, SideLost
@@ -244,6 +246,20 @@ def test_a_suspended_job_kills_nothing_and_its_pods_say_so_until_it_runs_again()
     told(story, shown, at=ENDS - 48, ends=ENDS + 3000)
     story.ended(read, at=ENDS - 48)
     assert said(story.decides(ENDS - 48)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 02:07:00 UTC.")]
+
+
+def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -> None:
+    story = Story(ALONE)
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "SUSPENDED"}, at=NOW + 5)
+    [said] = story.decides(NOW + 5)
+    assert isinstance(said, Report)
+    assert said.message == "The bind waits: an admin suspended Slurm job 17 (scontrol resume 17 ends that)."
+    story.polls({17: "RUNNING"}, at=NOW + 10)
+    [read] = story.acts(ReadJob, NOW + 10)
+    story.reads(job_of(TRAIN, 17), at=NOW + 10, granted=grant(17))
+    story.ended(read, at=NOW + 10)
+    assert len(story.acts(BindPod, NOW + 10)) == 1
 
 
 def test_what_an_earlier_life_said_is_not_said_again() -> None:
