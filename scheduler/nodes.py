@@ -9,11 +9,13 @@ have come in between.  So nothing here ends anything that runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import NodeChange
 from scheduler.model import Node, NodeSpec, Refusal, SlurmNode
-from scheduler.registration import named_partitions, outgrown, registration, size
+from scheduler.registration import named_partitions, outgrown, registration, size, uncounted
 from scheduler.upkeep import NEVER
 from scheduler.view import View
 
@@ -127,7 +129,8 @@ def _in_step(node: Node, known: SlurmNode, view: View) -> bool:
     if action is not None and _may_try(action, view):
         return view.add(action)
     failed = view.world.upkeep.failed.get(known.name)
-    state = _state(node, known, failed.message if action is not None and failed else "")
+    dropped = uncounted(size(node, view.world.config.translation.gres), view.world.upkeep.counted)
+    state = _state(node, known, failed.message if action is not None and failed else "", dropped)
     if not _says(node, *state):
         return _show(node, *state, view)
     if view.world.config.external_nodes.taint and not _tainted(node) and node.name not in view.world.upkeep.saying:
@@ -142,7 +145,7 @@ def _cause(node: Node, known: SlurmNode, view: View) -> str:
     if node.unschedulable:
         return CORDONED
     upkeep, world = view.world.upkeep, view.world
-    why = outgrown(known, size(node, world.config.translation.gres))
+    why = outgrown(known, size(node, world.config.translation.gres), upkeep.counted)
     _, since = upkeep.unlike.get(known.name, (None, float("inf")))
     steady = upkeep.polled - since >= view.tuning.node_unlike_s
     if why and (steady or known.reason.startswith(REPLACED)):  # that much a life before this one had decided
@@ -229,8 +232,12 @@ def _release(node: Node, view: View) -> bool:
 # --- what is said -------------------------------------------------------------------------------------------------
 
 
-def _state(node: Node, known: SlurmNode, failed: str) -> tuple[bool, str, str]:
-    """(status, reason, message) of the condition (N3).  failed: what Slurm does not do to it, in its words"""
+def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str]) -> tuple[bool, str, str]:
+    """(status, reason, message) of the condition (N3).
+
+    failed    what Slurm does not do to it, in its words
+    dropped   devices of it that Slurm does not count
+    """
     name = known.name
     because = f": {_plain(known.reason)}" if known.reason else ""
     also = f" {failed}" if failed else ""
@@ -243,6 +250,13 @@ def _state(node: Node, known: SlurmNode, failed: str) -> tuple[bool, str, str]:
         return False, names.NODE_DRAINED, f"Slurm node {name} is drained{because}.{also}"
     if failed:
         return False, names.NODE_REFUSED, failed
+    if dropped:
+        message = (
+            f"Slurm node {name} is in service without its devices {', '.join(dropped)}, which no node of this Slurm has: "
+            f"name them in GresTypes of slurm.conf, then remove the label {names.EXTERNAL_NODE_LABEL}, wait until Slurm has "
+            "no such node any more, and label it again."
+        )
+        return False, names.NODE_REFUSED, message
     outside = [each for each in named_partitions(node) if each not in known.partitions]
     if outside:
         return False, names.NODE_OUTSIDE, _outside(outside[0], known)

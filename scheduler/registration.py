@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from scheduler import names
@@ -92,13 +92,25 @@ def named_partitions(node: Node) -> list[str]:
     return list(dict.fromkeys(name for part in node.partitions.split(",") if (name := part.strip())))
 
 
-def outgrown(known: SlurmNode, offered: Size) -> str:
+def uncounted(offered: Size, counted: Collection[str]) -> list[str]:
+    """Devices that no node of this Slurm has: GresTypes of slurm.conf does not name them, and Slurm drops them in silence.
+
+    counted   names of all GRES that its nodes have
+    """
+    return sorted({name.partition(":")[0] for name in offered.gres} - set(counted))
+
+
+def outgrown(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
     """Why what is registered is not true any more, as part of a sentence; "": it is, or the node has only grown (N1).
+
+    counted   names of all GRES that Slurm's nodes have; to register others anew would change nothing
 
     What was registered is less than what was offered then, by the reserve; so nothing is wrong until that is used up.
     """
-    if _with_kinds(offered.gres) != known.gres:
-        return f"it has {_devices(offered.gres)} now"
+    dropped = uncounted(offered, counted)
+    gres = {name: count for name, count in offered.gres.items() if name.partition(":")[0] not in dropped}
+    if _with_kinds(gres) != known.gres:
+        return f"it has {_devices(gres)} now"
     if offered.cpus < known.cpus:
         return f"it has {offered.cpus} CPUs now"
     if offered.memory_mib < known.memory_mib:

@@ -21,7 +21,6 @@ NEVER = float("-inf")
 UNDER_WAY = float("inf")
 # What Slurm's own words leave open, by its error number.
 HINTS = {
-    2072: "See that GresTypes in slurm.conf names its devices.",
     2168: "Another one made it meanwhile.",
 }
 
@@ -58,6 +57,7 @@ class Upkeep:
     gone, unready, silent   since when nobody wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
     unlike   since when it has that size, which is not what is registered
     told     what the last poll said of each, as far as anything follows from it
+    counted  names of all GRES that Slurm's nodes have
     polled   when Slurm's nodes were polled last: the time of everything here
     """
 
@@ -74,6 +74,7 @@ class Upkeep:
         self.unlike: dict[str, tuple[Size, float]] = {}
         self.news: set[str] = set()
         self.told: dict[str, tuple[object, ...]] = {}
+        self.counted: set[str] = set()
         self.polled = NEVER
         self.cured_at = NEVER
 
@@ -117,7 +118,7 @@ class Upkeep:
             self.unready.pop(name, None)
         if wanted_in_slurm(node):
             self.gone.pop(name, None)
-            if known is not None and not outgrown(known, size(node, gres)):
+            if known is not None and not outgrown(known, size(node, gres), self.counted):
                 self.unlike.pop(name, None)
 
     def lost(self, node: Node) -> None:
@@ -163,6 +164,7 @@ class Upkeep:
         self.polled = at
         before = self.ours
         self.ours = {name for name, node in slurm_nodes.items() if mark in node.features}
+        self.counted = {name for node in slurm_nodes.values() for name in node.gres}
         everyone = self.everyone
         todo = self.news | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
         for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike):
@@ -195,7 +197,7 @@ class Upkeep:
         silent = ours and known is not None and known.external and "NOT_RESPONDING" in known.states
         _since(self.silent, name, silent, self.polled)
         offered = size(node, gres) if node is not None else None
-        if ours and known is not None and offered is not None and outgrown(known, offered):
+        if ours and known is not None and offered is not None and outgrown(known, offered, self.counted):
             if name not in self.unlike or self.unlike[name][0] != offered:
                 self.unlike[name] = (offered, self.polled)
         else:

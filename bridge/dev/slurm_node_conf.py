@@ -27,7 +27,8 @@ def node_of(line: str, gres_names: Collection[str]) -> SlurmSimNode:
     if said["nodename"].upper() == "DEFAULT" or "[" in said["nodename"]:  # several at once: not simulated
         raise SlurmSaysNo(2018)
     devices = _devices(said.get("gres", ""), gres_names)
-    if _files(said.get("gresconf", "")) != devices:
+    files = _files(said.get("gresconf", ""))
+    if {device: count for device, count in files.items() if device[0] in gres_names} != devices:
         raise SlurmSaysNo(22)  # "Ignoring file-less GPU"
     cores = int(said.get("sockets", "1")) * int(said.get("corespersocket", "1")) * int(said.get("threadspercore", "1"))
     return SlurmSimNode(
@@ -45,8 +46,10 @@ def _devices(text: str, gres_names: Collection[str]) -> dict[tuple[str, str], in
     found = {}
     for item in filter(None, text.split(",")):
         name, *kind, count = item.split(":")
-        if name not in gres_names or len(kind) > 1:
+        if len(kind) > 1:
             raise SlurmSaysNo(2072)
+        if name not in gres_names:
+            continue  # Slurm makes the node, without them and without a word
         found[name, kind[0] if kind else ""] = int(count)
     return found
 

@@ -24,6 +24,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2017: (404, _UNKNOWN_JOB),
     2018: (422, "Invalid node name specified"),
     2025: (422, "Task count specification invalid"),
+    2028: (422, "Invalid node state specified"),
     2029: (422, "Invalid feature specification"),
     2038: (422, "Job dependency problem"),
     2040: (422, "Licenses currently unavailable"),

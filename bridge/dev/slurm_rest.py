@@ -555,7 +555,9 @@ def _remove_node(asked: _Asked, argument: str) -> Answer:
     node = asked.cluster.nodes.get(argument)
     if node is None:
         raise SlurmSaysNo(2018)
-    if node.jobs or not node.dynamic:
+    if not node.dynamic:
+        raise SlurmSaysNo(2028)
+    if node.jobs:
         raise SlurmSaysNo(2016)
     asked.cluster.remove_node(argument)
     return _yes(asked, {})

@@ -265,8 +265,8 @@ class SlurmClient:
         """Make one external node (`POST new/node`).  It survives a restart of slurmctld.
 
         One a call: Slurm reads the devices of several for the first alone.
-        Raises Conflict (2168: it exists), Invalid (2072: a GRES that slurm.conf does not know), Unauthorized, Invalid
-        (2002: not this token's to do).
+        A GRES that slurm.conf does not know is dropped without a word.
+        Raises Conflict (2168: it exists), Unauthorized, Invalid (2002: not this token's to do).
         """
         await self._change("register_node", "POST", "new/node/", codec.node_body(spec))
 
@@ -281,7 +281,7 @@ class SlurmClient:
     async def remove_node(self, name: str) -> None:
         """Delete one that was made by `new/node` (`DELETE node/{name}`).
 
-        Raises Exhausted (2016: it is busy, or in slurm.conf), Invalid (2018: Slurm has no such node).
+        Raises Exhausted (2016: it is busy), Invalid (2018: Slurm has no such node; 2028: it is in slurm.conf).
         """
         await self._change("remove_node", "DELETE", _node_path(name), b"")
 

@@ -249,22 +249,33 @@ def test_of_two_nodes_with_one_name_in_slurm_the_first_has_it() -> None:
 def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_while_or_a_change() -> None:
     nodes = Nodes([labelled()])
     [register] = nodes.looks()
-    nodes.ended(register, Outcome.REFUSED, at=NOW, number=2072)
+    nodes.ended(register, Outcome.REFUSED, at=NOW, number=2168)
     nodes.shows(at=NOW + 1)
     [show] = nodes.looks(NOW + 1)
     assert isinstance(show, ShowNode)
     assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
-    assert show.message == ("Slurm refused it (error 2072). See that GresTypes in slurm.conf names its devices.")
+    assert show.message == ("Slurm refused it (error 2168). Another one made it meanwhile.")
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
     nodes.shows(at=NOW + 31)
     assert nodes.looks(NOW + 31) == []
     nodes.shows(at=NOW + 61)
     assert [type(each) for each in nodes.looks(NOW + 61)] == [RegisterNode]
-    nodes.ended(register, Outcome.REFUSED, at=NOW + 62, number=2072)
+    nodes.ended(register, Outcome.REFUSED, at=NOW + 62, number=2168)
     nodes.shows(at=NOW + 63)
     assert nodes.looks(NOW + 63) == []
     nodes.sees(NodeSeen(labelled(gpu=0)))
     assert [type(each) for each in nodes.looks(NOW + 64)] == [RegisterNode], "without devices it may be taken"
+
+
+def test_devices_that_slurm_does_not_count_are_said_and_registering_anew_is_not_tried() -> None:
+    """Slurm makes such a node, without its devices and without a word."""
+    nodes = Nodes([labelled()], [in_slurm(gres={})])
+    [show] = nodes.looks()
+    assert isinstance(show, ShowNode)
+    assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
+    assert "in service without its devices gpu, which no node of this Slurm has: name them in GresTypes" in show.message
+    nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
+    assert not any(nodes.stays(in_slurm(gres={}), at=NOW + 30, until=NOW + 1500))
 
 
 def test_a_partition_that_has_no_nodeset_for_it_is_said() -> None:
