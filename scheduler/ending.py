@@ -49,7 +49,7 @@ def end_pods(workload: Workload, view: View) -> None:
             continue  # it waits for the others, and for another job
         until = _being_ended(workload, pod, job, view)
         if pod.deleting_at is not None or view.now < until:
-            if until < float("inf"):
+            if view.now < until < float("inf"):
                 view.wake_at(workload.key, until)
         elif view.now < workload.wait_until:
             view.wake_at(workload.key, workload.wait_until)

@@ -290,3 +290,16 @@ def test_evictions_on_absence_are_rationed_over_all_passes() -> None:
         assert story.acts(EvictPod, NOW + 7) == story.acts(EndByDeadline, NOW + 7) == []
     assert len(story.acts(EndByDeadline, NOW + 8)) == 20
     assert len(story.acts(EndByDeadline, NOW + 9)) == 10
+
+
+def test_a_pod_that_is_being_deleted_when_its_job_ends_is_waited_for_and_not_looked_at_all_the_time() -> None:
+    story = Story()
+    [shown] = running(story)
+    story.sees(replace(shown, deleting_at=NOW + 600))
+    story.polls({100: "PREEMPTED"}, at=NOW + 5)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.reads(job_of(shown, 100, "PREEMPTED"), at=NOW + 5)
+    story.ended(read, at=NOW + 5)
+    plan = story.plan(NOW + 6)
+    assert plan.actions == ()
+    assert plan.wake_at is None or plan.wake_at > NOW + 6
