@@ -13,8 +13,6 @@ import pytest
 from tests.contract import slurm_subjects
 from tests.contract.slurm_subjects import Real, Recorded, Simulated, Slurm, Subject
 
-UNRECORDED = pytest.StashKey[set[str]]()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-slurm", action="store_true", help="write what the real Slurm answers as the recordings")
@@ -22,16 +20,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "outage: ends and begins slurmctld")
-    config.addinivalue_line("markers", "unrecorded: no real server has been asked yet, so there is no recording")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the subjects that are not here."""
 
     def runs(item: pytest.Item) -> bool:
-        if item.get_closest_marker("unrecorded") and "recorded" in _subjects(item):
-            config.stash[UNRECORDED].add(item.nodeid.partition("::")[0])
-            return False
         subject = getattr(item, "callspec", None) and item.callspec.params.get("slurm")  # type: ignore[attr-defined]
         if config.getoption("--record-slurm") and subject not in (None, "real"):
             return False
@@ -39,20 +33,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return slurm_subjects.outage_is_possible()
         return bool(subject != "real" or slurm_subjects.real_is_there())
 
-    config.stash[UNRECORDED] = set()
     left_out = [item for item in items if not runs(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if runs(item)]
 
 
-def _subjects(item: pytest.Item) -> set[object]:
-    callspec = getattr(item, "callspec", None)
-    return {callspec.params.get("slurm"), callspec.params.get("kube")} if callspec else set()
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for path in sorted(terminalreporter.config.stash.get(UNRECORDED, ())):
-        terminalreporter.write_line(f"left out: recordings of {path}, which no real server has made yet", yellow=True)
     for module in ("slurm_subjects", "kube_subjects"):
         name = f"tests.contract.{module}"
         if importlib.util.find_spec(name) and (why := importlib.import_module(name).left_out()):

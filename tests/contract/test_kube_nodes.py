@@ -16,8 +16,6 @@ from scheduler.actions import ShowNode
 from scheduler.model import Condition, Node
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
 
-pytestmark = pytest.mark.unrecorded
-
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 OTHERS = {"key": "example.com/maintenance", "value": "soon", "effect": "PreferNoSchedule"}
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "contract"}

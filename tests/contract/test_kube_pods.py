@@ -151,7 +151,6 @@ async def test_the_eviction_api_marks_the_pod_as_disrupted(kube: Kube) -> None:
     assert evicted.deleting_at is not None
 
 
-@pytest.mark.unrecorded
 async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube: Kube) -> None:
     pod = await kube.pod("a", activeDeadlineSeconds=600)
     client = KubeClient(kube.transport, kube.scheduler, time.time)
@@ -165,7 +164,6 @@ async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube:
         await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
 
-@pytest.mark.unrecorded
 async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     pod = await kube.pod("a")
     end = EndByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
@@ -174,7 +172,6 @@ async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     assert (ending.handed_deadline_s, ending.disrupted) == (1, False)
 
 
-@pytest.mark.unrecorded
 async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
     await kube.bind("a", "contract-n1")
@@ -186,7 +183,6 @@ async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
     assert evicted.deleting_at is not None
 
 
-@pytest.mark.unrecorded
 async def test_what_is_said_of_a_bound_pods_job_stands_beside_what_was_said_of_its_bind(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")

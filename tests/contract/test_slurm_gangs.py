@@ -186,7 +186,6 @@ async def test_a_gang_that_is_not_possible_is_refused_with_slurms_number_and_tex
     assert caught.value.code == number
 
 
-@pytest.mark.unrecorded
 async def test_exactly_the_nodes_that_are_required_are_granted_or_none(slurm: Slurm) -> None:
     """What pods stand on when slurmctld has lost their job (S7)."""
     _, second, third = (place.name for place in slurm.places)
@@ -200,7 +199,6 @@ async def test_exactly_the_nodes_that_are_required_are_granted_or_none(slurm: Sl
         await granted(slurm, "no room", 1, required_nodes=second, cpus_per_task=2)
 
 
-@pytest.mark.unrecorded
 async def test_a_node_that_slurm_does_not_know_cannot_be_required(slurm: Slurm) -> None:
     with pytest.raises(Invalid) as caught:
         await granted(slurm, "gone", 1, required_nodes="nowhere")

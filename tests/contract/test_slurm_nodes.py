@@ -13,8 +13,6 @@ from scheduler.hostlist import fold
 from scheduler.model import NodeSpec, SlurmNode
 from tests.contract.slurm_subjects import Slurm
 
-pytestmark = pytest.mark.unrecorded
-
 MARK = "slurm-bridge-k8f3a91c2"
 REASON = "slurm-bridge: cordoned in Kubernetes"
 
