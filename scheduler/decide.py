@@ -268,7 +268,12 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
     elif job.grant is not None and not _stands_on_grant(workload, job, view):
         cancel(job, workload, view, f"the pod stands elsewhere than on what job {job.id} was granted")
-    elif job.spec is not None and job.spec.required_nodes and (why := check(workload, job, view)):
+    elif (
+        job.grant is not None
+        and job.spec is not None
+        and job.spec.required_nodes
+        and (why := check(workload, job, view))
+    ):
         cancel(job, workload, view, why)
     elif "PENDING" in job.states and job.id == workload.hint:
         cancel(job, workload, view, f"Slurm requeued job {job.id} while its pods run")

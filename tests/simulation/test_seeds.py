@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -32,6 +33,8 @@ def _live_all(seeds: list[int]) -> list[str]:
             live(seed)
         except AssertionError as violation:
             broken.append(str(violation))
+        except BaseExceptionGroup as fallen:  # the bridge itself fell over
+            broken.append(f"seed {seed}: {''.join(traceback.format_exception(fallen))}")
     return broken
 
 
