@@ -50,7 +50,9 @@ contract: setup    ## recordings and simulated clusters; the real servers take p
 integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and SLURM_REST of an existing pair, else a rig of its own); the page in Chromium
 	$(BIN)/python integration/run.py
 
-test: check simulation contract integration  ## everything that this machine can run; it names what it cannot
+test: setup      ## everything that this machine can run; it names what it cannot
+	$(MAKE) --no-print-directory --output-sync=target -j2 check simulation
+	$(MAKE) --no-print-directory contract integration
 
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
 	$(BIN)/python -m integration.bench $(SCENARIO) --json bench.json $(if $(REPEATS),--repeats $(REPEATS)) \
