@@ -55,7 +55,7 @@ test: setup      ## everything that this machine can run; it names what it canno
 	$(MAKE) --no-print-directory contract integration
 
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
-	$(BIN)/python -m integration.bench $(SCENARIO) --json bench.json $(if $(REPEATS),--repeats $(REPEATS)) \
+	$(BIN)/python -m integration.bench $(SCENARIO) --json $(if $(WRITE),docs/performance.json,bench.json) $(if $(REPEATS),--repeats $(REPEATS)) \
 	    $(if $(PROFILE),--profile $(PROFILE)) $(if $(WRITE),--write docs/performance.md)
 
 rig-up:          ## real Slurm and real Kubernetes on this machine; prints how to use them

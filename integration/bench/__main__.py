@@ -43,7 +43,6 @@ def main() -> int:
 
 def _report(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
     figures: list[Figure] = []
-    versions: dict[str, str] = {}
     failed = False
     for scenario in scenarios:
         try:
@@ -53,19 +52,25 @@ def _report(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
             failed = True
             continue
         figures += measured.figures
-        versions = measured.versions
         print(f"\n{table(measured.figures)}\n", flush=True)
-    about = report.describe(versions)
-    if asked.json and figures:
-        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report.plain(figures, about)), indent=1))
-        print(f"bench: figures in {asked.json}")
-    if asked.write and figures and not failed:
-        asked.write.write_text(report.page(figures, about))
-        print(f"bench: report in {asked.write}")
+        if asked.json:
+            _keep(report.Run(report.describe(measured.versions), measured.figures), asked.json, asked.write)
     missed = [figure for figure in figures if figure.met is False]
     if missed:
         print(f"bench: missed\n{table(missed)}")
     return 1 if failed or missed else 0
+
+
+def _keep(run: report.Run, file: Path, page: Path | None) -> None:
+    """At once: a run of all of them takes an hour, and may be interrupted."""
+    runs = report.known(file) | {run.figures[0].scenario: run}
+    order = [scenario.name for scenario in chosen([])]
+    runs = dict(sorted(runs.items(), key=lambda each: order.index(each[0]) if each[0] in order else len(order)))
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(report.plain(runs)), indent=1))
+    print(f"bench: figures in {file}", flush=True)
+    if page:
+        page.write_text(report.page(runs))
+        print(f"bench: report in {page}", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,8 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0, metavar="S", help="another length of what is watched idle")
     parser.add_argument("--name", default="bench", metavar="RIG", help="the rig's name (default: bench)")
     parser.add_argument("--keep", action="store_true", help="use the rig that is up, as it is, and leave it up")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the report there, a page of Markdown")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="keep the figures there, beside others that are there"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="with --json: a page of Markdown of all that is there"
+    )
     parser.add_argument("--profile", type=Path, metavar="FILE", help="look where the bridge spends its time")
     return parser
 

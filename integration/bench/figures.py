@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -84,15 +84,10 @@ class Figure:
         return all(value >= bound if self.target.at_least else value <= bound for value in shown)
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "scenario": self.scenario,
-            "figure": self.name,
-            "unit": self.unit,
+        """For JSON: its fields, and what follows from them."""
+        return asdict(self) | {
             "asked": self.target.asked(self.unit) if self.target else None,
-            "values": self.values,
             "median": self.median,
-            "floor": self.floor or None,
             "ratio": statistics.median(self.ratios) if self.ratios else None,
             "met": self.met,
         }

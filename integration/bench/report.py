@@ -1,14 +1,21 @@
-"""The report: a page with the figures, the machine that they were measured on, and how to measure again."""
+"""The report: a page with the figures, the machine that they were measured on, and how to measure again.
+
+A scenario that is measured again takes the place of what was known of it; the others stay, so that all of them need not
+be measured in one go.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from integration.bench.figures import Figure, table
 
@@ -18,7 +25,7 @@ KIB_PER_GIB = 1024**2
 PAGE = """\
 # Performance
 
-Measured by `make bench` on {date}, at commit {commit}: real Slurm {slurm} and real Kubernetes {kubernetes} with all
+Measured by `make bench` ({when}): real Slurm {slurm} and real Kubernetes {kubernetes} with all
 their servers, the bridge, the load and the stopwatch **on one machine**: {machine}. Nodes are external nodes of 64
 CPUs, played by kwok; etcd writes without fsync; Slurm's scheduler parameters are as it ships them. So these are
 figures to compare, not to plan with.
@@ -46,7 +53,10 @@ and largest. "Others" is how much of the machine was busy with what has nothing 
   until it has also posted its events. Bytes are counted in a run of their own, through a relay between bridge and
   slurmrestd; the other runs count calls by the bridge's `/metrics`, and that both agree is a figure of its own. Pod
   writes and events are counted in the API server's audit log.
-* **freed** full nodes and a queue; every 2.7 s a pod ends, or its job is cancelled in Slurm; until the next waiting
+* **packed** a burst whose pods may stand on half of the nodes only, which they nearly fill; beside it, in the floor's
+  column, the bridge's own burst on all nodes.
+* **gang** one gang of that many pods of 1 CPU on free nodes, made as a burst is.
+* **freed** full nodes and a queue; every 4.7 s a pod ends, or its job is cancelled in Slurm; until the next waiting
   pod is bound.
 * **pending** pods that find no room, watched for a minute once each has been told why it waits.
 * **bound** with that many bound pods: one more pod every 83 ms; killed and started again in the moment in which a pod
@@ -57,7 +67,7 @@ and largest. "Others" is how much of the machine was busy with what has nothing 
     make bench                                # all of it, some three quarters of an hour; needs what `make integration` needs
     make bench SCENARIO=burst REPEATS=1       # one of them
     make bench SCENARIO=one PROFILE=one.txt   # and where the bridge spends its time
-    make bench WRITE=1                        # and this page anew
+    make bench WRITE=1                        # and this page anew; with SCENARIO= only that one's lines
 """
 
 
@@ -74,16 +84,45 @@ def describe(versions: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def page(figures: Sequence[Figure], about: Mapping[str, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One scenario as it was measured last.  about: see `describe`."""
+
+    about: dict[str, str]
+    figures: list[Figure]
+
+
+def known(file: Path) -> dict[str, Run]:
+    """What was measured before, by scenario."""
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, Run]) if file.exists() else {}
+
+
+def page(runs: Mapping[str, Run]) -> str:
     """Markdown."""
+    figures = [figure for run in runs.values() for figure in run.figures]
     asked = [figure for figure in figures if figure.target is not None]
     others = [figure for figure in figures if figure.target is None]
-    return PAGE.format(asked=table(asked), others=table(others), **about)
+    about = [run.about for run in runs.values()]
+    last = max(about, key=lambda each: each["date"])
+    return PAGE.format(asked=table(asked), others=table(others), when=_when(runs), **last)
 
 
-def plain(figures: Sequence[Figure], about: Mapping[str, str]) -> dict[str, Any]:
+def _when(runs: Mapping[str, Run]) -> str:
+    """ "2026-11-21, at commit 1a2b3c4"; where they differ, which scenarios at which."""
+    at: dict[str, list[str]] = {}
+    for scenario, run in runs.items():
+        at.setdefault(f"{run.about['date']}, at commit {run.about['commit']}", []).append(scenario)
+    if len(at) == 1:
+        return next(iter(at))
+    return "; ".join(f"{', '.join(scenarios)}: {when}" for when, scenarios in at.items())
+
+
+def plain(runs: Mapping[str, Run]) -> dict[str, Any]:
     """The same for JSON."""
-    return {**about, "figures": [figure.plain() for figure in figures]}
+    return {
+        scenario: {"about": run.about, "figures": [figure.plain() for figure in run.figures]}
+        for scenario, run in runs.items()
+    }
 
 
 def _field(path: Path, name: str) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 from integration.bench.figures import Figure, at_least_floors, at_most, at_most_floors, merged, never_more_than
 from integration.bench.load import percentile
 from integration.bench.relay import Call, busiest_second, rate
+from integration.bench.report import Run, known, page, plain
 
 
 def figure(*values: float, **more: object) -> Figure:
@@ -62,3 +67,27 @@ def test_a_call_a_second_is_a_rate_of_one_wherever_the_minute_begins() -> None:
 def test_the_busiest_second_may_begin_anywhere() -> None:
     assert busiest_second(calls(0.0, 0.9, 1.0, 1.1, 1.8, 2.5)) == 4
     assert busiest_second([]) == 0
+
+
+# --- what is kept -------------------------------------------------------------------------------------------------
+
+
+def run_of(scenario: str, value: float, commit: str = "1a2b3c4") -> Run:
+    about = {"date": "2026-11-21", "commit": commit, "machine": "2 cores", "slurm": "26.05", "kubernetes": "1.36"}
+    return Run(about, [Figure(scenario, "pods a second", "pods/s", (value,), at_least_floors(0.8), (100.0,))])
+
+
+def test_figures_are_kept_as_they_were_measured(tmp_path: Path) -> None:
+    runs = {"one": run_of("one", 90.0), "burst": run_of("burst", 70.0)}
+    file = tmp_path / "performance.json"
+    assert known(file) == {}
+    file.write_bytes(msgspec.json.encode(plain(runs)))
+    assert known(file) == runs
+
+
+def test_the_page_says_which_scenario_is_of_which_commit() -> None:
+    together = page({"one": run_of("one", 90.0), "burst": run_of("burst", 70.0)})
+    assert "(2026-11-21, at commit 1a2b3c4)" in together
+    apart = page({"one": run_of("one", 90.0), "burst": run_of("burst", 70.0, "5d6e7f8")})
+    assert "(one: 2026-11-21, at commit 1a2b3c4; burst: 2026-11-21, at commit 5d6e7f8)" in apart
+    assert "| one      | pods a second | ≥ 0.8 × floor | 90 pods/s |" in apart
