@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from scheduler import actions as act
 from scheduler import names
+from scheduler.feasible import slurm_name
+from scheduler.jobspec import needs
 from scheduler.looking import cancel, look_at, looked
 from scheduler.model import Pod, is_ended
 from scheduler.telling import say
@@ -56,9 +58,22 @@ def _why_ended(job: Placeholder | None) -> str:
 def _end_pod(workload: Workload, pod: Pod, why: str, view: View) -> None:
     """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4)."""
     if pod.owner is not None:
-        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+        grace_s = _capped(workload, pod, view)
+        if grace_s is not None:
+            why += f". It has {grace_s} s to end, because Slurm may give its devices to others"
+        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), workload.key)
     else:
         view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key)
+
+
+def _capped(workload: Workload, pod: Pod, view: View) -> int | None:
+    """Of a pod with devices on a node with a slurmd, where Slurm's own next job may get them (G3); None: its own grace."""
+    world, most = view.world, view.tuning.revoke_grace_max_s
+    node = (world.nodes or {}).get(workload.node_of(pod))
+    known = (world.slurm_nodes or {}).get(slurm_name(node)) if node is not None else None
+    if known is None or known.external or pod.grace_s <= most:
+        return None
+    return most if needs(pod).keys() & world.config.translation.gres.keys() else None
 
 
 def end_job(workload: Workload, view: View) -> None:

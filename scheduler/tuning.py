@@ -20,6 +20,7 @@ class Tuning:
     absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
     absent_burst, absent_share  more placeholders absent at once than the larger of these: none is believed (X6)
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
+    revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
     gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
     gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
@@ -47,6 +48,7 @@ class Tuning:
     absent_share: float = 0.05
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0
+    revoke_grace_max_s: int = 30
     gang_timeout_s: float = 300.0
     gang_bind_deadline_s: float = 30.0
     claims_s: float = 120.0
