@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
+from scheduler.feasible import slurm_name
+from scheduler.jobspec import needs
 from scheduler.looking import cancel, look_at, looked
 from scheduler.model import Pod, PodPhase, is_ended
 from scheduler.retaking import retake
@@ -100,12 +102,26 @@ def end_pod(
     """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4).
 
     counts    it is its own failure, which its controller is to count: kubelet ends it then too, unless it is a service
-    grace_s   where it is deleted; None: its own
+    grace_s   where it is deleted; None: its own, capped where Slurm may give its devices to others (G3)
     """
     if pod.owner is None or (counts and not is_service(pod)):
         view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), workload.key)
-    else:
-        view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), workload.key)
+        return
+    if grace_s is None:
+        grace_s = _capped(workload, pod, view)
+        if grace_s is not None:
+            why += f". It has {grace_s} s to end, because Slurm may give its devices to others"
+    view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), workload.key)
+
+
+def _capped(workload: Workload, pod: Pod, view: View) -> int | None:
+    """Of a pod with devices on a node with a slurmd, where Slurm's own next job may get them (G3); None: its own grace."""
+    world, most = view.world, view.tuning.revoke_grace_max_s
+    node = (world.nodes or {}).get(workload.node_of(pod))
+    known = (world.slurm_nodes or {}).get(slurm_name(node)) if node is not None else None
+    if known is None or known.external or pod.grace_s <= most:
+        return None
+    return most if needs(pod).keys() & world.config.translation.gres.keys() else None
 
 
 def end_job(workload: Workload, view: View) -> None:

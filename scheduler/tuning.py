@@ -24,6 +24,7 @@ class Tuning:
     retake_rate, absent_rate  of lost jobs: so many a second are asked for anew (S7), and so many pods ended (X6)
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
     silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8)
+    revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
     gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
     gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
@@ -68,6 +69,7 @@ class Tuning:
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0
     silent_node_s: float = 300.0
+    revoke_grace_max_s: int = 30
     gang_timeout_s: float = 300.0
     gang_bind_deadline_s: float = 30.0
     claims_s: float = 120.0

@@ -161,8 +161,9 @@ async function readDetail() {
   const wanted = chosen;
   try {
     const answer = await fetch(`workloads/${encodeURIComponent(wanted)}`);
-    if (wanted !== chosen) return;
-    if (answer.ok) drawDetail(await answer.json());
+    const content = answer.ok ? await answer.json() : null;
+    if (wanted !== chosen) return; // another was chosen meanwhile
+    if (content) drawDetail(content);
     else chosenByHand = false; // it is forgotten: go on with another
   } catch {
     // the stream says that nobody answers

@@ -63,6 +63,7 @@ class Lane(asyncio.Protocol):
         data = _encoded(request)
         self._answer = asyncio.get_running_loop().create_future()
         self._asked, self._heard = request, False
+        self._begin()
         request.sent = True
         self._transport.write(data)
         try:
@@ -77,8 +78,9 @@ class Lane(asyncio.Protocol):
             self._transport.abort()
 
     @property
-    def _waited_for(self) -> bool:
-        return self._answer is not None and not self._answer.done()
+    def _waiting(self) -> asyncio.Future[Reply] | None:
+        """Who waits for an answer; None: nobody does any more."""
+        return self._answer if self._answer is not None and not self._answer.done() else None
 
     # --- called by the event loop
 
@@ -86,7 +88,7 @@ class Lane(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._waited_for:
+        if self._waiting is None:
             self._on_unasked()
             self.drop()
             return
@@ -101,18 +103,18 @@ class Lane(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # A body whose length nobody told ends with the connection.  Any other was cut off: connection_lost says so.
-        if self._waited_for and self._in_body and not self._headers.keys() & {"content-length", "transfer-encoding"}:
+        if self._in_body and not self._headers.keys() & {"content-length", "transfer-encoding"}:
             self.on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ClosedError(self._heard))
+        if (waiting := self._waiting) is not None:
+            waiting.set_exception(ClosedError(self._heard))
 
     # --- called by the parser
 
     def on_message_begin(self) -> None:
-        if not self._waited_for:  # a second answer to one question
+        if self._waiting is None:  # a second answer to one question
             self._on_unasked()
             self.reusable = False
         self._begin()
@@ -132,12 +134,12 @@ class Lane(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if not self._waited_for or status < 200:  # "100 Continue": the answer is still to come
+        waiting = self._waiting
+        if waiting is None or status < 200:  # "100 Continue": the answer is still to come
             return
-        assert self._answer is not None
         if status != 200 or not self._parser.should_keep_alive():
             self.reusable = False  # closed by its own word, or it may send the same error a second time
-        self._answer.set_result(Reply(status, self._headers, b"".join(self._body)))
+        waiting.set_result(Reply(status, self._headers, b"".join(self._body)))
 
     def _begin(self) -> None:
         """Nothing of an answer has come."""
@@ -151,10 +153,9 @@ class Lane(asyncio.Protocol):
             self._refuse(f"an answer of more than {self._limit >> 20} MiB")
 
     def _refuse(self, why: str) -> None:
-        if self._waited_for:
+        if (waiting := self._waiting) is not None:
             assert self._asked is not None
-            assert self._answer is not None
-            self._answer.set_exception(ContractError(self._asked.operation, SIDE, why))
+            waiting.set_exception(ContractError(self._asked.operation, SIDE, why))
         self.drop()
 
 

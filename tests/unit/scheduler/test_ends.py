@@ -16,9 +16,10 @@ from scheduler.actions import (
     ReadJob,
     RecordEnd,
 )
-from scheduler.model import Pod, PodPhase
+from scheduler.events import SlurmNodesPolled
+from scheduler.model import Partition, Pod, PodPhase
 from scheduler.phase import Phase
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, slurm_node
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -310,3 +311,22 @@ def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> N
     story.polls({17: "CANCELLED"}, at=NOW + 1)
     assert story.decides(NOW + 1) == []
     assert len(story.acts(AllocateNow, NOW + 2)) == 1
+
+
+# --- G3: whose devices they are then ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("external", "gpu", "own_s", "grace_s"),
+    [(False, 1, 300, 30), (False, 1, 20, None), (False, 0, 300, None), (True, 1, 300, None)],
+)
+def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_and_that_is_said(
+    external: bool, gpu: int, own_s: int, grace_s: int | None
+) -> None:
+    story = Story()
+    story.world.owners[OWNER.uid] = None
+    story.sees(SlurmNodesPolled((slurm_node("x1", external=external),), (Partition("main", default=True),), START))
+    [evict] = job_ends(story, pod("web", owner=OWNER, gpu=gpu, grace_s=own_s), "PREEMPTED")
+    assert isinstance(evict, EvictPod)
+    assert evict.grace_s == grace_s
+    assert ("It has 30 s to end, because Slurm may give its devices to others" in evict.reason) == (grace_s == 30)
