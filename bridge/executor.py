@@ -234,6 +234,8 @@ class Executor:
             self._say(action, action.event, action.warning)
         if action.condition:
             await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
+        if action.job_id is not None:
+            await self._kube.show_job(action.namespace, action.name, action.uid, action.job_id)
 
     async def _show_node(self, action: act.ShowNode, began: float) -> None:
         await self._kube.show_node(action)

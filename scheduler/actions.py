@@ -230,6 +230,7 @@ class Report:
     event       the event's reason; "": the condition alone
     essence     what of the sentence matters when the next one is compared with it
     starts      the expected start it names, epoch seconds
+    job_id      the job that it runs in from now on, for the annotation of a bound pod (S7)
     """
 
     key: str
@@ -242,6 +243,7 @@ class Report:
     warning: bool = False
     essence: tuple[str, ...] = ()
     starts: float | None = None
+    job_id: int | None = None
 
     @property
     def reason(self) -> str:

@@ -22,7 +22,7 @@ from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.nodes import keep_nodes
 from scheduler.phase import Phase, chosen
-from scheduler.retaking import check
+from scheduler.retaking import check, show
 from scheduler.rounds import kick, read_details, read_running, read_unknown
 from scheduler.running import watch
 from scheduler.telling import outage, say, say_all, waiting
@@ -278,6 +278,8 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
     elif "PENDING" in job.states and job.id == workload.hint:
         cancel(job, workload, view, f"Slurm requeued job {job.id} while its pods run")
     elif not cancel_broken(workload, job, view) and not end_job_of_the_silent(workload, job, view):
+        if job.holds_nodes:
+            show(workload, job, view)
         cancel_twins(workload, job, view)
         watch(workload, job, view)
 

@@ -10,7 +10,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.jobspec import needs
-from scheduler.looking import cancel, look_at, looked
+from scheduler.looking import cancel, look_at, looked, scan_until
 from scheduler.model import Pod, PodPhase, is_ended
 from scheduler.retaking import retake
 from scheduler.telling import say
@@ -31,19 +31,9 @@ def end_pods(workload: Workload, view: View) -> None:
         view.wake_at(workload.key, world.quiet_until())
         return
     assert job is not None, "REVOKED is said of a job"
-    if (not ended or job.requeued) and Side.SLURM in world.lost:
-        return  # nobody is ended on what was not heard (X1)
-    if (not ended or job.requeued) and retake(workload, job, view):
+    if (not ended or job.requeued) and _may_live_on(workload, job, view):
         return
-    if not ended and world.held_back_since is not None and job.id not in world.released:
-        message = (
-            "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
-            "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
-            "slurm-bridge release."
-        )
-        for pod in workload.unfinished:
-            say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
-        view.wake_at(workload.key, view.now + view.tuning.absent_s)
+    if not ended and _held_back(workload, job, view):
         return
     why = _why_ended(workload, job)
     for pod in workload.unfinished:
@@ -59,6 +49,32 @@ def end_pods(workload: Workload, view: View) -> None:
             view.wake_at(workload.key, view.now + 1.0)
         else:
             end_pod(workload, pod, why, view, counts=_out_of_time(job))
+
+
+def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
+    """It did not end, it is not there: nothing was heard (X1), another of theirs is yet to be found, or had (S7)."""
+    if Side.SLURM in view.world.lost:
+        return True
+    until = scan_until(workload, view)
+    if view.now < until:
+        view.wake_at(workload.key, until)
+        return True
+    return retake(workload, job, view)
+
+
+def _held_back(workload: Workload, job: Placeholder, view: View) -> bool:
+    """Many vanished together: that is said, and not believed before an admin does (X6)."""
+    if view.world.held_back_since is None or job.id in view.world.released:
+        return False
+    message = (
+        "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
+        "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
+        "slurm-bridge release."
+    )
+    for pod in workload.unfinished:
+        say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
+    view.wake_at(workload.key, view.now + view.tuning.absent_s)
+    return True
 
 
 def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> float:

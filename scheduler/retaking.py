@@ -73,7 +73,7 @@ def _spec(workload: Workload, view: View) -> JobSpec | None:
 
 
 def check(workload: Workload, job: Placeholder, view: View) -> str:
-    """Of a job that took the place of a lost one: say so; why it is not what they stand on, in words, "" it is."""
+    """Of a job that took the place of a lost one: why it is not what they stand on, in words, "" it is."""
     assert job.spec is not None
     assert job.grant is not None
     if missing := shortfall(job.spec, job.grant):
@@ -83,10 +83,13 @@ def check(workload: Workload, job: Placeholder, view: View) -> str:
     for name, count in Counter(workload.node_of(pod) for pod in workload.members).items():
         if count > room.get(name, 0):
             return f"job {job.id} has room for {room.get(name, 0)} of the {count} pods that stand on {name}"
-    essence = ("retaken", str(job.id))
-    for pod in workload.members:
-        told = workload.told.get(pod.uid)
-        if told is None or told.essence != essence:
-            message = f"Slurm lost the job of this pod; job {job.id} holds its place from now on."
-            say(view, workload, pod, "", message, essence=essence, warning=True, event=names.RETAKEN)
     return ""
+
+
+def show(workload: Workload, job: Placeholder, view: View) -> None:
+    """On pods that name another, mostly the lost one: a bridge that starts anew knows them by it (ARCHITECTURE 4)."""
+    for pod in workload.members:
+        if pod.node and pod.annotations.get(names.JOB_ID, str(job.id)) != str(job.id):
+            message = f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
+            essence = ("retaken", str(job.id))
+            say(view, workload, pod, "", message, essence=essence, warning=True, event=names.RETAKEN, job_id=job.id)

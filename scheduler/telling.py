@@ -60,6 +60,7 @@ def say(
     starts: float | None = None,
     warning: bool = False,
     event: str = "",
+    job_id: int | None = None,
 ) -> None:
     """Plan the condition and its event, if the pod does not say that already.  event: its reason where it differs."""
     essence = essence if essence is not None else (message,)
@@ -86,6 +87,7 @@ def say(
         warning=warning,
         essence=essence,
         starts=starts,
+        job_id=job_id,
     )
     view.add(report, workload.key)
 

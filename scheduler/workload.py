@@ -95,8 +95,8 @@ class Placeholder:
 
 
 def lost_one(job: Placeholder, key: str, at: float, absent_s: float) -> Placeholder:
-    """The job that this was before its id was given out again."""
-    lost = Placeholder(job.id, key, job.user, job.states, learned=at, read_began=at, denied=True)
+    """The job that this was before its id was given out again: what is seen under it now says nothing of that one."""
+    lost = Placeholder(job.id, key, job.user, frozenset(), learned=at, read_began=at, denied=True)
     lost.absent_first, lost.absent_last = at - absent_s, at
     return lost
 

@@ -434,6 +434,7 @@ class World:
             self.dirty.update(self.looking)
             if not self.unread:  # the search is over: who waited for it goes on
                 self.dirty.update(self.by_phase[Phase.UNCLAIMED])
+                self.dirty.update(self.by_phase[Phase.REVOKED])
 
     def given_to(self, key: str, job: Placeholder, at: float) -> None:
         """That id is another workload's job now: whoever had it, or shows it, has lost the job that it was."""

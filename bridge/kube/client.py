@@ -181,6 +181,11 @@ class KubeClient:
         """
         await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
 
+    async def show_job(self, namespace: str, name: str, uid: str, job_id: int) -> None:
+        """Write the annotation of a pod that runs in another job than it was bound for.  Raises as `set_condition`."""
+        body = {"metadata": {"uid": uid, "annotations": {names.JOB_ID: str(job_id)}}}
+        await self._patch("show job", _pod_path(namespace, name), body, MERGE)
+
     async def report_running(self, action: ReportRunning) -> None:
         """Write the condition of bound pods.  Raises as `set_condition`."""
         status = "True" if action.runs else "False"

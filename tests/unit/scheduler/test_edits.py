@@ -155,8 +155,18 @@ def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str,
 def test_what_others_write_on_a_running_pod_is_their_own_business() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
-    story.sees(replace(shown, annotations={**shown.annotations, "example.org/seen": "yes", names.JOB_ID: "4"}))
+    story.sees(replace(shown, annotations={**shown.annotations, "example.org/seen": "yes"}))
     assert story.decides(NOW + 5) == []
+
+
+def test_which_job_a_running_pod_has_is_not_for_others_to_write() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
+    story.polls({17: "RUNNING"}, at=NOW + 60)
+    [written] = story.acts(Report, NOW + 60)
+    assert written.job_id == 17
 
 
 def test_a_pod_that_is_resized_while_it_waits_changes_its_job_in_place() -> None:

@@ -49,7 +49,11 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     [said] = story.decides(NOW + 7)
     assert isinstance(said, Report)
     assert (said.condition, said.event) == ("", "SlurmJobReplaced")
-    assert said.message == "Slurm lost the job of this pod; job 30 holds its place from now on."
+    assert said.message == (
+        "Slurm job 30 holds the place of this pod; the one that it named does not, or not any more."
+    )
+    assert said.job_id == 30, "for its annotation: a bridge that starts anew reads it there"
+    story.sees(story.bound(TRAIN, 30, "x2"))
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
     assert list(story.world.placeholders) == [30], "nobody misses the lost one any more"
     for minute in range(1, 60):
@@ -75,7 +79,7 @@ def test_a_lost_answer_is_looked_up_and_the_job_that_it_made_is_taken() -> None:
     [read] = story.acts(ReadJob, NOW + 9)
     story.reads(job_of(TRAIN, 30), at=NOW + 9, granted=grant(30, "x2", gpu=1))
     story.ended(read, at=NOW + 9)
-    assert story.decides(NOW + 30) == []
+    assert [(type(each), each.job_id) for each in story.decides(NOW + 30)] == [(Report, 30)]
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
@@ -99,7 +103,7 @@ def test_a_twin_that_lives_is_looked_for_and_takes_the_place() -> None:
     story.reads(job_of(TRAIN, 30), at=NOW + 8.5, granted=grant(30, "x2", gpu=1))
     story.ended(read, at=NOW + 8.5)
     story.polls({30: "RUNNING"}, at=NOW + 30)
-    assert story.decides(NOW + 30) == []
+    assert [(type(each), each.job_id) for each in story.decides(NOW + 30)] == [(Report, 30)]
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
@@ -210,3 +214,27 @@ def test_an_id_that_went_to_another_of_our_workloads_is_a_job_lost() -> None:
     story.ended(asked, at=NOW + 2, job_id=18, grant=grant(18, "x2", gpu=1))
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
     assert story.world.placeholders[17].key == key_of(pod("other"))
+
+
+def test_a_pod_whose_id_was_given_out_again_is_not_ended_for_what_became_of_that_job() -> None:
+    """17 is another pod's by now, and was cancelled."""
+    story = Story()
+    story.sees(story.bound(TRAIN, 17, "x2"))
+    story.polls({17: "CANCELLED"}, at=NOW)
+    story.reads(job_of(pod("other"), 17, "CANCELLED"), at=NOW)
+    assert story.acts(EndByDeadline, NOW) == []
+    assert asked_again(story).spec.required_nodes == "x2"
+
+
+def test_a_late_first_answer_of_slurm_is_read_to_its_end_before_a_job_is_taken_as_lost() -> None:
+    """The bridge died before it wrote on the pod that 30 is its job now, and slurmctld was away when it started anew."""
+    story = Story()
+    story.world.first_polled = None
+    story.sees(story.bound(pod("train", gpu=1, created=START - 60), 17, "x2"))
+    story.polls({17: "CANCELLED", 30: "RUNNING"}, at=NOW)
+    story.reads(job_of(pod("other"), 17, "CANCELLED"), at=NOW)
+    assert not [each for each in story.decides(NOW) if isinstance(each, EndByDeadline | AllocateNow)], "30 is unread"
+    story.reads(job_of(TRAIN, 30), at=NOW + 1, granted=grant(30, "x2", gpu=1))
+    [said] = story.acts(Report, NOW + 1)
+    assert said.job_id == 30
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
