@@ -370,6 +370,12 @@ def rig(*arguments: str) -> None:
     subprocess.run([str(program), *arguments, "--name", os.environ["RIG_NAME"]], check=True, capture_output=True)
 
 
+def slurm_says(program: str, *arguments: str) -> str:
+    """What one of Slurm's own commands prints for its administrator; only where there is a rig of our own."""
+    command = [str(Path(__file__).parent / "rig"), "slurm", program, "--name", os.environ["RIG_NAME"], *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 @contextmanager
 def stopped(daemon: str) -> Iterator[None]:
     """The rig without that daemon."""

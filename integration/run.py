@@ -44,9 +44,13 @@ def _contract(side: str) -> tuple[str, ...]:
 # stand, are content with played nodes.
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
+ENDS = _journeys("pod_ends")
 TORTURE = _journeys("torture")
 SUITES = (
-    Suite("journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + TORTURE))),
+    Suite(
+        "journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + ENDS + TORTURE))
+    ),
+    Suite("ends", ENDS),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),

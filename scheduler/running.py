@@ -152,10 +152,10 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], vi
         since = pod.waits_since if pod.waits else pod.bound_at
         if pod.phase is not PodPhase.PENDING or since is None or (pod.started is not None and not pod.waits):
             continue
-        if view.now < since + tuning.start_said_s:
-            view.wake_at(workload.key, since + tuning.start_said_s)
-            continue
         until = since + tuning.start_timeout_s if tuning.start_timeout_s and pod.waits else float("inf")
+        if view.now < min(since + tuning.start_said_s, until):
+            view.wake_at(workload.key, min(since + tuning.start_said_s, until))
+            continue
         if view.now >= until:
             why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
             for each in pods:

@@ -17,20 +17,12 @@ from bridge.dev.in_process import InProcessKube
 from bridge.dev.kube_objects import Object
 from bridge.dev.slurm_jobs import SimJob
 from bridge.dev.virtual_time import run
-from integration.readme import ROOT
+from integration.ends_table import table
 from scheduler import names
 from tests.simulation.life import Life, promises
 
-TEXT = (ROOT / "docs" / "ends.md").read_text(encoding="utf-8")
 SPACE = "alice-a"
 KINDS = ("alone", "batch", "service")
-
-
-def table(heading: str) -> dict[str, list[str]]:
-    """First cell to the others, of the table under that heading."""
-    part = TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in part.splitlines() if line.startswith("|")]
-    return {row[0]: row[1:] for row in rows[2:]}
 
 
 class Calm(Life):
@@ -129,14 +121,16 @@ async def _kubelet_says(life: Calm, pod: Object, status: Object) -> None:
 
 
 async def _memory(life: Calm) -> None:
-    ended = {"exitCode": 137, "reason": "OOMKilled"}
-    await _kubelet_says(
-        life, await life.first("alone"), {"containerStatuses": [{"name": "main", "state": {"terminated": ended}}]}
-    )
+    await _kubelet_says(life, await life.first("alone"), _killed("OOMKilled"))
 
 
 async def _evicted(life: Calm) -> None:
-    await _kubelet_says(life, await life.first("alone"), {"reason": "Evicted", "containerStatuses": []})
+    await _kubelet_says(life, await life.first("alone"), {"reason": "Evicted", **_killed("Error")})
+
+
+def _killed(reason: str) -> Object:
+    ended = {"exitCode": 137, "reason": reason}
+    return {"containerStatuses": [{"name": "main", "state": {"terminated": ended}}]}
 
 
 async def _deleted(life: Calm, grace: int | None = None, phase: str = "Running") -> None:

@@ -304,6 +304,14 @@ def test_a_pod_that_does_not_start_says_so_after_a_minute_and_is_ended_after_ten
     assert end.counts, "its backoff limit is to end the trying"
 
 
+def test_an_admin_who_has_less_patience_than_a_minute_is_obeyed() -> None:
+    story = Story(without(ALONE, start_timeout_s=8.0))
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    assert not story.acts(EndByDeadline, NOW + 7)
+    assert len(story.acts(EndByDeadline, NOW + 8)) == 1
+
+
 def test_an_admin_can_let_pods_try_for_ever() -> None:
     story = Story(without(ALONE, start_timeout_s=0.0))
     shown = runs(story, TRAIN)

@@ -1,0 +1,141 @@
+"""The pod ends first: each row of that table in docs/ends.md, on real kubelets and containers.
+
+sacct is asked for what became of them, since that is what a Slurm administrator types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from integration.clusters import ENDED, BridgeProcess, Kube, Slurm, eventually, slurm_says
+from integration.ends_table import table
+
+Space = Callable[[str], str]
+GENTLE = "trap 'exit 143' TERM; sleep 600 & wait"
+STUBBORN = "trap '' TERM; sleep 600 & wait; sleep 600"
+SLOW = "trap 'sleep 3; exit 143' TERM; sleep 600 & wait"
+FULL = "dd if=/dev/zero of=/scratch/full bs=1M count=16; sleep 600"
+# So that nobody waits ten minutes to see it.
+START_TIMEOUT_S = 8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def impatient(bridge: BridgeProcess) -> Iterator[None]:
+    """Pods that do not start are ended soon."""
+    with bridge.with_settings(tuning={"start_timeout_s": START_TIMEOUT_S}):
+        yield
+
+
+def main_container(**fields: Any) -> dict[str, Any]:
+    limits = {"cpu": "100m", "memory": "32Mi"}
+    fields = {"name": "main", "image": "localhost/busybox:rig", "imagePullPolicy": "Never"} | fields
+    return fields | {"resources": {"requests": limits, "limits": limits}}
+
+
+ABSENT = {"containers": [main_container(image="localhost/no-such-image:1", imagePullPolicy="IfNotPresent")]}
+SMALL = {
+    "containers": [
+        main_container(command=["sh", "-c", FULL], volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}])
+    ],
+    "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}],
+}
+POD_TABLE = table("The pod ends first")
+NODES_ROW = "its node stops answering"  # told with the nodes
+# The pod, and what is done to it once it runs: "" nothing.
+PODS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "well": ("its containers end with 0", {"command": "exit 0"}, ""),
+    "badly": ("a container ends with 3", {"command": "exit 3", "says": {"comment": "my own words"}}, ""),
+    "hungry": ("a container needs more memory than it may", {"command": "exec tail /dev/zero", "memory": "16Mi"}, ""),
+    "full": ("kubelet evicts it", {"spec": SMALL}, ""),
+    "late": (
+        "its own `activeDeadlineSeconds` passes",
+        {"command": GENTLE, "spec": {"activeDeadlineSeconds": 3}},
+        "",
+    ),
+    "slow": ("it is deleted while it runs", {"command": SLOW, "spec": {"terminationGracePeriodSeconds": 60}}, "delete"),
+    "evicted": ("it is deleted while it runs", {"command": GENTLE}, "evict"),
+    "forced": ("it is deleted by force while it runs", {"command": GENTLE}, "force"),
+    "waiting": ("it is deleted while it waits", {"says": {"begin": "now+1hour"}}, "delete"),
+    "imageless": ("it never starts (an image that is not there)", {"spec": ABSENT}, ""),
+}
+
+
+def test_every_row_of_the_table_is_told() -> None:
+    assert [*dict.fromkeys(row for row, _, _ in PODS.values()), NODES_ROW] == list(POD_TABLE)
+
+
+def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_tells_how(
+    kube: Kube, slurm: Slurm, space: Space, needs_kubelets: None, own_rig: None
+) -> None:
+    ns = space("alice")
+    for name, (_, wishes, _) in PODS.items():
+        kube.run(ns, name, **{"on": "kubelet", "cpu": "100m", **wishes})
+    jobs = {name: eventually(f"{name} has a job", lambda n=name: _job_of(slurm, ns, n)) for name in PODS}  # type: ignore[misc]
+    for name, (_, _, done) in PODS.items():
+        if done:
+            _do(kube, ns, name, done)
+    eventually("slow is asked to end", lambda: kube.pod(ns, "slow").metadata.deletion_timestamp)
+    assert "RUNNING" in slurm.job(jobs["slow"])["job_state"], "its job holds its place while it ends"
+    eventually("forced is gone", lambda: "forced" not in _names(kube, ns))
+    assert "RUNNING" in slurm.job(jobs["forced"])["job_state"], "its containers may still run"
+
+    def all_ended() -> bool:
+        return all(ENDED & set(slurm.job(job)["job_state"]) for job in jobs.values())
+
+    eventually("all jobs have ended", all_ended, within_s=60)
+    for name, (row, _, _) in PODS.items():
+        assert _became(kube, ns, name) == POD_TABLE[row][0].split(" after ")[0], name
+    recorded = {jobs[name] for name, (row, _, _) in PODS.items() if POD_TABLE[row][3]}
+    eventually("accounting has it all", lambda: all(said[2] for job, said in _sacct(jobs).items() if job in recorded))
+    wanted = {jobs[name]: _recorded(ns, name, POD_TABLE[row]) for name, (row, _, _) in PODS.items()}
+    assert _sacct(jobs) == wanted
+
+
+def _job_of(slurm: Slurm, ns: str, name: str) -> int:
+    """The id of the newest job of that pod, also of one that has ended."""
+    return max((job["job_id"] for job in slurm.jobs() if job["name"].startswith(f"{ns}/{name}~")), default=0)
+
+
+def _names(kube: Kube, ns: str) -> set[str]:
+    return {pod.metadata.name for pod in kube.pods(ns)}
+
+
+def _do(kube: Kube, ns: str, name: str, what: str) -> None:
+    if name != "waiting":
+        eventually(f"{name} runs", lambda: kube.pod(ns, name).status.phase == "Running")
+    if what == "evict":
+        kube.core.create_namespaced_pod_eviction(name, ns, {"metadata": {"name": name}})
+    else:
+        kube.core.delete_namespaced_pod(name, ns, grace_period_seconds=0 if what == "force" else None)
+
+
+def _became(kube: Kube, ns: str, name: str) -> str:
+    if name not in _names(kube, ns):
+        return "gone"
+    status = kube.pod(ns, name).status
+    if status.phase == "Succeeded":
+        return "`Succeeded`"
+    return f"`{status.phase}`, `{status.reason or status.container_statuses[0].state.terminated.reason}`"
+
+
+def _recorded(ns: str, name: str, row: list[str]) -> tuple[str, str, str]:
+    """State, derived exit code and comment, as the document has them."""
+    _, state, code, comment = row
+    said = f"{ns}/{name}: {comment.strip('`')}" if comment else ""
+    own = PODS[name][1].get("says", {}).get("comment", "")
+    return state.split(",")[0].strip("`"), f"{code}:0", "; ".join(filter(None, (own, said)))
+
+
+def _sacct(jobs: dict[str, int]) -> dict[int, tuple[str, str, str]]:
+    asked = ("-nPX", "-o", "JobID,State,DerivedExitCode,Comment", "-j", ",".join(map(str, jobs.values())))
+    found = {}
+    for line in slurm_says("sacct", *asked).splitlines():
+        job, state, code, comment = line.split("|", 3)
+        # Neither who cancelled it is asked here, nor the words of what pulls images.
+        comment = re.sub(r"(container main: )(ErrImagePull|ImagePullBackOff).*", r"\1ImagePullBackOff", comment)
+        found[int(job)] = (state.split()[0], code, comment)
+    return found
