@@ -53,17 +53,16 @@ SUITES = (
     Suite("ends", ENDS),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
+    Suite("torture", TORTURE, ("--no-kubelets",)),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
     Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
     Suite("page", ("integration/page",), None),
 )
-# Those that take minutes run only where they are named: `make torture`.
-ON_REQUEST = (Suite("torture", TORTURE, ("--no-kubelets",)),)
 
 
 def main(chosen: list[str]) -> int:
     """Exit code 0 when every suite (or those named) passed; 1 also where CI may not leave them out."""
-    suites = [suite for suite in SUITES + ON_REQUEST if suite.name in chosen] if chosen else list(SUITES)
+    suites = [suite for suite in SUITES if not chosen or suite.name in chosen]
     if all(os.environ.get(name) for name in GIVEN):
         print(f"integration: on the clusters of {', '.join(GIVEN)}", flush=True)
         return max(_here(suite) for suite in suites)

@@ -90,6 +90,8 @@ def show(workload: Workload, job: Placeholder, view: View) -> None:
     """On pods that name another, mostly the lost one: a bridge that starts anew knows them by it (ARCHITECTURE 4)."""
     for pod in workload.members:
         if pod.node and pod.annotations.get(names.JOB_ID, str(job.id)) != str(job.id):
-            message = f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
+            message = (
+                f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
+            )
             essence = ("retaken", str(job.id))
             say(view, workload, pod, "", message, essence=essence, warning=True, event=names.RETAKEN, job_id=job.id)

@@ -6,6 +6,7 @@ from integration.bench.ends import BenchError
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.bound import bound
 from integration.bench.scenarios.burst import burst, packed
+from integration.bench.scenarios.ends import ends
 from integration.bench.scenarios.freed import freed
 from integration.bench.scenarios.gang import gang
 from integration.bench.scenarios.help import help_
@@ -28,6 +29,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         freed(pods or 20),
         pending(pods or 1000, seconds or 60),
         bound(pods or 10_000, seconds or 60),
+        ends(pods or 10_000),
     ]
 
 

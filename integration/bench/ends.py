@@ -38,6 +38,8 @@ class Metadata(msgspec.Struct):
     name: str = ""
     uid: str = ""
     version: str = msgspec.field(default="", name="resourceVersion")
+    deleted: str = msgspec.field(default="", name="deletionTimestamp")
+    annotations: dict[str, str] = {}
 
 
 class Condition(msgspec.Struct, frozen=True):

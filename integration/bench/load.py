@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,13 @@ class Wishes:
 
     gang    they are a gang of this name, all of them; "": each is alone
     nodes   where they may stand; nothing: anywhere
+    owner   name and UID of the config map that is their controller; nothing: they have none
     """
 
     cpus: int = 1
     gang: str = ""
     nodes: tuple[str, ...] = ()
+    owner: tuple[str, str] | None = None
 
 
 PLAIN = Wishes()
@@ -51,6 +53,11 @@ def pod(name: str, scheduler: str, wishes: Wishes = PLAIN, *, of: int = 1) -> by
         these = {"key": "kubernetes.io/hostname", "operator": "In", "values": wishes.nodes}
         required = {"nodeSelectorTerms": [{"matchExpressions": [these]}]}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    if wishes.owner:
+        name, uid = wishes.owner
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": True}
+        ]
     return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
 
@@ -91,12 +98,8 @@ class Stopwatch(Following):
 
     async def one_by_one(self, names: Sequence[str], *, every_s: float) -> None:
         """One every so many seconds, whatever became of those before."""
-        bodies = [(name, pod(name, self._scheduler)) for name in names]
-        began = time.perf_counter()
-        async with asyncio.TaskGroup() as creators:
-            for number, (name, body) in enumerate(bodies):
-                await asyncio.sleep(began + number * every_s - time.perf_counter())
-                creators.create_task(self.create(name, body))
+        bodies = {name: pod(name, self._scheduler) for name in names}
+        await at_times(names, lambda name: self.create(name, bodies[name]), every_s=every_s)
 
     async def until_bound(self, names: Iterable[str], *, within_s: float) -> None:
         """Wait until all of these are bound.  Raises BenchError."""
@@ -110,6 +113,15 @@ class Stopwatch(Following):
     def waits(self, names: Iterable[str]) -> list[float]:
         """Create to bind of each, in seconds."""
         return [self.bound[name] - self.sent[name] for name in names]
+
+
+async def at_times(names: Sequence[str], act: Callable[[str], Coroutine[Any, Any, None]], *, every_s: float) -> None:
+    """Do it to one every so many seconds, whatever became of those before; returns when all are done."""
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as actors:
+        for number, name in enumerate(names):
+            await asyncio.sleep(began + number * every_s - time.perf_counter())
+            actors.create_task(act(name))
 
 
 def percentile(values: Iterable[float], share: float) -> float:

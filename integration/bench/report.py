@@ -61,6 +61,10 @@ and largest. "Others" is how much of the machine was busy with what has nothing 
 * **pending** pods that find no room, watched for a minute once each has been told why it waits.
 * **bound** with that many bound pods: one more pod every 83 ms; killed and started again in the moment in which a pod
   is created; and a minute in which nothing happens.
+* **ends** of that many running pods a fiftieth end one by one, every 83 ms, then as many jobs are cancelled in Slurm; then
+  a fifth of the pods end, 200 a second, and then a fifth of the jobs. From the answer to whoever ended the one until
+  slurmctld says that the job has ended, or a watch shows that the pod is being deleted. The pods have a controller that
+  makes none anew.
 
 ## Again
 

@@ -126,8 +126,8 @@ def _apiserver(rig: Rig, etcd: str) -> list[str]:
 
 
 def _serves(rig: Rig) -> bool:
-    # Before there is a certificate there is nothing to ask.
-    return (rig.kube / "certs/apiserver.crt").exists() and rest.kubernetes(rig).answers("/readyz")
+    # Before there is a certificate there is nothing to ask.  It makes its own, and writes the key once that is whole.
+    return (rig.kube / "certs/apiserver.key").exists() and rest.kubernetes(rig).answers("/readyz")
 
 
 def _furnish(rig: Rig) -> None:

@@ -1,0 +1,192 @@
+"""Ten thousand running pods, of which some end, or their jobs do: how soon the other side follows, one by one and amid many.
+
+A pod ends when the API server has answered the patch of its status that says so; its job has ended when slurmctld says so,
+asked about those that are awaited, over and over.  A job ends when slurmctld has answered its cancellation; its pod is
+being deleted when the benchmark's own watch shows it.  All ends come at times fixed beforehand, whatever became of those
+before, so whoever falls behind is ever later: that shows in how long after the last end all are through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from integration.bench import costs
+from integration.bench.ends import NAMESPACE, PODS, TENANT, BenchError, Kube, Pod, Slurm
+from integration.bench.figures import Figure, Target, at_most
+from integration.bench.ground import Ground
+from integration.bench.load import Stopwatch, Wishes, at_times, percentile
+from integration.bench.scenarios import Scenario
+from integration.bench.subjects import SCHEDULER
+from integration.clusters import ENDED
+from scheduler.names import JOB_ID
+
+PODS_A_NODE = 60  # of 64 CPUs
+SINGLE_EVERY_S = 0.083  # no part of a second, so that ends come at all moments of what the bridge does once a second
+MANY_EVERY_S = 1 / 200
+SINGLES, MANY = 50, 5  # a fiftieth of the pods ends one by one, and a fifth all together; the same again of their jobs
+LOOK_EVERY_S = 0.01
+LOOKED_AT_MOST = 200  # jobs that are asked about in one call
+PATIENCE_S = 60.0
+MERGE = "application/merge-patch+json"
+SUCCEEDED = b'{"status":{"phase":"Succeeded"}}'
+POLLS = "states"
+
+Times = dict[str, float]
+
+
+def ends(pods: int) -> Scenario:
+    """Of so many running pods."""
+    nodes = pods // PODS_A_NODE + 4
+    return Scenario(
+        "ends", partial(_repeat, "ends", pods), nodes=nodes, repeats=2, why="each takes some five minutes", apart=True
+    )
+
+
+async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
+    names = iter(f"p{number}" for number in range(pods))
+
+    def some(share: int) -> list[str]:
+        return [next(names) for _ in range(pods // share)]
+
+    async with ground.bridge() as bridge, Ends(ground.kube, ground.slurm) as watch:
+        await watch.burst([f"p{number}" for number in range(pods)], Wishes(owner=await _owner(ground.kube)))
+        await watch.until_bound([f"p{number}" for number in range(pods)], within_s=60 + pods / 20)
+        await bridge.at_rest()
+        polled, polled_at, meter = (await bridge.slurm_calls())[POLLS], time.perf_counter(), ground.processes.meter()
+        singles = some(SINGLES), some(SINGLES)
+        single_pods = await watch.pods_end(singles[0], every_s=SINGLE_EVERY_S)
+        single_jobs = await watch.jobs_end(singles[1], every_s=SINGLE_EVERY_S)
+        poll_bytes = await _poll_bytes(ground.slurm)
+        many_pods = await watch.pods_end(some(MANY), every_s=MANY_EVERY_S)
+        many_jobs = await watch.jobs_end(some(MANY), every_s=MANY_EVERY_S)
+        polls = ((await bridge.slurm_calls())[POLLS] - polled) / (time.perf_counter() - polled_at)
+        spent = meter.read()
+    return [
+        *_waits(scenario, "pod end → job end", single_pods, at_most(0.1), None),
+        *_waits(scenario, "job end → deletion", single_jobs, at_most(1.1), at_most(2.5)),
+        *_through(scenario, "200 pods end a second", many_pods),
+        *_through(scenario, "200 jobs end a second", many_jobs),
+        Figure(scenario, "polls a second", "", (polls,), at_most(1)),
+        Figure(scenario, "a poll, for each job", "bytes", (poll_bytes,), at_most(90)),
+        *costs.of_a_core(scenario, spent),
+        *costs.memory(scenario, spent),
+    ]
+
+
+def _waits(scenario: str, what: str, waits: list[float], p50: Target, p99: Target | None) -> list[Figure]:
+    return [
+        Figure(scenario, f"{what}, p50", "s", (percentile(waits, 0.5),), p50),
+        Figure(scenario, f"{what}, p99", "s", (percentile(waits, 0.99),), p99),
+    ]
+
+
+def _through(scenario: str, what: str, waits: list[float]) -> list[Figure]:
+    """Who keeps up takes no longer for the last of them than for the first."""
+    tenth = -(-len(waits) // 10)
+    return [
+        Figure(scenario, f"{what}: the last tenth, p99", "s", (percentile(waits[-tenth:], 0.99),), at_most(2.5)),
+        Figure(scenario, f"{what}: the first tenth, p99", "s", (percentile(waits[:tenth], 0.99),)),
+        Figure(scenario, f"{what}: p50", "s", (percentile(waits, 0.5),)),
+    ]
+
+
+class Ends(Stopwatch):
+    """Follows pods and jobs to their ends.
+
+    deleted     when a pod was seen on its way out, by pod
+    job_of      the id of its job, by pod
+    job_ended   when its job was seen to have ended, by pod
+    """
+
+    def __init__(self, kube: Kube, slurm: Slurm) -> None:
+        super().__init__(kube, SCHEDULER)
+        self._slurm = slurm
+        self.deleted: Times = {}
+        self.job_of: dict[str, str] = {}
+        self.job_ended: Times = {}
+
+    def seen(self, kind: str, pod: Pod) -> None:
+        """One change."""
+        super().seen(kind, pod)
+        if kind == "ADDED":
+            self.job_of[pod.metadata.name] = pod.metadata.annotations[JOB_ID]
+        if pod.metadata.deleted or kind == "DELETED":
+            self.deleted.setdefault(pod.metadata.name, time.perf_counter())
+
+    async def pods_end(self, names: Sequence[str], *, every_s: float) -> list[float]:
+        """Pods succeed; how long each job lived on, in the order in which they did."""
+        over: Times = {}
+
+        async def succeeds(name: str) -> None:
+            await self._kube.call("PATCH", f"{PODS}/{name}/status", SUCCEEDED, kind=MERGE)
+            over[name] = time.perf_counter()
+
+        async with self._looking(names, over):
+            await at_times(names, succeeds, every_s=every_s)
+        return [self.job_ended[name] - over[name] for name in names]
+
+    async def jobs_end(self, names: Sequence[str], *, every_s: float) -> list[float]:
+        """Jobs are cancelled in Slurm; how long it took until each pod was being deleted, in the order in which they were."""
+        over: Times = {}
+
+        async def cancelled(name: str) -> None:
+            await self._slurm.call("DELETE", f"job/{self.job_of[name]}", user=TENANT)
+            over[name] = time.perf_counter()
+
+        await at_times(names, cancelled, every_s=every_s)
+        wanted = set(names)
+        await self.until(
+            lambda: wanted <= self.deleted.keys(),
+            lambda: f"{len(wanted - self.deleted.keys())} of {len(wanted)} pods live on though their jobs have ended",
+            within_s=PATIENCE_S,
+        )
+        return [self.deleted[name] - over[name] for name in names]
+
+    @asynccontextmanager
+    async def _looking(self, names: Sequence[str], over: Times) -> AsyncIterator[None]:
+        """Looks at the jobs of pods that are over, until all have ended.  Raises BenchError."""
+        wanted = set(names)
+
+        async def look() -> None:
+            while wanted - self.job_ended.keys():
+                awaited = [name for name in over if name not in self.job_ended][:LOOKED_AT_MOST]
+                if awaited:
+                    await self._look_at(awaited)
+                await asyncio.sleep(LOOK_EVERY_S)
+
+        task = asyncio.create_task(look())
+        try:
+            yield
+            async with asyncio.timeout(PATIENCE_S):
+                await task
+        except TimeoutError:
+            left = len(wanted - self.job_ended.keys())
+            raise BenchError(f"{left} of {len(wanted)} jobs live on though their pods are over") from None
+        finally:
+            task.cancel()
+
+    async def _look_at(self, names: Iterable[str]) -> None:
+        pod_of = {self.job_of[name]: name for name in names}
+        query = "&".join(f"job_id={job_id}" for job_id in pod_of)
+        told = (await self._slurm.json("GET", f"jobs/state/?{query}"))["jobs"]
+        now = time.perf_counter()
+        for job in told:
+            if ENDED & set(job["state"]):
+                self.job_ended[pod_of[str(job["job_id"])]] = now
+
+
+async def _poll_bytes(slurm: Slurm) -> float:
+    """What the bridge's poll weighs for each job that it tells of: this is the same."""
+    before = await slurm.call("GET", "jobs/state/")
+    return len(before) / before.count(b'"job_id"')
+
+
+async def _owner(kube: Kube) -> tuple[str, str]:
+    """A controller that makes no pod anew: what its pods cost when they end is what is measured."""
+    path, name = f"/api/v1/namespaces/{NAMESPACE}/configmaps", "owner"
+    await kube.json("POST", path, {"metadata": {"name": name}}, may=(409,))
+    return name, (await kube.json("GET", f"{path}/{name}"))["metadata"]["uid"]
