@@ -604,6 +604,8 @@ class Histories(RuleBasedStateMachine):
         for name in NODES:
             self.tell(NodeSeen(node(name, cpu=640_000)))
         self.slurms_nodes_change(600, one=False)
+        for job in [job for job in self.jobs.values() if job.states == SUSPENDED]:
+            self.jobs[job.id] = replace(job, states=RUNS)
         for _ in range(30):
             self.heal_one_step()
         self.in_order()
