@@ -164,6 +164,16 @@ async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube:
         await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
 
+async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_namesake_is_not(kube: Kube) -> None:
+    pod = await kube.pod("a")
+    await kube.bind("a", "contract-n1")
+    client = KubeClient(kube.transport, kube.scheduler, time.time)
+    await client.show_job(pod.namespace, pod.name, pod.uid, 30)
+    assert (await kube.read("a")).annotations[names.JOB_ID] == "30"
+    with pytest.raises(Conflict):
+        await client.show_job(pod.namespace, pod.name, ANOTHER, 31)
+
+
 async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     pod = await kube.pod("a")
     end = EndByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
