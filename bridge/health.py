@@ -17,7 +17,7 @@ from bridge.loop import HEARTBEAT_S, Loop
 from bridge.release import HEADER
 from bridge.slurm.token import TokenSource
 from bridge.telemetry import Telemetry
-from scheduler.doubt import Doubt
+from scheduler.doubt import Doubt, held_back
 from scheduler.events import AbsenceBelieved, Side
 from scheduler.explaining import explain, key_of
 from scheduler.phase import Phase
@@ -72,10 +72,7 @@ class Health:
         reasons += [f"waiting for {what}" for what in world.missing]
         if world.held_back_since is not None:
             since = time_of_day(world.held_back_since, self._clock())
-            reasons.append(
-                f"Slurm lists {len(world.absent - world.released)} of {len(world.placeholders)} jobs no more, since {since}: "
-                "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
-            )
+            reasons.append(f"since {since}: {held_back(world)}")
         problem = self._tokens.problem(self._clock())
         return reasons + ([problem] if problem else [])
 

@@ -35,6 +35,10 @@ class Observer(Protocol):
         """Something was observed."""
         ...
 
+    def passed(self, world: World) -> None:
+        """A pass is over: the world is as it was decided on."""
+        ...
+
 
 class Loop:
     """Owns the world: nothing else changes it.
@@ -75,6 +79,7 @@ class Loop:
         now = self._clock()
         plan = decide(self.world, now)
         self.world.apply(Planned(plan, now))
+        self._observer.passed(self.world)
         for action in plan.actions:
             self._observer.planned(action, now)
             tasks.create_task(self._perform(action))

@@ -33,7 +33,8 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.events import ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
+from scheduler.doubt import Doubt, held_back
+from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
 from scheduler.model import Pod, PodPhase
 from scheduler.world import World
 
@@ -133,6 +134,8 @@ class Telemetry:
         self._tracer = self._tracers.get_tracer("slurm-bridge")
         self.lost_sides: dict[str, str] = {}
         self.disbelieved: Counter[str] = Counter()  # what made no sense, before it came to the core
+        self._told_of: Counter[Doubt] = Counter()  # how much of what the core did not believe is in the log
+        self._held_back = False
 
     def unasked(self) -> None:
         """A connection to slurmrestd answered twice, or without having been asked."""
@@ -198,6 +201,18 @@ class Telemetry:
             log.warning("%s", event.why)
         elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
             log.warning("%s answers again", event.side.value)
+        elif isinstance(event, AbsenceBelieved):
+            log.warning("an admin says that the jobs which Slurm lists no more are gone: their pods are ended")
+
+    def passed(self, world: World) -> None:
+        """What the core does not believe is worth a line, each kind at most one a pass; and that it is over."""
+        for why, count in world.disbelieved.items():
+            if new := count - self._told_of[why]:
+                log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
+                self._told_of[why] = count
+        if (world.held_back_since is not None) != self._held_back:
+            self._held_back = not self._held_back
+            log.warning("%s", held_back(world) or "nothing is held back any more: what was missing is settled")
 
     def ended(self, event: ActionEnded, world: World) -> None:
         """Count it; at a bind and at a release tell the trace."""

@@ -49,6 +49,16 @@ def weigh_absence(world: World, now: float) -> None:
             disbelieve(world, Doubt.MASS_ABSENCE)
 
 
+def held_back(world: World) -> str:
+    """How many jobs are missing, that nobody is ended for it, and what to do; "" while nothing is held back."""
+    if world.held_back_since is None:
+        return ""
+    return (
+        f"Slurm lists {len(world.absent - world.released)} of {len(world.placeholders)} jobs no more: "
+        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+    )
+
+
 def release(world: World) -> None:
     """The admin says that what is missing now is gone indeed (X6)."""
     world.released |= world.absent

@@ -167,6 +167,10 @@ class Stage:
         """See bridge.loop.Observer."""
         self.telemetry.seen(event)
 
+    def passed(self, world: World) -> None:
+        """See bridge.loop.Observer."""
+        self.telemetry.passed(world)
+
     # --- the promises ---------------------------------------------------------------------------------------------
 
     async def _looks(self) -> None:

@@ -77,6 +77,9 @@ class _Listener:
     def seen(self, event: Event) -> None:
         """What was seen follows from what was done."""
 
+    def passed(self, world: World) -> None:
+        """Nothing to tell of it."""
+
 
 @dataclass(slots=True)
 class Life:

@@ -47,6 +47,9 @@ class Listener:
     def seen(self, event: Event) -> None:
         self.heard.append(("seen", type(event)))
 
+    def passed(self, world: World) -> None:
+        """A pass is over."""
+
 
 def live(
     play: Callable[[Loop, Performer], Any], performer: Performer | None = None

@@ -214,6 +214,23 @@ def test_a_failure_is_a_warning_and_a_full_partition_is_none(caplog: pytest.LogC
     ]
 
 
+def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    story, telemetry = Story(), Telemetry()
+    for number in range(11):
+        story.runs(pod(f"p{number}"), 100 + number, at=START + 20)
+    jobs = {100 + number: "RUNNING" for number in range(11)}
+    for at, listed in ((21, jobs), (25, {}), (26, {}), (27, jobs)):
+        story.polls(listed, at=START + at)
+        telemetry.passed(story.world)
+    assert [record.getMessage() for record in caplog.records] == [
+        "not believed: mass absence",
+        "Slurm lists 11 of 11 jobs no more: no pod is ended for it. Where they are gone indeed: slurm-bridge release",
+        "not believed: absent job came back, 11 times",
+        "not believed: id given out again",
+        "nothing is held back any more: what was missing is settled",
+    ]
+
+
 def test_a_side_that_goes_and_comes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     telemetry.seen(SideBack(Side.SLURM, NOW))
