@@ -120,6 +120,7 @@ class Telemetry:
         self._granted_bound = meter.create_histogram("slurm_bridge_grant_to_bind_seconds", "s", "grant seen to bound")
         self._actions = meter.create_counter("slurm_bridge_actions", "1", "actions by kind and outcome")
         self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
+        self._told = meter.create_counter("slurm_bridge_bound_pods_told", "1", "what bound pods were told, by reason")
         self._meter = meter
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids)
@@ -234,6 +235,8 @@ class Telemetry:
                     self._given_back.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
+            case act.ReportRunning() as told:
+                self._told.add(1, {"reason": told.condition})
             case (act.EvictPod() | act.EndByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0

@@ -156,6 +156,7 @@ class Pod:
     started         status.startTime, epoch seconds: when its kubelet took it over, from which deadlines count
     waits           why its containers do not start, as its kubelet says it ("container main: ImagePullBackOff"); "" where
                     one runs or ran; waits_since: not before that
+    crashes         of a pod that started: which container kubelet starts again and again, and how it ended last; ""
     on_job          what the condition of names.RUNNING_CONDITION says
     """
 
@@ -196,6 +197,7 @@ class Pod:
     started: float | None = None
     waits: str = ""
     waits_since: float | None = None
+    crashes: str = ""
     on_job: Condition | None = None
     exit_code: int | None = None
     end_reason: str = ""

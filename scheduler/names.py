@@ -126,6 +126,7 @@ RUNS = "SlurmJobRuns"
 SUSPENDED = "SlurmJobSuspended"
 ENDS_SOON = "SlurmJobEndsSoon"
 NOT_STARTING = "PodNotStarting"
+CRASHING = "PodCrashLooping"
 
 # Of nodes (N): the condition that says how Slurm sees them, its reasons, and how a drain of ours begins.
 IN_SLURM = "SlurmReady"

@@ -21,6 +21,7 @@ from scheduler.telling import clock, exact_clock
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
 
+SAID_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
 WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 
@@ -175,11 +176,34 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], vi
     return False
 
 
+def _crashes(workload: Workload, job: Placeholder, pod: Pod, view: View) -> bool:
+    """A container that started and then ends again and again is its own affair: said, counted, and nothing else (S12).
+
+    True while the last word on it is that.  Between two crashes it looks well; it is when none came for a good while.
+    """
+    if pod.crashes:
+        message = (
+            f"Kubelet starts a part of this pod again and again: {pod.crashes}. Nothing is ended: "
+            f"Slurm job {job.id} holds its place until the pod is deleted or its own controller gives up."
+        )
+        every = view.tuning.crashes_said_s
+        _tell(workload, pod, view, names.CRASHING, message, essence=(message,), warning=True, again_s=every)
+        return True
+    if _said(workload, pod) != names.CRASHING:
+        return False
+    told = workload.told.get(pod.uid)
+    calm_at = (told.at if told is not None else view.world.started) + 2 * view.tuning.crashes_said_s
+    if view.now < calm_at:
+        view.wake_at(workload.key, calm_at)
+    return view.now < calm_at
+
+
 # --- what they share ----------------------------------------------------------------------------------------------
 
 
 def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], view: View) -> None:
     """Worth a word only where something else was said before, or an admin changed its time (S9)."""
+    pods = [pod for pod in pods if not _crashes(workload, job, pod, view)]
     limit = _minutes(read.time_limit_min)
     until = f" until {exact_clock(read.ends, view.now)}" if read.ends is not None else ""
     message = f"Slurm job {job.id} runs{until}."
@@ -189,7 +213,7 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
     for pod in pods:
         said = _said(workload, pod)
         started = said == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
-        if job.limit_before is not None or started or said in (names.SUSPENDED, names.ENDS_SOON, names.RUNS):
+        if job.limit_before is not None or started or said in SAID_OTHERWISE:
             _tell(workload, pod, view, names.RUNS, message, essence=(str(job.id), limit, until))
 
 
@@ -250,10 +274,15 @@ def _tell(
     essence: tuple[str, ...],
     runs: bool = True,
     warning: bool = False,
+    again_s: float = float("inf"),
 ) -> None:
-    """Plan the condition and its event, if the pod was not told that already, by this life or an earlier one."""
+    """Plan the condition and its event, if the pod was not told that already, by this life or an earlier one.
+
+    again_s   after which time it is worth saying again, which counts it
+    """
     told = workload.told.get(pod.uid)
-    if told is not None and told.condition == reason and told.essence == essence:
+    same = told is not None and told.condition == reason and told.essence == essence
+    if same and told is not None and view.now < told.at + again_s:
         return
     if told is None and pod.on_job is not None and pod.on_job.reason == reason:
         return

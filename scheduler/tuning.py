@@ -44,6 +44,7 @@ class Tuning:
     service_notice_s        services are evicted, one replica at a time, from so long before it on (or half of the job's time)
     start_said_s            a pod that is bound and does not start says so after so long (S12)
     start_timeout_s         and is ended after so long, its nodes given back; 0: never
+    crashes_said_s          a crash loop is said again after so long, and taken back after twice that without one (S12)
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
     submits, reads, cancels, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
     node_settle_s   a node is registered when it has been ready for so long: device plugins start after kubelet (N1)
@@ -94,6 +95,7 @@ class Tuning:
     service_notice_s: float = 600.0
     start_said_s: float = 60.0
     start_timeout_s: float = 600.0
+    crashes_said_s: float = 600.0
     feasibility_every_s: float = 1.0
     submits: int = 16
     reads: int = 16

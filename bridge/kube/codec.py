@@ -259,6 +259,7 @@ class ContainerStatus(Wire):
 
     name: str
     state: ContainerState | None = None
+    last_state: ContainerState | None = None
 
 
 class PodStatus(Wire):
@@ -683,6 +684,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         started=_epoch(status.start_time),
         waits=waits,
         waits_since=max((at for at in (bound_at, waited_on) if at is not None), default=None) if waits else None,
+        crashes=_crashes(status),
         on_job=on_job,
         exit_code=exit_code,
         end_reason=end_reason,
@@ -888,6 +890,20 @@ def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
             said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
             return f"container {container.name}: {reason}" + (f", {said}" if said else ""), ended_at
     return "", None
+
+
+def _crashes(status: PodStatus) -> str:
+    """(after it started) the container that kubelet starts again and again, and how it ended last; "" none."""
+    if status.phase != "Running":
+        return ""
+    for container in status.container_statuses or ():
+        state, last = container.state or ContainerState(), container.last_state or ContainerState()
+        if state.waiting is not None and state.waiting.reason == "CrashLoopBackOff":
+            if last.terminated is None:
+                return f"container {container.name}"
+            reason = last.terminated.reason or "Error"
+            return f"container {container.name}, which ended with exit code {last.terminated.exit_code} ({reason})"
+    return ""
 
 
 def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:

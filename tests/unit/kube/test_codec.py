@@ -129,6 +129,27 @@ def test_why_a_bound_pod_does_not_start_is_what_its_kubelet_says(
     assert (pod.bound_at, pod.started) == (1_795_237_200.0, 1_795_237_201.0)
 
 
+@pytest.mark.parametrize(
+    ("state", "last", "crashes"),
+    [
+        ({"running": {}}, {"terminated": {"exitCode": 1, "reason": "Error"}}, ""),
+        (
+            {"waiting": {"reason": "CrashLoopBackOff"}},
+            {"terminated": {"exitCode": 1, "reason": "Error"}},
+            "container main, which ended with exit code 1 (Error)",
+        ),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, {}, "container main"),
+    ],
+    ids=["between two", "waits for the next start", "kubelet has forgotten how"],
+)
+def test_a_container_that_is_started_again_and_again_is_told_by_how_it_ended(
+    state: dict[str, Any], last: dict[str, Any], crashes: str
+) -> None:
+    pod = read(None, {"phase": "Running", "containerStatuses": [{"name": "main", "state": state, "lastState": last}]})
+    assert pod.crashes == crashes
+    assert pod.waits == ""
+
+
 def test_grace_is_the_pods_own_until_it_is_being_deleted() -> None:
     assert read(terminationGracePeriodSeconds=0).grace_s == 0
     assert read(terminationGracePeriodSeconds=77).grace_s == 77

@@ -340,6 +340,43 @@ def test_a_pod_that_starts_late_is_said_to_run() -> None:
     assert said(story.decides(NOW + 70)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
 
 
+# --- crash loops (S12) ------------------------------------------------------------------------------------------------
+
+LOOPS = "container main, which ended with exit code 1 (Error)"
+
+
+def test_a_crash_loop_is_said_and_counted_and_nothing_is_ended() -> None:
+    story = Story(ALONE)
+    shown = runs(story, OWNED)
+    story.sees(replace(shown, crashes=LOOPS))
+    [say] = story.decides(NOW + 30)
+    assert said([say]) == [
+        (
+            "PodCrashLooping",
+            True,
+            f"Kubelet starts a part of this pod again and again: {LOOPS}. Nothing is ended: "
+            "Slurm job 17 holds its place until the pod is deleted or its own controller gives up.",
+        )
+    ]
+    for second in range(40, 600, 40):  # it runs a moment, and crashes again
+        story.sees(shown)
+        assert story.decides(NOW + second) == []
+        story.sees(replace(shown, crashes=LOOPS))
+        assert story.decides(NOW + second + 10) == []
+    story.sees(shown, replace(shown, crashes=LOOPS))
+    assert story.decides(NOW + 640) == [say], "the same event, which is counted"
+
+
+def test_a_crash_loop_is_over_when_there_was_none_for_long() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, crashes=LOOPS))
+    story.decides(NOW + 30)
+    story.sees(shown)
+    assert story.decides(NOW + 31) == []
+    assert said(story.decides(NOW + 30 + 1200)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
+
+
 # --- an admin changes its time (S9) -------------------------------------------------------------------------------
 
 

@@ -1,0 +1,131 @@
+"""Neither ends: what an admin does to the job of a pod, and what becomes of Slurm's daemons (docs/ends.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from subprocess import CalledProcessError
+
+import pytest
+
+from integration.clusters import BridgeProcess, Kube, Slurm, eventually, rig, slurm_says, stopped
+from integration.ends_table import table
+from integration.kinds import KINDS, Three
+
+Space = Callable[[str], str]
+STAYS = table("Neither ends")
+# Jobs of running pods are read in turn; here it is soon the turn of each.
+SOON = {"running_fresh_s": 2, "running_every_s": 4}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def soon(bridge: BridgeProcess) -> Iterator[None]:
+    with bridge.with_settings(tuning=SOON):
+        yield
+
+
+def test_pods_of_a_job_that_is_suspended_resumed_or_given_more_time_run_on_and_say_so(
+    kube: Kube, slurm: Slurm, space: Space, own_rig: None
+) -> None:
+    rows = ("an admin suspends it", "an admin resumes it", "an admin gives it more time")
+    three = {row: Three(kube, slurm, space("alice")) for row in rows}
+    suspended, resumed, longer = three.values()
+    for each in three.values():
+        each.run()
+    try:
+        _scontrol("suspend", suspended, resumed)
+        eventually("they say so", lambda: resumed.say() == STAYS[rows[0]])
+        _scontrol("resume", resumed)
+        for job in longer.jobs.values():
+            slurm_says("scontrol", "update", f"jobid={job}", "timelimit=120")
+        for row in rows:
+            eventually(row, lambda r=row: three[r].say() == STAYS[r])  # type: ignore[misc]
+        assert all("is 120 minutes now, and was " in said for said in longer.messages()), longer.messages()
+        assert [each.states() for each in three.values()] == [{"SUSPENDED"}, {"RUNNING"}, {"RUNNING"}]
+        with pytest.raises(CalledProcessError):  # "Only batch jobs are accepted or processed"
+            _scontrol("requeue", longer)
+        _scontrol("resume", suspended)
+    finally:
+        # slurmctld tells the nodes' slurmds, which are not there, and then believes that the nodes are away.
+        slurm_says("scontrol", "reconfigure")
+    eventually("slurmctld answers", slurm.responding)
+    eventually("all jobs run", lambda: all(each.states() == {"RUNNING"} for each in three.values()))
+    assert all(each.unharmed() for each in three.values())
+
+
+def _scontrol(verb: str, *which: Three) -> None:
+    for three in which:
+        for job in three.jobs.values():
+            slurm_says("scontrol", verb, str(job))
+
+
+def test_a_waiting_job_that_an_admin_holds_waits_and_one_that_he_puts_first_is_first(
+    kube: Kube, slurm: Slurm, space: Space, own_rig: None
+) -> None:
+    ns = space("alice")
+    native = slurm.submit("carol", required_nodes=["k1"], tres_per_node="gres/gpu:8")
+    eventually("all GPUs of k1 are taken", lambda: "RUNNING" in slurm.job(native)["job_state"])
+    spec = {"nodeSelector": {"kubernetes.io/hostname": "k1"}}
+    names = ("held", "early", "late")
+    for name in names:
+        kube.run(ns, name, gpu=8, on="", spec=spec)
+        eventually(f"{name} waits in Slurm", lambda n=name: slurm.live(f"{ns}/{n}~"))  # type: ignore[misc]
+    jobs = {name: slurm.live(f"{ns}/{name}~")[0]["job_id"] for name in names}
+    slurm_says("scontrol", "hold", str(jobs["held"]))
+    [words] = set(STAYS["an admin holds it while it waits"])
+    reason = words.split("`")[1]
+    eventually("it says so", lambda: f"({reason}:" in kube.said(ns, "held"))
+    slurm_says("scontrol", "update", f"jobid={jobs['late']}", "priority=4000000")
+    slurm.cancel(native)
+    for name in ("late", "early"):
+        eventually(f"{name} runs", lambda n=name: [p.metadata.name for p in kube.bound(ns)] == [n])  # type: ignore[misc]
+        assert slurm.job(jobs[name])["job_state"] == ["RUNNING"]
+        if name == "early":
+            slurm_says("scontrol", "release", str(jobs["held"]))
+        kube.core.delete_namespaced_pod(name, ns)
+    eventually("held runs", lambda: [p.metadata.name for p in kube.bound(ns)] == ["held"])
+    assert slurm.job(jobs["held"])["job_state"] == ["RUNNING"], "in the job that was held"
+
+
+def test_slurmrestd_that_is_away_for_a_while_harms_nobody(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
+) -> None:
+    three = Three(kube, slurm, space("alice"))
+    three.run()
+    with stopped("slurmrestd"):
+        eventually("the bridge says so", lambda: not bridge.ready())
+        kube.run(three.ns, "meanwhile")
+        eventually("a new pod says so", lambda: "SlurmUnavailable" in kube.said(three.ns, "meanwhile"))
+        kube.core.delete_namespaced_pod("alone", three.ns)
+        eventually("alone is gone", lambda: len(three.running()) == len(KINDS) - 1)
+    eventually("the new pod runs", lambda: len(three.running()) == len(KINDS), within_s=10)
+    eventually("alone has no job", lambda: not slurm.live(f"{three.ns}/alone~"), within_s=10)
+    assert {three.jobs["batch"], three.jobs["service"]} < set(three.named()), "the others run in the jobs that they had"
+    assert bridge.ready()
+
+
+def test_slurmctld_killed_and_restarted_with_its_state_and_then_without(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
+) -> None:
+    three = Three(kube, slurm, space("alice"))
+    three.run()
+    slurm_says("scontrol", "reconfigure")  # which writes its state
+    rig("slurmctld", "kill")
+    rig("slurmctld", "start")
+    kube.run(three.ns, "after")
+    eventually("a new pod runs", lambda: "after" in {each.metadata.name for each in three.running()})
+    kube.core.delete_namespaced_pod("after", three.ns)
+    eventually("and ends", lambda: not slurm.live(f"{three.ns}/after~"))
+    assert three.unharmed()
+    assert three.states() == {"RUNNING"}
+
+    foreign = slurm.submit("carol", name="native")
+    rig("slurmctld", "forget")
+    again = eventually(
+        "each has a job again", lambda: len(found := slurm.live(f"{three.ns}/")) == len(KINDS) and found, within_s=60
+    )
+    eventually("their pods name it", lambda: three.named() == sorted(job["job_id"] for job in again))
+    assert STAYS["Slurm lost it"] == ["runs on, in another job"] * len(KINDS)
+    assert three.unharmed()
+    assert sorted(job["nodes"] for job in again) == sorted(each.spec.node_name for each in three.first.values())
+    assert all(job["job_state"] == ["RUNNING"] for job in again)
+    assert foreign not in {job["job_id"] for job in slurm.live("native")}, "nobody brings back what is not ours"
