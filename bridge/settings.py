@@ -108,11 +108,22 @@ class ExternalNodes(_Strict):
     reserve_cpus: int = Field(default=1, ge=0, le=4096, description="kept from Slurm on each node, for daemons")
     reserve_memory_mib: int = Field(default=1024, ge=0, description="kept from Slurm on each node, for daemons")
     feature_labels: tuple[str, ...] = Field(default=(), description="node labels whose values become Slurm features")
+    topology: Mapping[str, str] = Field(
+        default={}, description="name of a topology in topology.yaml to the node label that holds the node's unit there"
+    )
     taint: bool = Field(default=True, description="taint them, so that other schedulers stay away (N7)")
     cure: bool = Field(
-        default=True,
-        description="have slurmctld reconfigure, at most every 10 min, when Slurm believes that one does not respond",
+        default=False,
+        description="have slurmctld reconfigure, at most every 10 min, for one with jobs that Slurm believes not to respond",
     )
+
+    @field_validator("topology")
+    @classmethod
+    def _names_of_topologies(cls, topology: Mapping[str, str]) -> Mapping[str, str]:
+        for name in topology:
+            if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+                raise ValueError(f'"{name}" is not the name of a topology in topology.yaml')
+        return topology
 
 
 class Tuning(_Strict):

@@ -480,6 +480,7 @@ class NodeSpec:
     cpus        whole CPUs, at least 1; memory_mib: at least 1
     gres        GRES name (with type) to count, sorted by name
     features    what NodeSets and constraints select it by; among them the mark that says whose it is
+    topology    where it is in Slurm's topologies: name of one to the unit there (a leaf switch, a block), by name
     """
 
     name: str
@@ -488,6 +489,7 @@ class NodeSpec:
     memory_mib: int
     gres: tuple[tuple[str, int], ...] = ()
     features: tuple[str, ...] = ()
+    topology: tuple[tuple[str, str], ...] = ()
 
 
 # --- between them -------------------------------------------------------------------------------------------------

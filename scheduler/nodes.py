@@ -24,6 +24,7 @@ CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
 GONE = names.NODE_REASON + "its Kubernetes node is gone"
 UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
 REPLACED = names.NODE_REASON + "to be registered anew: "
+SILENT = "to be registered anew: Slurm believes that it does not respond"
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 MAX_REASON = 300
@@ -157,7 +158,11 @@ def _next(node: Node, known: SlurmNode, cause: str, view: View) -> act.OnSlurmNo
     """What is to be done to it in Slurm now; None: it is as it should be, or as an admin wants it."""
     drained, down = "DRAIN" in known.states, "DOWN" in known.states
     if not (drained or down):
-        return act.ChangeNode(known.name, NodeChange.DRAIN, cause) if cause else None
+        if cause:
+            return act.ChangeNode(known.name, NodeChange.DRAIN, cause)
+        if _silent_long(known.name, view) and _empty(known):
+            return act.RemoveNode(known.name, SILENT)
+        return None
     if not known.reason.startswith(names.NODE_REASON):
         return None
     if not cause or (down and node.ready):
@@ -242,8 +247,11 @@ def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str]) ->
     because = f": {_plain(known.reason)}" if known.reason else ""
     also = f" {failed}" if failed else ""
     if "NOT_RESPONDING" in known.states:
-        said = "A signal or a preemption with grace left it so; `scontrol reconfigure` brings it back."
-        return False, names.NODE_SILENT, f"Slurm says that {name} does not respond, and gives it no jobs. {said}"
+        said = (
+            f"Slurm says that {name} does not respond, and gives it no jobs. A signal or a preemption with grace left it so. "
+            "It is registered anew when no job is there; `scontrol reconfigure` brings it back at once."
+        )
+        return False, names.NODE_SILENT, said + also
     if "DOWN" in known.states:
         return False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}"
     if "DRAIN" in known.states:
@@ -300,10 +308,26 @@ def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bo
 
 
 def _cure(view: View) -> None:
-    """External nodes that Slurm believes not to respond are brought back by a reconfigure, seldom (N3)."""
+    """External nodes that Slurm believes not to respond are brought back by a reconfigure, seldom (N3).
+
+    Without a job there, a node is made anew instead: that touches nothing but the node.
+    """
     upkeep, tuning = view.world.upkeep, view.tuning
     if not view.world.config.external_nodes.cure or upkeep.polled - upkeep.cured_at < tuning.cure_every_s:
         return
-    silent = sorted(name for name, since in upkeep.silent.items() if upkeep.polled - since >= tuning.node_silent_s)
+    silent = sorted(name for name in upkeep.silent if _silent_long(name, view) and _wants_cure(name, view))
     if silent:
         view.add(act.Reconfigure(f"Slurm believes that {', '.join(silent[:10])} does not respond"))
+
+
+def _silent_long(name: str, view: View) -> bool:
+    since = view.world.upkeep.silent.get(name, float("inf"))
+    return view.world.upkeep.polled - since >= view.tuning.node_silent_s
+
+
+def _wants_cure(name: str, view: View) -> bool:
+    """It could take jobs, and cannot be made anew: jobs are there, or Slurm does not let it go."""
+    known = (view.world.slurm_nodes or {})[name]
+    failed = view.world.upkeep.failed.get(name)
+    kept = failed is not None and isinstance(failed.action, act.RemoveNode)
+    return not known.states & {"DRAIN", "DOWN"} and (kept or not _empty(known))

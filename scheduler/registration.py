@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from scheduler import names
 from scheduler.feasible import slurm_name
@@ -30,15 +30,17 @@ class ExternalNodes:
 
     reserve_cpus, reserve_memory_mib  kept from Slurm on each node, for daemons
     feature_labels  node labels whose values become features
+    topology        name of a topology of Slurm to the node label that holds the node's unit there: a leaf switch, a block
     taint           other schedulers are kept away (N7)
-    cure            nodes that a signal left NOT_RESPONDING are cured by a reconfigure (N3)
+    cure            nodes that a signal left NOT_RESPONDING, and that have jobs, are cured by a reconfigure (N3)
     """
 
     reserve_cpus: int = 1
     reserve_memory_mib: int = 1024
     feature_labels: tuple[str, ...] = ()
+    topology: Mapping[str, str] = field(default_factory=dict)
     taint: bool = True
-    cure: bool = True
+    cure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,15 @@ def registration(
         return Refusal(names.NODE_INVALID, problem)
     labels = (node.labels.get(label, "") for label in settings.feature_labels)
     features = dict.fromkeys([mark, *wanted, *(value for value in labels if _NAME.fullmatch(value))])
-    return NodeSpec(name, node.address, cpus, memory_mib, tuple(sorted(offered.gres.items())), tuple(features))
+    gres_told = tuple(sorted(offered.gres.items()))
+    topology = tuple(_units(node, settings.topology))
+    return NodeSpec(name, node.address, cpus, memory_mib, gres_told, tuple(features), topology)
+
+
+def _units(node: Node, topology: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, label in sorted(topology.items()):
+        if _NAME.fullmatch(unit := node.labels.get(label, "")):
+            yield name, unit
 
 
 def named_partitions(node: Node) -> list[str]:

@@ -22,6 +22,7 @@ UNDER_WAY = float("inf")
 # What Slurm's own words leave open, by its error number.
 HINTS = {
     2168: "Another one made it meanwhile.",
+    2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 
 

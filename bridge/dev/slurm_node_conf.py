@@ -10,7 +10,7 @@ from bridge.dev.slurm_numbers import SlurmSaysNo
 _KNOWN = frozenset(
     {
         "nodename", "nodeaddr", "sockets", "corespersocket", "threadspercore", "cpus", "realmemory", "gres", "gresconf",
-        "feature", "features", "state",
+        "feature", "features", "state", "topology",
     }
 )  # fmt: skip
 

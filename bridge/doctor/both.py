@@ -109,7 +109,8 @@ def _external(seen: Sights) -> Iterator[Said]:
         said.append(
             error(
                 f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
-                "scontrol reconfigure clears it; signals, suspend and preemption with GraceTime cause it.",
+                "scontrol reconfigure clears it; so does making the node anew, which the bridge does with its own (docs/nodes.md). "
+                "Signals, suspend and preemption with GraceTime cause it.",
             )
         )
     if lost := [each.node.name for each in external if each.lost]:

@@ -590,6 +590,7 @@ def node_body(spec: NodeSpec) -> bytes:
         "Gres": ",".join(f"{name}:{count}" for name, count in spec.gres),
         "GresConf": "+".join(_device_files(spec)),
         "Feature": ",".join(spec.features),
+        "Topology": ",".join(f"{name}:{unit}" for name, unit in spec.topology),
         "State": "EXTERNAL",
     }
     line = " ".join(f"{key}={value}" for key, value in words.items() if value != "")

@@ -25,13 +25,16 @@ from scheduler.actions import (
 from scheduler.events import ActionEnded, NodeGone, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model import Condition, Node, Partition, SlurmNode, Taint
 from scheduler.nodes import keep_nodes
+from scheduler.registration import ExternalNodes
 from scheduler.view import View
-from tests.builders import CLUSTER, START, Story, amounts, node
+from tests.builders import CLUSTER, CONFIG, START, Story, amounts, node
 
 MARK = names.node_mark(CLUSTER)
 NAMES = ("x1", "x2", "x3")  # the last one is known to Slurm already, by another
 TAINT = Taint(names.MANAGED_TAINT, "true", "NoSchedule")
 THEIRS = "fan broken"
+OUT_OF_SERVICE = {"DRAIN", "DOWN", "NOT_RESPONDING"}
+CURED = replace(CONFIG, external_nodes=ExternalNodes(cure=True))
 
 HAPPENINGS = st.sampled_from(
     ["label", "unlabel", "cordon", "uncordon", "lost", "ready", "shrink", "grow", "deleted", "job", "job", "job ends",
@@ -56,7 +59,7 @@ class Sides:
 
     def begin(self) -> None:
         """A new life of the bridge."""
-        self.story = Story(nodes=tuple(self.nodes.values()))
+        self.story = Story(CURED, tuple(self.nodes.values()))
         self.story.world.started = self.now - 20
         self.poll()
 
@@ -109,7 +112,7 @@ class Sides:
 
     def happen_in_slurm(self, what: str, name: str, known: SlurmNode) -> None:
         match what:
-            case "job" if not known.states & {"DRAIN", "DOWN"}:
+            case "job" if not known.states & OUT_OF_SERVICE:
                 self.occupy(name, busy=True)
             case "job ends" if name in self.jobs:
                 self.occupy(name, busy=False)
@@ -151,7 +154,7 @@ class Sides:
         if known is None:
             return True
         if isinstance(action, RemoveNode) or action.change is NodeChange.DOWN:
-            assert known.states & {"DRAIN", "DOWN"} or self.moved(known), "in service"
+            assert known.states & OUT_OF_SERVICE or self.moved(known), "in service"
             assert action.name not in self.jobs or self.moved(known), "a job runs there"
             return action.name in self.jobs
         if action.change is NodeChange.RESUME:
@@ -225,12 +228,12 @@ class Sides:
             return
         assert here.taints == (TAINT,)
         assert MARK in known.features
-        assert "NOT_RESPONDING" not in known.states
+        assert known.states & {"DRAIN", "DOWN"} or "NOT_RESPONDING" not in known.states
         if known.reason != THEIRS:
             wrong = not here.ready or here.unschedulable
             assert bool(known.states & {"DRAIN", "DOWN"}) is wrong
             assert wrong or known.cpus <= here.allocatable["cpu"] // 1000
-        assert here.in_slurm.status is not bool(known.states & {"DRAIN", "DOWN"})
+        assert here.in_slurm.status is not bool(known.states & OUT_OF_SERVICE)
 
 
 @settings(max_examples=150, deadline=None)

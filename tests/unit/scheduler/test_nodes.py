@@ -35,6 +35,7 @@ TAINT = (Taint(names.MANAGED_TAINT, "true", "NoSchedule"),)
 PARTITIONS = (Partition("main", default=True), Partition("gpu"))
 IN_SERVICE = Condition(True, names.NODE_IN_SERVICE, "In service in Slurm as x1; partitions: main, gpu.")
 NOW = START + 20
+CURED = replace(CONFIG, external_nodes=ExternalNodes(cure=True))
 DRAIN, RESUME, DOWN = NodeChange.DRAIN, NodeChange.RESUME, NodeChange.DOWN
 
 
@@ -201,6 +202,15 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(wrong: Node, sa
     assert said in show.message
     assert isinstance(register, RegisterNode)
     assert register.spec.name == "x2"
+
+
+def test_a_node_is_registered_where_its_labels_say_that_it_is_in_slurms_topologies() -> None:
+    settings = ExternalNodes(topology={"tree": "example.com/switch", "blocks": "example.com/block", "ring": "absent"})
+    labels = LABEL | {"example.com/switch": "s1", "example.com/block": "b-2"}
+    nodes = Nodes([labelled(labels=labels)], config=replace(CONFIG, external_nodes=settings))
+    [register] = nodes.looks()
+    assert isinstance(register, RegisterNode)
+    assert register.spec.topology == (("blocks", "b-2"), ("tree", "s1"))
 
 
 def test_a_label_that_is_no_feature_is_left_out() -> None:
@@ -512,9 +522,9 @@ def test_nodes_that_only_one_side_knows_or_that_are_not_labelled_are_left_alone_
 # --- not responding (N3) ------------------------------------------------------------------------------------------
 
 
-def test_an_external_node_that_does_not_respond_is_named_and_cured_seldom() -> None:
-    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
-    nodes = Nodes([labelled()], [silent])
+def test_an_external_node_that_does_not_respond_is_named_and_cured_seldom_while_jobs_are_there() -> None:
+    silent = in_slurm("x1", "MIXED", "NOT_RESPONDING")
+    nodes = Nodes([labelled()], [silent], CURED)
     [show] = nodes.looks()
     assert isinstance(show, ShowNode)
     assert (show.condition, show.warning) == (names.NODE_SILENT, True)
@@ -524,10 +534,36 @@ def test_an_external_node_that_does_not_respond_is_named_and_cured_seldom() -> N
     assert done[0].reason == "Slurm believes that x1 does not respond"
 
 
-def test_the_cure_can_be_left_to_the_admin_and_is_not_for_others_nodes() -> None:
+def test_one_that_does_not_respond_and_has_no_job_is_registered_anew_instead() -> None:
     silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
-    config = replace(CONFIG, external_nodes=ExternalNodes(cure=False))
-    for nodes in (Nodes([labelled()], [silent], config), Nodes([labelled()], [replace(silent, features=())])):
+    nodes = Nodes([labelled()], [silent])
+    done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 90) for each in some]
+    [remove] = [each for each in done if not isinstance(each, ShowNode)]
+    assert isinstance(remove, RemoveNode)
+    nodes.ended(remove, at=NOW + 91)
+    nodes.shows(at=NOW + 92)
+    assert [type(each) for each in nodes.looks(NOW + 92)] == [RegisterNode]
+
+
+def test_where_slurm_does_not_let_it_go_reconfigure_is_what_is_left() -> None:
+    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
+    nodes = Nodes([labelled()], [silent], CURED)
+    done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 60) for each in some]
+    nodes.ended(done[-1], Outcome.REFUSED, at=NOW + 61, number=2016)
+    nodes.shows(silent, at=NOW + 90)
+    assert Reconfigure in map(type, nodes.looks(NOW + 90))
+
+
+def test_an_admins_drain_is_not_lost_for_a_node_that_does_not_respond() -> None:
+    silent = drained("fan is broken", "IDLE", "NOT_RESPONDING")
+    nodes = Nodes([labelled()], [silent], CURED)
+    done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 1200) for each in some]
+    assert {type(each) for each in done} == {ShowNode}
+
+
+def test_the_cure_is_left_to_the_admin_unless_a_setting_says_so_and_is_not_for_others_nodes() -> None:
+    silent = in_slurm("x1", "MIXED", "NOT_RESPONDING")
+    for nodes in (Nodes([labelled()], [silent]), Nodes([labelled()], [replace(silent, features=())], CURED)):
         known = nodes.world.slurm_nodes or {}
         done = [each for some in nodes.stays(*known.values(), at=NOW, until=NOW + 1200) for each in some]
         assert not [each for each in done if isinstance(each, Reconfigure)]

@@ -41,6 +41,10 @@ def test_devices_are_told_by_files_numbered_one_after_the_other(gres: object, sa
     assert said in line(gres=gres)
 
 
+def test_the_place_in_each_topology_is_told() -> None:
+    assert " Topology=blocks:b-2,tree:s1 State=" in line(topology=(("blocks", "b-2"), ("tree", "s1")))
+
+
 def test_a_value_with_a_blank_in_it_is_never_sent() -> None:
     with pytest.raises(AssertionError):
         line(features=("gpu State=UP",))
