@@ -109,7 +109,7 @@ def _external(seen: Sights) -> Iterator[Said]:
         said.append(
             error(
                 f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
-                "scontrol reconfigure clears it; so does making the node anew, which the bridge does with its own (docs/nodes.md). "
+                "scontrol reconfigure clears it, and so does making the node anew (the bridge does that: docs/nodes.md). "
                 "Signals, suspend and preemption with GraceTime cause it.",
             )
         )
