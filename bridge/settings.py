@@ -173,6 +173,9 @@ class Settings(_Strict):
         description="the nodes' device driver gives a pod the GPUs that its annotation job-gpus names (G1, G2)",
     )
     external_nodes: ExternalNodes = Field(default=ExternalNodes(), description="nodes that the bridge registers")
+    shared_nodes: bool = Field(
+        default=True, description="nodes of slurm.conf that Kubernetes has too: a cordon there drains them in Slurm"
+    )
     pending_reason: str = Field(
         default="",
         pattern="^([A-Z][A-Za-z]*)?$",
@@ -234,6 +237,7 @@ class Settings(_Strict):
             pending_reason=self.pending_reason,
             device_driver=self.device_driver,
             external_nodes=core_nodes.ExternalNodes(**self.external_nodes.model_dump()),
+            shared_nodes=self.shared_nodes,
             accounting=accounting,
         )
 

@@ -153,9 +153,12 @@ def cluster_id(kube_system_uid: str, scheduler_name: str = SCHEDULER_NAME) -> st
     return "k" + hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 
+NODE_MARK = "slurm-bridge-"
+
+
 def node_mark(cluster: str) -> str:
     """The feature that says which Kubernetes a node of Slurm was registered by: it comes with the node, and stays."""
-    return f"slurm-bridge-{cluster}"
+    return NODE_MARK + cluster
 
 
 def workload_key(identity: str) -> str:

@@ -1,7 +1,8 @@
-"""Nodes in step (BEHAVIOUR N): what has to be done so that a labelled Kubernetes node is an external node of Slurm.
+"""Nodes in step (BEHAVIOUR N): a labelled Kubernetes node is registered as an external node of Slurm; one that both sides
+know anyway, from slurm.conf or another hand, is shared: drained and resumed with Kubernetes, and otherwise left alone.
 
-Whose node it is says its mark, a feature that it is registered with; without it nothing is ever done to a node of Slurm,
-and the Kubernetes node says why.  Whose drain it is says how its reason begins: what an admin drained or set down stays so.
+Whose node it is says its mark, a feature that it is registered with; without it no node of Slurm is ever removed or set
+down.  Whose drain it is says how its reason begins: what an admin drained or set down stays so.
 
 A node is never set down nor removed while Slurm has a job there, and only after a poll has shown it drained: no job can
 have come in between.  So nothing here ends anything that runs.
@@ -60,7 +61,7 @@ def _keep(name: str, view: View) -> bool:
         if not _show(other, False, names.NODE_INVALID, message, view):
             return False
     if not wanted:
-        return _retire(name, known, view)
+        return _retire(name, known, view) if known is None or name in upkeep.ours else _share(name, known, view)
     if known is None:
         return _register(wanted[0], name, view)
     if name not in upkeep.ours:
@@ -124,28 +125,45 @@ def _not_ours(node: Node, known: SlurmNode, view: View) -> bool:
     return _show(node, False, names.NODE_NOT_OURS, message, view)
 
 
+def _share(name: str, known: SlurmNode, view: View) -> bool:
+    """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N2–N4)."""
+    upkeep, nodes = view.world.upkeep, view.world.nodes or {}
+    there = upkeep.left(name, nodes)
+    anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)  # a namesake in its Kubernetes
+    if not view.world.config.shared_nodes or anothers or len(there) != 1:
+        return all(_release(node, view) for node in there)
+    return _in_step(there[0], known, view)
+
+
 def _in_step(node: Node, known: SlurmNode, view: View) -> bool:
-    """It is registered, by us: drained while it has to be, and in service else (N2, N4)."""
+    """Both know it: drained while it has to be, and in service else (N2, N4)."""
     action = _next(node, known, _cause(node, known, view), view)
     if action is not None and _may_try(action, view):
         return view.add(action)
+    ours = known.name in view.world.upkeep.ours
     failed = view.world.upkeep.failed.get(known.name)
-    dropped = uncounted(size(node, view.world.config.translation.gres), view.world.upkeep.counted)
-    state = _state(node, known, failed.message if action is not None and failed else "", dropped)
+    dropped = uncounted(size(node, view.world.config.translation.gres), view.world.upkeep.counted) if ours else ()
+    state = _state(node, known, failed.message if action is not None and failed else "", dropped, ours=ours)
     if not _says(node, *state):
         return _show(node, *state, view)
-    if view.world.config.external_nodes.taint and not _tainted(node) and node.name not in view.world.upkeep.saying:
+    taint = ours and view.world.config.external_nodes.taint
+    if taint and not _tainted(node) and node.name not in view.world.upkeep.saying:
         return view.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
     return True
 
 
 def _cause(node: Node, known: SlurmNode, view: View) -> str:
-    """Why it must take no more jobs, as Slurm's reason; "": it may."""
-    if not node.ready:
+    """Why it must take no more jobs, as Slurm's reason; "": it may.
+
+    A node with a slurmd takes Slurm's own jobs without a kubelet; not where our pods may still hold devices (S8).
+    """
+    upkeep, world = view.world.upkeep, view.world
+    if not node.ready and (known.external or _ours_stand_on(node, view)):
         return NOT_READY
     if node.unschedulable:
         return CORDONED
-    upkeep, world = view.world.upkeep, view.world
+    if known.name not in upkeep.ours:
+        return ""
     why = outgrown(known, size(node, world.config.translation.gres), upkeep.counted)
     _, since = upkeep.unlike.get(known.name, (None, float("inf")))
     steady = upkeep.polled - since >= view.tuning.node_unlike_s
@@ -160,7 +178,7 @@ def _next(node: Node, known: SlurmNode, cause: str, view: View) -> act.OnSlurmNo
     if not (drained or down):
         if cause:
             return act.ChangeNode(known.name, NodeChange.DRAIN, cause)
-        if _silent_long(known.name, view) and _empty(known):
+        if known.name in view.world.upkeep.ours and _silent_long(known.name, view) and _empty(known):
             return act.RemoveNode(known.name, SILENT)
         return None
     if not known.reason.startswith(names.NODE_REASON):
@@ -179,12 +197,17 @@ def _next(node: Node, known: SlurmNode, cause: str, view: View) -> act.OnSlurmNo
 
 
 def _dead(node: Node, known: SlurmNode, view: View) -> bool:
-    """Not ready for long, and none of our pods is there any more (N4)."""
-    world = view.world
-    since = world.upkeep.unready.get(known.name, float("inf"))
-    there = world.standing.get(node.name)
-    ours = there is not None and any(pod.scheduler_name == world.config.scheduler_name for pod in there.pods.values())
-    return not ours and world.upkeep.polled - since >= view.tuning.node_down_s
+    """Not ready for long, and none of our pods is there any more (N4); of one that we registered."""
+    upkeep = view.world.upkeep
+    since = upkeep.unready.get(known.name, float("inf"))
+    long = upkeep.polled - since >= view.tuning.node_down_s
+    return long and known.name in upkeep.ours and not _ours_stand_on(node, view)
+
+
+def _ours_stand_on(node: Node, view: View) -> bool:
+    there = view.world.standing.get(node.name)
+    mine = view.world.config.scheduler_name
+    return there is not None and any(pod.scheduler_name == mine for pod in there.pods.values())
 
 
 def _empty(known: SlurmNode) -> bool:
@@ -209,7 +232,7 @@ def _retire(name: str, known: SlurmNode | None, view: View) -> bool:
     """Its Kubernetes node is gone, or labelled no more: drained, then removed once idle, if it was ours (N5)."""
     world, upkeep = view.world, view.world.upkeep
     left = upkeep.left(name, world.nodes or {})
-    if known is None or name not in upkeep.ours:
+    if known is None:
         return all(_release(node, view) for node in left)
     action: act.OnSlurmNode | None = None
     if not known.states & {"DRAIN", "DOWN"}:
@@ -229,7 +252,7 @@ def _gone_long(name: str, view: View) -> bool:
 
 
 def _release(node: Node, view: View) -> bool:
-    if node.name in view.world.upkeep.saying:
+    if node.in_slurm is None or node.name in view.world.upkeep.saying:
         return True
     return view.add(act.ReleaseNode(node.name, node.uid, "it is not in Slurm any more"))
 
@@ -237,21 +260,18 @@ def _release(node: Node, view: View) -> bool:
 # --- what is said -------------------------------------------------------------------------------------------------
 
 
-def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str]) -> tuple[bool, str, str]:
+def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str], *, ours: bool) -> tuple[bool, str, str]:
     """(status, reason, message) of the condition (N3).
 
     failed    what Slurm does not do to it, in its words
     dropped   devices of it that Slurm does not count
+    ours      it was registered from here
     """
     name = known.name
     because = f": {_plain(known.reason)}" if known.reason else ""
     also = f" {failed}" if failed else ""
     if "NOT_RESPONDING" in known.states:
-        said = (
-            f"Slurm says that {name} does not respond, and gives it no jobs. A signal or a preemption with grace left it so. "
-            "It is registered anew when no job is there; `scontrol reconfigure` brings it back at once."
-        )
-        return False, names.NODE_SILENT, said + also
+        return False, names.NODE_SILENT, _silent(known, ours) + also
     if "DOWN" in known.states:
         return False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}"
     if "DRAIN" in known.states:
@@ -270,6 +290,15 @@ def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str]) ->
         return False, names.NODE_OUTSIDE, _outside(outside[0], known)
     partitions = ", ".join(known.partitions) or "none"
     return True, names.NODE_IN_SERVICE, f"In service in Slurm as {name}; partitions: {partitions}."
+
+
+def _silent(known: SlurmNode, ours: bool) -> str:
+    if not known.external:
+        return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
+    said = f"Slurm says that {known.name} does not respond, and gives it no jobs. A signal or a preemption with grace left it so."
+    if ours:
+        return f"{said} It is registered anew when no job is there; `scontrol reconfigure` brings it back at once."
+    return f"{said} `scontrol reconfigure` brings it back."
 
 
 def _outside(partition: str, known: SlurmNode) -> str:
@@ -330,4 +359,6 @@ def _wants_cure(name: str, view: View) -> bool:
     known = (view.world.slurm_nodes or {})[name]
     failed = view.world.upkeep.failed.get(name)
     kept = failed is not None and isinstance(failed.action, act.RemoveNode)
-    return not known.states & {"DRAIN", "DOWN"} and (kept or not _empty(known))
+    ours = name in view.world.upkeep.ours
+    wanted = (kept or not _empty(known)) if ours else view.world.config.shared_nodes
+    return wanted and not known.states & {"DRAIN", "DOWN"}

@@ -122,6 +122,7 @@ class Config:
     accounting           slurmdbd answers: ends are recorded there (S2)
     device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
     external_nodes       how labelled nodes are kept in Slurm (N)
+    shared_nodes         nodes that both know anyway are drained and resumed with Kubernetes, and say how Slurm sees them (N)
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -133,3 +134,4 @@ class Config:
     accounting: bool = False
     device_driver: bool = False
     external_nodes: ExternalNodes = field(default_factory=ExternalNodes)
+    shared_nodes: bool = True

@@ -49,7 +49,7 @@ class Upkeep:
     """By Slurm's names of nodes, where nothing else is said.
 
     dirty    to be looked at
-    named    the Kubernetes nodes of that name that are labelled, or that the bridge wrote on
+    named    the Kubernetes nodes of that name
     ours     nodes of Slurm with our mark
     holds    what is under way (UNDER_WAY), or has ended then and no poll has shown yet
     saying   Kubernetes nodes that are being written on, or were and the watch has not shown it yet
@@ -90,7 +90,7 @@ class Upkeep:
         return [node for node in found if wanted_in_slurm(node)]
 
     def left(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """Those that the bridge wrote on, and that are labelled no more."""
+        """Those that are not labelled, or no more."""
         found = (nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes)
         return [node for node in found if not wanted_in_slurm(node)]
 
@@ -129,9 +129,8 @@ class Upkeep:
 
     def _name(self, node: Node) -> None:
         name = slurm_name(node)
-        if wanted_in_slurm(node) or node.in_slurm is not None:
-            self.named.setdefault(name, set()).add(node.name)
-            self._look_at(name)
+        self.named.setdefault(name, set()).add(node.name)
+        self._look_at(name)
 
     def _unname(self, node: Node) -> None:
         name = slurm_name(node)
@@ -194,9 +193,10 @@ class Upkeep:
         node = wanted[0] if wanted else None
         ours = name in self.ours
         _since(self.gone, name, ours and node is None, self.polled)
-        _since(self.unready, name, node is not None and not node.ready, self.polled)
-        silent = ours and known is not None and known.external and "NOT_RESPONDING" in known.states
-        _since(self.silent, name, silent, self.polled)
+        there = node or next(iter(self.left(name, nodes)), None)
+        _since(self.unready, name, known is not None and there is not None and not there.ready, self.polled)
+        silent = known is not None and known.external and "NOT_RESPONDING" in known.states
+        _since(self.silent, name, silent and (ours or name in self.named), self.polled)
         offered = size(node, gres) if node is not None else None
         if ours and known is not None and offered is not None and outgrown(known, offered, self.counted):
             if name not in self.unlike or self.unlike[name][0] != offered:

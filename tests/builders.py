@@ -53,7 +53,8 @@ ALICE = Tenant(
     qos=Choice("", ("high",)),
 )
 POLICY = Policy((Rule(("hpc",), ALICE), Rule(("other",), Tenant("bob"))))
-CONFIG = Config(policy=POLICY, translation=Translation(gres={"nvidia.com/gpu": "gpu"}))
+# Stories are of pods; what is said of nodes and done to them is told where it is the story.
+CONFIG = Config(policy=POLICY, translation=Translation(gres={"nvidia.com/gpu": "gpu"}), shared_nodes=False)
 KUBE_SYSTEM = Namespace("kube-system", "uid-of-kube-system")
 CLUSTER = names.cluster_id(KUBE_SYSTEM.uid)
 

@@ -511,7 +511,7 @@ def test_a_kubernetes_without_any_node_is_not_believed() -> None:
     assert nodes.stays(gone, at=NOW + 1, until=NOW + 3600) == [[]] * 120
 
 
-def test_nodes_that_only_one_side_knows_or_that_are_not_labelled_are_left_alone_silently() -> None:
+def test_nodes_that_only_one_side_knows_or_that_an_admin_does_not_share_are_left_alone_silently() -> None:
     only_slurm, both = in_slurm("n1", features=()), in_slurm("x1", "DOWN", features=(), reason="disk")
     hand_tainted = node("x1", taints=TAINT, unschedulable=True)
     nodes = Nodes([hand_tainted, node("x2", ready=False)], [only_slurm, both])

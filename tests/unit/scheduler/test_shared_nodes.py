@@ -1,0 +1,146 @@
+"""Nodes of slurm.conf that Kubernetes has too: drained and resumed with it, shown, never removed (N2-N6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, ReleaseNode, ShowNode
+from scheduler.events import NodeGone, NodeSeen
+from scheduler.model import Condition, Node, PodPhase, SlurmNode
+from scheduler.nodes import CORDONED, NOT_READY
+from scheduler.registration import ExternalNodes
+from tests.builders import CONFIG, START, node, pod
+from tests.unit.scheduler.test_nodes import Nodes
+
+NOW = START + 20
+SHARED = replace(CONFIG, shared_nodes=True)
+DRAIN, RESUME = NodeChange.DRAIN, NodeChange.RESUME
+IN_SERVICE = Condition(True, names.NODE_IN_SERVICE, "In service in Slurm as x1; partitions: main.")
+
+
+def theirs(*states: str, reason: str = "", external: bool = True, **fields: Any) -> SlurmNode:
+    """As slurm.conf has it."""
+    shown = frozenset({*(states or ("IDLE",)), *(("EXTERNAL",) if external else ())})
+    given: dict[str, Any] = {"cpus": 64, "memory_mib": 512_000, "gres": {"gpu": 8}, "reason": reason}
+    return SlurmNode("x1", shown, ("main",), **({"features": ()} | given | fields))
+
+
+def shared(**fields: Any) -> Node:
+    return node("x1", **({"in_slurm": IN_SERVICE} | fields))
+
+
+def told(nodes: Nodes, action: Action, before: Node) -> None:
+    """The watch shows what was written."""
+    assert isinstance(action, ShowNode)
+    nodes.sees(NodeSeen(replace(before, in_slurm=Condition(action.status, action.condition, action.message))))
+
+
+def test_what_slurm_says_of_it_is_shown_and_it_is_not_tainted() -> None:
+    bare = shared(in_slurm=None)
+    nodes = Nodes([bare], [theirs()], SHARED)
+    [show] = nodes.looks()
+    told(nodes, show, bare)
+    assert (nodes.world.nodes or {})["x1"].in_slurm == IN_SERVICE
+    assert nodes.stays(theirs(), at=NOW, until=NOW + 1200) == [[]] * 41
+    nodes.shows(theirs("DRAIN", "IDLE", reason="fan broken."), at=NOW + 1230)
+    [show] = nodes.looks(NOW + 1230)
+    assert isinstance(show, ShowNode)
+    assert (show.condition, show.message) == (names.NODE_DRAINED, "Slurm node x1 is drained: fan broken.")
+
+
+@pytest.mark.parametrize("external", [True, False])
+def test_a_cordon_drains_it_and_its_end_resumes_it(external: bool) -> None:
+    nodes = Nodes([shared()], [theirs(external=external)], SHARED)
+    assert nodes.looks() == []
+    nodes.sees(NodeSeen(shared(unschedulable=True)))
+    [drain] = nodes.looks(NOW + 1)
+    assert drain == ChangeNode("x1", DRAIN, CORDONED)
+    nodes.ended(drain, at=NOW + 1)
+    nodes.shows(theirs("DRAIN", "MIXED", reason=CORDONED, external=external), at=NOW + 2)
+    [show] = nodes.looks(NOW + 2)
+    told(nodes, show, shared(unschedulable=True))
+    nodes.sees(NodeSeen(shared()))
+    [resume] = nodes.looks(NOW + 3)
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+
+
+@pytest.mark.parametrize("states", [("DRAIN", "IDLE"), ("DOWN",), ("DRAIN", "ALLOCATED")])
+def test_what_an_admin_drained_or_set_down_stays_so(states: tuple[str, ...]) -> None:
+    known = theirs(*states, reason="fan broken.")
+    for one in (shared(), shared(unschedulable=True), shared(ready=False)):
+        nodes = Nodes([one], [known], SHARED)
+        [show] = nodes.looks()
+        told(nodes, show, one)
+        assert nodes.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
+
+
+def test_without_its_kubelet_an_external_node_is_drained_and_never_set_down() -> None:
+    nodes = Nodes([shared(ready=False)], [theirs()], SHARED)
+    [drain] = nodes.looks()
+    assert drain == ChangeNode("x1", DRAIN, NOT_READY)
+    nodes.ended(drain, at=NOW)
+    gone = theirs("DRAIN", "IDLE", reason=NOT_READY)
+    later = [each for some in nodes.stays(gone, at=NOW + 30, until=NOW + 3600) for each in some]
+    assert not [each for each in later if isinstance(each, ChangeNode)]
+
+
+def test_without_its_kubelet_a_node_with_a_slurmd_serves_slurm_unless_our_pods_may_still_run_there() -> None:
+    """Whose GPUs would be given to a job of Slurm's own while a container still has them (S8)."""
+    known = theirs(external=False)
+    nodes = Nodes([shared(ready=False)], [known], SHARED)
+    assert nodes.stays(known, at=NOW, until=NOW + 120) == [[]] * 5
+    ours = pod(node="x1", phase=PodPhase.RUNNING)
+    nodes.sees(ours, NodeSeen(shared(ready=False, labels={"seen": "again"})))
+    nodes.shows(known, at=NOW + 150)
+    [drain] = nodes.looks(NOW + 150)
+    assert drain == ChangeNode("x1", DRAIN, NOT_READY)
+    nodes.ended(drain, at=NOW + 150)
+    gone = theirs("DRAIN", "IDLE", reason=NOT_READY, external=False)
+    nodes.shows(gone, at=NOW + 151)
+    [show] = nodes.looks(NOW + 151)
+    told(nodes, show, shared(ready=False))
+    nodes.loses(ours, NOW + 160)
+    nodes.shows(gone, at=NOW + 181)
+    [resume] = nodes.looks(NOW + 181)
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is RESUME
+
+
+def test_an_external_one_that_does_not_respond_is_cured_where_the_admin_says_so_and_of_another_it_is_only_said() -> (
+    None
+):
+    for external, cure, cures in ((True, True, 1), (True, False, 0), (False, True, 0)):
+        silent = theirs("IDLE", "NOT_RESPONDING", external=external)
+        nodes = Nodes([shared()], [silent], replace(SHARED, external_nodes=ExternalNodes(cure=cure)))
+        [show] = nodes.looks()
+        assert isinstance(show, ShowNode)
+        assert show.condition == names.NODE_SILENT
+        assert ("slurmd" in show.message) is not external
+        told(nodes, show, shared())
+        done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 300) for each in some]
+        assert [type(each) for each in done] == [Reconfigure] * cures
+
+
+def test_a_node_that_leaves_either_side_is_left_alone_by_then() -> None:
+    drained = theirs("DRAIN", "IDLE", reason=CORDONED)
+    nodes = Nodes([shared(unschedulable=True), node("x2")], [drained], SHARED)
+    nodes.sees(NodeGone("x1"))
+    assert nodes.stays(drained, at=NOW, until=NOW + 1200) == [[]] * 41, "an admin of Slurm says what becomes of it"
+    nodes = Nodes([shared()], [], SHARED)
+    assert [type(each) for each in nodes.looks()] == [ReleaseNode], "its condition is taken away"
+
+
+def test_a_namesake_that_belongs_to_another_kubernetes_is_left_alone() -> None:
+    known = theirs(features=("slurm-bridge-k00000000",))
+    nodes = Nodes([node("x1", unschedulable=True)], [known], SHARED)
+    assert nodes.stays(known, at=NOW, until=NOW + 300) == [[]] * 11
+
+
+def test_an_admin_who_does_not_share_them_gets_back_what_was_written_on_them() -> None:
+    nodes = Nodes([shared(unschedulable=True)], [theirs()], replace(SHARED, shared_nodes=False))
+    assert [type(each) for each in nodes.looks()] == [ReleaseNode]
