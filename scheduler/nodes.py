@@ -295,7 +295,7 @@ def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str], *,
 def _silent(known: SlurmNode, ours: bool) -> str:
     if not known.external:
         return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
-    said = f"Slurm says that {known.name} does not respond, and gives it no jobs. A signal or preemption with grace left it so."
+    said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
     if ours:
         return f"{said} It is registered anew when no job is there; `scontrol reconfigure` brings it back at once."
     return f"{said} `scontrol reconfigure` brings it back."
