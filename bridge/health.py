@@ -17,7 +17,7 @@ from bridge.loop import HEARTBEAT_S, Loop
 from bridge.release import HEADER
 from bridge.slurm.token import TokenSource
 from bridge.telemetry import Telemetry
-from scheduler.doubt import Doubt, held_back
+from scheduler.doubt import Doubt, held_back, missing
 from scheduler.events import AbsenceBelieved, Side
 from scheduler.explaining import explain, key_of
 from scheduler.phase import Phase
@@ -116,7 +116,7 @@ class Health:
         world = self._loop.world
         if world.held_back_since is None:
             return web.Response(text="Nothing is held back.\n")
-        count = len(world.absent - world.released)
+        count = len(missing(world))
         self._loop.emit(AbsenceBelieved(self._clock()))
         return web.Response(
             text=f"{count} jobs are taken as gone; their pods are ended, {world.config.tuning.absent_rate:g} a second.\n"

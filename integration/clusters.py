@@ -349,6 +349,16 @@ class BridgeProcess:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(10)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It stands still meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
         if self._process is None or self._process.poll() is not None:
@@ -374,6 +384,26 @@ def slurm_says(program: str, *arguments: str) -> str:
     """What one of Slurm's own commands prints for its administrator; only where there is a rig of our own."""
     command = [str(Path(__file__).parent / "rig"), "slurm", program, "--name", os.environ["RIG_NAME"], *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def saved_jobs() -> bytes:
+    """What the rig's slurmctld writes down of its jobs when it is stopped; it is started again."""
+    with stopped("slurmctld"):
+        return _job_state().read_bytes()
+
+
+def back_to(jobs: bytes) -> None:
+    """The rig's slurmctld is killed, and knows those jobs when it is back: later ids are given out again.
+
+    (It does not start without any.)
+    """
+    rig("slurmctld", "kill")
+    _job_state().write_bytes(jobs)
+    rig("slurmctld", "start")
+
+
+def _job_state() -> Path:
+    return Path(os.environ["RIG_STATE"], "slurm", "state", "job_state")
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def _contract(side: str) -> tuple[str, ...]:
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 ENDS = _journeys("pod_ends")
-TORTURE = _journeys("torture")
+TORTURE = _journeys("release", "torture")
 SUITES = (
     Suite(
         "journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + ENDS + TORTURE))

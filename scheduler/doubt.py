@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from scheduler.phase import Phase
+
 if TYPE_CHECKING:
     from scheduler.workload import Placeholder
     from scheduler.world import World
@@ -32,12 +34,23 @@ def disbelieve(world: World, why: Doubt) -> None:
     world.disbelieved[why] += 1
 
 
+def missing(world: World) -> list[Placeholder]:
+    """Jobs that are not there any more, and of which no admin has said that they are gone.
+
+    One whose id is listed again is missing until a read says that it is the same, and one whose id is another's by now
+    stays so: slurmctld that came back with an older state gives ids out again, and a wrong cluster has such ids, too.
+    """
+    if not world.absent and not world.by_phase[Phase.REVOKED] and world.held_back_since is None:
+        return []
+    gone = [job for job in world.placeholders.values() if job.absent or job.denied]
+    bereft = (world.workloads[key].bereft for key in world.by_phase[Phase.REVOKED])
+    return [job for job in (*gone, *(job for job in bereft if job is not None)) if not job.released]
+
+
 def weigh_absence(world: World, now: float) -> None:
     """After a poll: whether what is missing is too much to be believed, and whether that is over (X6)."""
     tuning = world.config.tuning
-    world.released &= world.absent
-    doubted = [world.placeholders[job_id] for job_id in world.absent - world.released]
-    doubted = [job for job in doubted if _is_missed(world, job)]
+    doubted = [job for job in missing(world) if _is_missed(world, job)]
     if not doubted:
         world.held_back_since = None
     elif world.held_back_since is None:
@@ -54,14 +67,15 @@ def held_back(world: World) -> str:
     if world.held_back_since is None:
         return ""
     return (
-        f"Slurm lists {len(world.absent - world.released)} of {len(world.placeholders)} jobs no more: "
+        f"Slurm lists {len(missing(world))} of {len(world.placeholders)} jobs no more: "
         "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
     )
 
 
 def release(world: World) -> None:
     """The admin says that what is missing now is gone indeed (X6)."""
-    world.released |= world.absent
+    for job in missing(world):
+        job.released = True
     world.held_back_since = None
 
 

@@ -64,7 +64,7 @@ def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
 
 def _held_back(workload: Workload, job: Placeholder, view: View) -> bool:
     """Many vanished together: that is said, and not believed before an admin does (X6)."""
-    if view.world.held_back_since is None or job.id in view.world.released:
+    if view.world.held_back_since is None or job.released:
         return False
     message = (
         "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "

@@ -75,7 +75,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     if job_id in world.absent:
         world.absent.discard(job_id)
         disbelieve(world, Doubt.CAME_BACK)
-    job.absent_first = job.absent_last = None
+    job.is_there()
     if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
         _to_be_read(world, job_id, event.began)
     if states != job.states:
@@ -184,8 +184,21 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         _component(world, event.job_id, event.job.het_id)
         if placeholder is not None and event.began > placeholder.learned:
             _denied(world, placeholder, event.began)  # nobody's own job; a pod may show such an id, given out again
+    elif placeholder is not None and event.began > placeholder.learned and _is_no_end(world, placeholder, event.job):
+        world.known(event.job_id)
+        world.given_to("", placeholder, event.began)
+        world.drop(placeholder)
     else:
         _ours(world, event, whose)
+
+
+def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
+    """Pods stand on nodes for it, and what is read under its id ended without ever having held any.
+
+    That is another one of the same name: the record of an attempt to have a lost job's nodes again (S7), which slurmctld
+    gave the lost one's id.
+    """
+    return is_ended(read.states) and not read.nodes and not job.requeued and _depended_on(world, job)
 
 
 def _component(world: World, job_id: int, leader: int) -> None:
@@ -245,7 +258,7 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     job.job, job.grant = event.job, event.grant or job.grant
     job.read_began, job.learned, job.denied = event.began, event.began, False
     job.end_read = is_ended(event.job.states)
-    job.absent_first = job.absent_last = None
+    job.is_there()
     world.absent.discard(job.id)
     world.expected.add(job.id)
     if workload.look is not None and not is_ended(event.job.states):

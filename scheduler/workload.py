@@ -31,6 +31,7 @@ class Placeholder:
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
+    released      while it is missing: an admin says that it is gone (X6)
     denied        a read said that this id is not (any more) our job
     requeued      it was given back to Slurm's queue while its pods ran, and ended by us for that (S7)
     broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
@@ -56,6 +57,7 @@ class Placeholder:
     end_read: bool = False
     absent_first: float | None = None
     absent_last: float | None = None
+    released: bool = False
     denied: bool = False
     requeued: bool = False
     broken: bool = False
@@ -79,6 +81,11 @@ class Placeholder:
     def alive(self) -> bool:
         """As far as we know: what is absent or denied is in doubt, not alive and not yet ended."""
         return not self.ended and not self.absent and not self.denied
+
+    def is_there(self) -> None:
+        """It is not absent, or not any more."""
+        self.absent_first = self.absent_last = None
+        self.released = False
 
     def lost(self, absent_s: float) -> bool:
         """Absence is believed: denied by a read, in answers that began so many seconds apart (ARCHITECTURE 6)."""

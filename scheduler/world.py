@@ -94,7 +94,6 @@ class World:
         self.expected: set[int] = set()  # learned otherwise than by a poll: the next one is compared with it
         self.absent: set[int] = set()
         self.held_back_since: float | None = None  # since when too many are absent for anybody to be ended for it (X6)
-        self.released: set[int] = set()  # absent ones that the admin says are gone
         self.disbelieved: Counter[Doubt] = Counter()
         self.lost: dict[Side, ev.SideLost] = {}
         self.breakers: dict[str, Breaker] = {}

@@ -100,6 +100,7 @@ def key_of(what: Pod) -> str:
 def job_of(what: Pod, job_id: int, *states: str, user: str = "alice", **fields: Any) -> Job:
     """The placeholder of that pod as Slurm tells it."""
     name = names.job_name(what.full_name, CLUSTER, key_of(what))
+    fields.setdefault("nodes", "" if "PENDING" in states else "x1")  # Slurm tells it of ended ones, too
     return Job(job_id, name, user, frozenset(states or ("RUNNING",)), partition="main", **fields)
 
 

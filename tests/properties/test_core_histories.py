@@ -347,7 +347,7 @@ class Histories(RuleBasedStateMachine):
         running = [job for job in self.jobs.values() if job.states == RUNS]
         if running:
             one = running[number % len(running)]
-            self.jobs[one.id] = replace(one, states=WAITS, ends=None, preempted=None)
+            self.jobs[one.id] = replace(one, states=WAITS, nodes="", ends=None, preempted=None)
             self.grants.pop(one.id, None)
 
     def a_running_job_is(self, what: str, number: int) -> None:
@@ -378,7 +378,7 @@ class Histories(RuleBasedStateMachine):
         return any(job.name == name and job.user == user and holds_nodes(job.states) for job in self.jobs.values())
 
     def start(self, job_id: int, where: str, short: bool) -> None:
-        self.jobs[job_id] = replace(self.jobs[job_id], states=RUNS)
+        self.jobs[job_id] = replace(self.jobs[job_id], states=RUNS, nodes=where)
         gres = {} if short else {"gpu": 8}
         self.grants[job_id] = Grant(job_id, (GrantedNode(where, 64, 512_000, gres),))
 

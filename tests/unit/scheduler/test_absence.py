@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.actions import AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
-from scheduler.doubt import Doubt
+from scheduler.doubt import Doubt, missing
 from scheduler.events import AbsenceBelieved, Side, SideBack, SideLost
 from scheduler.model import Job, Pod, PodPhase
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
@@ -144,7 +144,7 @@ def test_a_job_that_no_poll_ever_shows_is_absent_too() -> None:
 def test_a_mass_absence_is_said_and_not_believed() -> None:
     """X6: a wrong cluster behind the URL, an empty state."""
     story = Story()
-    running(story, 11)
+    shown = running(story, 11)
     for at in (NOW + 5, NOW + 7, NOW + 9):
         story.polls({}, at=at)
         reads_nothing(story, at)
@@ -158,9 +158,14 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
 
     assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 1
 
-    story.polls({100 + number: "RUNNING" for number in range(11)}, at=NOW + 11)
-    acts = story.decides(NOW + 11)
-    assert {type(each) for each in acts} <= {ReadJob, Report}
+    jobs = {100 + number: "RUNNING" for number in range(11)}
+    story.polls(jobs, at=NOW + 11)
+    assert story.world.held_back_since is not None, "ids may be given out again"
+    for read in story.acts(ReadJob, NOW + 11):
+        story.reads(job_of(shown[read.job_id - 100], read.job_id), at=NOW + 11)
+        story.ended(read, at=NOW + 11)
+    story.polls(jobs, at=NOW + 12)
+    assert story.decides(NOW + 12) == []
     assert story.world.held_back_since is None
     assert story.world.disbelieved[Doubt.CAME_BACK] == 11
 
@@ -209,7 +214,27 @@ def test_the_admins_word_releases_a_mass_absence_once() -> None:
     for at in (NOW + 27, NOW + 28):
         cannot_have_them_again(story, at)
     assert story.acts(EndByDeadline, NOW + 28) == [], "it was said of those that were missing then"
-    assert len(others) == len(story.world.absent - story.world.released)
+    assert len(others) == len(missing(story.world))
+
+
+def test_a_mass_absence_stays_held_back_though_slurm_gives_the_missing_ids_to_the_attempts_to_have_them_again() -> None:
+    """slurmctld came back with an older state: each refused attempt leaves a record, under the id of a lost job."""
+    story = Story()
+    shown = held_back(story)
+    others, own = [*shown[1:], shown[0]], shown
+    for at, names_of in ((NOW + 12, others), (NOW + 22, own)):  # of another of the missing ones; and of the very same
+        story.polls({100 + number: "FAILED" for number in range(11)}, at=at)
+        while reads := story.acts(ReadJob, at):
+            for read in reads:
+                record = job_of(names_of[read.job_id - 100], read.job_id, "FAILED", reason="BadConstraints", nodes="")
+                story.reads(record, at=at)
+                story.ended(read, at=at)
+        for second in range(5):
+            assert {type(each) for each in story.decides(at + second)} <= {Report, ReadJob}
+        assert story.world.held_back_since is not None
+        assert len(missing(story.world)) == 11
+    story.sees(AbsenceBelieved(NOW + 30))
+    assert len(story.acts(EndByDeadline, NOW + 30)) == 11
 
 
 def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
