@@ -196,7 +196,5 @@ async def furnished(folder: Path, *, thorough: bool = True, profile: Path | None
         ground = Ground(kube, slurm, folder, kubeconfig, thorough, profile)
         if thorough:
             await ground.broken_in()
-        try:
-            yield ground
-        finally:
-            await ground.clear()
+        yield ground
+        await ground.clear()  # where it went wrong, that is told, and what is there is left to be looked at
