@@ -140,6 +140,7 @@ NODE_INVALID = "SlurmNodeInvalid"
 NODE_NOT_OURS = "SlurmNodeNotOurs"
 NODE_OUTSIDE = "SlurmNodeOutsidePartition"
 NODE_REASON = "slurm-bridge: "
+NODE_MARK = "slurm-bridge-"  # how the feature begins that says who registered it
 
 MAX_READABLE = 200
 _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
@@ -151,9 +152,6 @@ def cluster_id(kube_system_uid: str, scheduler_name: str = SCHEDULER_NAME) -> st
     """Which Kubernetes, and which scheduler there: two of them can share one Slurm, and neither ends the other's jobs."""
     identity = kube_system_uid if scheduler_name == SCHEDULER_NAME else f"{kube_system_uid}/{scheduler_name}"
     return "k" + hashlib.sha256(identity.encode()).hexdigest()[:8]
-
-
-NODE_MARK = "slurm-bridge-"
 
 
 def node_mark(cluster: str) -> str:

@@ -129,7 +129,7 @@ def _share(name: str, known: SlurmNode, view: View) -> bool:
     """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N2–N4)."""
     upkeep, nodes = view.world.upkeep, view.world.nodes or {}
     there = upkeep.left(name, nodes)
-    anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)  # a namesake in its Kubernetes
+    anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)  # another bridge keeps it
     if not view.world.config.shared_nodes or anothers or len(there) != 1:
         return all(_release(node, view) for node in there)
     return _in_step(there[0], known, view)

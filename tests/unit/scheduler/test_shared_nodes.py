@@ -135,7 +135,7 @@ def test_a_node_that_leaves_either_side_is_left_alone_by_then() -> None:
     assert [type(each) for each in nodes.looks()] == [ReleaseNode], "its condition is taken away"
 
 
-def test_a_namesake_that_belongs_to_another_kubernetes_is_left_alone() -> None:
+def test_what_another_bridge_registered_is_left_to_it() -> None:
     known = theirs(features=("slurm-bridge-k00000000",))
     nodes = Nodes([node("x1", unschedulable=True)], [known], SHARED)
     assert nodes.stays(known, at=NOW, until=NOW + 300) == [[]] * 11
