@@ -50,8 +50,8 @@ class SubmitJob:
 class ReadJob:
     """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`.
 
-    lane   the ration it comes out of: "check" (none: something waits for it), "detail" (Q2), "running" (S9), "unknown"
-           (ARCHITECTURE 4)
+    lane   the ration it comes out of: "check" (none: something waits for it), "missing" (X6), "detail" (Q2), "running" (S9),
+           "unknown" (ARCHITECTURE 4)
     """
 
     job_id: int
@@ -441,7 +441,7 @@ class Plan:
     actions    in the order they are to be started
     looked_at  keys of the workloads that were visited: their marks are cleared
     wake       workload key to the time at which it wants to be looked at again though nothing happened
-    parked     lane to the keys that wanted to act in it while it was full; they come first when it is not
+    parked     lane or ration to the keys that wanted to act while it was full or used up; they come first when it is not
     forgotten  keys of workloads of which nothing is left
     awaited    workload key to the UID of the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)

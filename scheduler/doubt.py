@@ -52,6 +52,8 @@ def weigh_absence(world: World, now: float) -> None:
     tuning = world.config.tuning
     doubted = [job for job in missing(world) if _is_missed(world, job)]
     if not doubted:
+        if world.held_back_since is not None:
+            world.dirty.update(world.by_phase[Phase.REVOKED])
         world.held_back_since = None
     elif world.held_back_since is None:
         lately = [

@@ -46,7 +46,7 @@ def end_pods(workload: Workload, view: View) -> None:
         elif view.now < workload.wait_until:
             view.wake_at(workload.key, workload.wait_until)
         elif not ended and not view.ration("absent"):
-            view.wake_at(workload.key, view.now + 1.0)
+            view.park(workload.key, "absent")
         else:
             end_pod(workload, pod, why, view, counts=_out_of_time(job))
 
@@ -73,7 +73,6 @@ def _held_back(workload: Workload, job: Placeholder, view: View) -> bool:
     )
     for pod in workload.unfinished:
         say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
-    view.wake_at(workload.key, view.now + view.tuning.absent_s)
     return True
 
 

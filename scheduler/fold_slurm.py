@@ -215,6 +215,7 @@ def _denied(world: World, job: Placeholder, began: float) -> None:
         return
     job.denied = True
     world.is_absent(job, began)
+    world.touch(job)
 
 
 def _whose(world: World, job: Job) -> str | None:

@@ -55,7 +55,12 @@ def look_at(job: Placeholder, workload: Workload, view: View, why: str) -> None:
     if view.now < next_at:
         view.wake_at(workload.key, next_at)
     elif not view.being_read(job.id):
-        view.add(act.ReadJob(job.id, why, workload.key), workload.key)
+        if not job.absent:
+            view.add(act.ReadJob(job.id, why, workload.key), workload.key)
+        elif view.ration("missing"):
+            view.add(act.ReadJob(job.id, why, workload.key, lane="missing"), workload.key)
+        else:
+            view.park(workload.key, "missing")
 
 
 def cancel_broken(workload: Workload, job: Placeholder, view: View) -> bool:

@@ -46,6 +46,6 @@ class Ration:
         """Take them."""
         self.left, self.at = self.available(now) - count, now
 
-    def next_at(self, now: float) -> float:
-        """When one is available."""
-        return now + max(0.0, 1.0 - self.available(now)) / self.rate
+    def next_at(self, now: float, taken: int = 0) -> float:
+        """When one is available, after so many that are about to be taken."""
+        return now + max(0.0, 1.0 + taken - self.available(now)) / self.rate

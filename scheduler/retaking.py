@@ -34,6 +34,9 @@ def retake(workload: Workload, lost: Placeholder, view: View) -> bool:
     members = workload.members
     if not members or any(not workload.node_of(pod) for pod in members) or workload.pod_holds:
         return False  # it ends, or is yet to be bound as a whole
+    if view.free("retake") < 1:  # a translation now would be thrown away
+        view.park(workload.key, "retake")
+        return True
     if not all_known(workload, members, view):
         return True
     spec = _spec(workload, view)
@@ -41,9 +44,7 @@ def retake(workload: Workload, lost: Placeholder, view: View) -> bool:
         return False
     if view.now < workload.wait_until:
         view.wake_at(workload.key, workload.wait_until)
-    elif not view.ration("retake"):
-        view.wake_at(workload.key, view.world.rations["retake"].next_at(view.now) + 0.001)
-    else:
+    elif view.ration("retake"):
         why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
         asked = act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again")
         view.add(asked, workload.key)

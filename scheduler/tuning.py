@@ -21,7 +21,8 @@ class Tuning:
     absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
     absent_burst, absent_share, absent_within_s  more placeholders that vanish within so many seconds than the larger of
                             the first two: nobody is ended for it (X6)
-    retake_rate, absent_rate  of lost jobs: so many a second are asked for anew (S7), and so many pods ended (X6)
+    missing_rate, retake_rate, absent_rate  of jobs that vanish so many a second are read (X6), and of lost ones so many are
+                            asked for anew (S7), and so many pods ended
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
     silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8)
     revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)
@@ -65,6 +66,7 @@ class Tuning:
     absent_burst: int = 10
     absent_share: float = 0.05
     absent_within_s: float = 10.0
+    missing_rate: float = 100.0
     retake_rate: float = 10.0
     absent_rate: float = 20.0
     exclude_s: float = 60.0

@@ -82,7 +82,10 @@ class View:
         return True
 
     def park(self, key: str, lane: str) -> None:
-        """It wants to act in a lane that is full: look at it again when there is room."""
+        """It wants to act in a lane that is full, or by a ration that is used up: look at it again when it is its turn.
+
+        However many wait, no more are looked at than can act.
+        """
         self.parked.setdefault(lane, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
@@ -107,6 +110,9 @@ class View:
         timers = [*self.wake.values(), *([self.shared_wake] if self.shared_wake is not None else [])]
         later = self.world.due(self.now)[1]
         timers += [later] if later is not None else []
+        for name, ration in self.world.rations.items():
+            if self.parked.get(name) or self.world.parked[name]:
+                timers.append(ration.next_at(self.now, self.rationed[name]) + 0.001)
         return Plan(
             actions=tuple(self.actions),
             looked_at=tuple(self.looked_at),
@@ -122,13 +128,15 @@ class View:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def free(self, lane: str) -> int:
-        """How many more actions of this lane may be under way."""
+        """How many more actions of this lane may be under way, or may come out of the ration of that name."""
+        if (ration := self.world.rations.get(lane)) is not None:
+            return int(ration.available(self.now) - self.rationed[lane])
         limit: int = getattr(self.tuning, lane)
         return limit - self.world.under_way[lane] - self.used[lane]
 
     def ration(self, name: str) -> bool:
         """Take one of this ration, if there is one."""
-        if self.world.rations[name].available(self.now) - self.rationed[name] < 1.0:
+        if self.free(name) < 1:
             return False
         self.rationed[name] += 1
         return True

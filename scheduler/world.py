@@ -125,7 +125,6 @@ class World:
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
         # attention
         self.dirty: dict[str, None] = {}
-        self.parked: dict[str, dict[str, None]] = {lane: {} for lane in act.LANES.values()}
         self.timers: list[tuple[float, str]] = []
         self.wakes: dict[str, float] = {}
         self.under_way: Counter[str] = Counter()
@@ -143,7 +142,9 @@ class World:
             "scan": Ration(tuning.scan_rate, tuning.scan_rate / 5),
             "absent": Ration(tuning.absent_rate, tuning.absent_rate),
             "retake": Ration(tuning.retake_rate, tuning.retake_rate),
+            "missing": Ration(tuning.missing_rate, tuning.missing_rate),
         }
+        self.parked: dict[str, dict[str, None]] = {name: {} for name in (*act.LANES.values(), *self.rations)}
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -416,12 +417,16 @@ class World:
             self.dirty[first] = None
 
     def is_absent(self, job: Placeholder, began: float) -> None:
+        """Not in an answer that began then; only what follows from it is news: many may be absent for long."""
         self.expected.discard(job.id)
         self.absent.add(job.id)
+        absent_s = self.config.tuning.absent_s
+        before = job.absent, job.lost(absent_s)
         if job.absent_first is None:
             job.absent_first = began
         job.absent_last = began
-        self.touch(job)
+        if (job.absent, job.lost(absent_s)) != before:
+            self.touch(job)
 
     def known(self, job_id: int) -> None:
         """It needs no reading any more."""

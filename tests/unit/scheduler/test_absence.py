@@ -40,7 +40,7 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     running(story)
     story.polls({}, at=NOW + 5)
     [read] = story.decides(NOW + 5)
-    assert read == ReadJob(100, "does job 100 live?", read.key)  # type: ignore[union-attr]
+    assert read == ReadJob(100, "does job 100 live?", read.key, lane="missing")  # type: ignore[union-attr]
     story.reads(None, job_id=100, at=NOW + 5)
     story.ended(read, at=NOW + 5)
     assert story.decides(NOW + 5) == []
@@ -328,3 +328,32 @@ def test_a_pod_that_is_being_deleted_when_its_job_ends_is_waited_for_and_not_loo
     plan = story.plan(NOW + 6)
     assert plan.actions == ()
     assert plan.wake_at is None or plan.wake_at > NOW + 6
+
+
+def test_of_many_that_are_missing_no_more_are_looked_at_than_may_be_read_or_asked_for_again() -> None:
+    """X6: thousands that vanished keep neither slurmrestd nor the loop from what else there is to do."""
+    config = without(CONFIG, missing_rate=5.0, retake_rate=2.0)
+    story = Story(config, nodes=[node("x1", cpu=10**6, memory=10**6)])
+    running(story, 40)
+    story.polls({}, at=NOW + 5)
+    read = 0
+    for tick in range(100):
+        at = NOW + 5 + tick / 10
+        if tick % 10 == 0:
+            story.polls({}, at=at)
+        reads = story.acts(ReadJob, at)
+        for each in reads:
+            story.reads(None, job_id=each.job_id, at=at)
+            story.ended(each, at=at)
+        read += len(reads)
+        assert read <= 5 + 5 * (at - NOW - 5) + 1e-6
+    assert 35 <= read <= 40
+    while acts := story.decides(NOW + 15):
+        for each in acts:
+            story.ended(
+                each, Outcome.REFUSED if isinstance(each, AllocateNow) else Outcome.DONE, at=NOW + 15, number=2016
+            )
+    story.polls({}, at=NOW + 15.1)
+    plan = story.plan(NOW + 15.2)
+    assert len(plan.looked_at) < 10
+    assert plan.wake_at is not None, "those that are left have their turn"
