@@ -133,6 +133,7 @@ class Kube:
         self.core = client.CoreV1Api(api)
         self.apps = client.AppsV1Api(api)
         self.batch = client.BatchV1Api(api)
+        self.policy = client.PolicyV1Api(api)
         self.rbac = client.RbacAuthorizationV1Api(api)
 
     def namespace(self, name: str, *, managed: bool = True) -> None:
@@ -142,6 +143,7 @@ class Kube:
 
     def remove(self, namespace: str) -> None:
         """What makes pods, its pods with their grace, then the namespace."""
+        self.apps.delete_collection_namespaced_deployment(namespace)
         self.apps.delete_collection_namespaced_replica_set(namespace)
         self.apps.delete_collection_namespaced_stateful_set(namespace)
         self.batch.delete_collection_namespaced_job(namespace, propagation_policy="Background")

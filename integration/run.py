@@ -44,7 +44,7 @@ def _contract(side: str) -> tuple[str, ...]:
 # stand, are content with played nodes.
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
-ENDS = _journeys("pod_ends")
+ENDS = _journeys("controllers", "job_ends", "neither_ends", "pod_ends")
 TORTURE = _journeys("release", "torture")
 SUITES = (
     Suite(

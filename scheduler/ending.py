@@ -241,6 +241,7 @@ def _record(job: Placeholder, workload: Workload, view: View) -> None:
         view.wake_at(workload.key, workload.wait_until)
         return
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
-    comment = "; ".join(filter(None, (own, _record_of(workload))))
+    said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
+    comment = "; ".join([*said, _record_of(workload)])
     code = max(pod.exit_code or 0 for pod in _all_that_were(workload))
     view.add(act.RecordEnd(workload.key, job.id, code, comment, f"accounting: {comment}"), workload.key)

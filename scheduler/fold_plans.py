@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
 NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (FACTS 8)
+NOBODYS = frozenset({2018, 2068})  # nodes that Slurm does not have; that are down, drained or reserved
 UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 MAX_UNREADABLE = 6  # failed reads of an unknown job
@@ -197,7 +198,11 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
         if action.spec.required_nodes:
             _not_retaken(world, workload, "it is not known whether Slurm granted them again")
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
-        _not_retaken(world, workload, event.refusal.message if event.refusal is not None else "")
+        world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
+        if _number(event) in NOBODYS and _may_come_back(world, workload, event.at):
+            world.back_off(workload, event.at)
+        else:
+            _not_retaken(world, workload, event.refusal.message if event.refusal is not None else "")
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
@@ -215,10 +220,20 @@ def _number(event: ev.ActionEnded) -> int:
 
 
 def _not_retaken(world: World, workload: Workload, why: str) -> None:
-    """The nodes of a lost job are not had again: that was the one attempt (S7)."""
-    lost = [job.id for job in world.mine(workload) if job.key in (None, workload.key)]
-    if lost:
-        workload.retaken = (workload.hint if workload.hint in lost else lost[-1], why)
+    """The nodes of a lost job are not had again, and it is not asked once more (S7)."""
+    if (lost := _lost_job(world, workload)) is not None:
+        workload.retaken = (lost.id, why)
+
+
+def _may_come_back(world: World, workload: Workload, at: float) -> bool:
+    """A node that is not in service is given to nobody meanwhile: a slurmctld that starts anew finds it again soon."""
+    lost = _lost_job(world, workload)
+    return lost is not None and at < lost.lost_since + world.config.tuning.retake_s
+
+
+def _lost_job(world: World, workload: Workload) -> Placeholder | None:
+    lost = [job for job in world.mine(workload) if job.key in (None, workload.key)]
+    return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
 
 
 def _made(

@@ -140,7 +140,7 @@ def jobspec(
         reservation=allowed[names.RESERVATION],
         constraints=asked.constraints or "",
         wckey=asked.wckey or "",
-        comment=asked.comment or "",
+        comment=_comment(asked, readable or pod.full_name),
         time_limit_min=_time_limit(pod, owners, asked.time_limit, around.longest_min(allowed[names.PARTITION])),
         nice=asked.nice,
         exclusive=asked.exclusive or "",
@@ -151,6 +151,11 @@ def jobspec(
         min_nodes=asked.min_nodes if pods > 1 else None,
         max_nodes=asked.max_nodes if pods > 1 else None,
     )
+
+
+def _comment(asked: Wishes, readable: str) -> str:
+    """The user's; and whose the job is, where its name does not say so, because the user chose that too."""
+    return "; ".join(filter(None, (asked.comment, readable if asked.job_name else "")))
 
 
 def _allowed(asked: Wishes, tenant: Tenant, where: str) -> dict[str, str] | Refusal:

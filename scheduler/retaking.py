@@ -1,8 +1,10 @@
 """Pods run and Slurm has lost their job, or given it back to its queue: the same nodes are asked for once more (S7).
 
 What runs need not die of what slurmctld forgot.  A job of the same name on exactly the nodes that the pods stand on, at
-once or not at all: where Slurm grants it the pods stand on a live placeholder again, and nobody noticed.  One attempt a
-job: what Slurm refuses then is somebody else's by now, and the pods follow their job (S4).
+once or not at all: where Slurm grants it the pods stand on a live placeholder again, and nobody noticed.  Where Slurm
+refuses it because somebody else has them by now, that was the one attempt, and the pods follow their job (S4).  Where it has
+the nodes not in service, nobody else can have them either, and they are asked for again for a while: a slurmctld that lost
+its state has to hear of its nodes first.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from scheduler.hostlist import fold
 from scheduler.looking import looked
 from scheduler.model import SINGLETON, JobSpec, Refusal
 from scheduler.placement import shortfall, tasks_on
-from scheduler.telling import say
+from scheduler.telling import clock, say
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
 
@@ -39,16 +41,39 @@ def retake(workload: Workload, lost: Placeholder, view: View) -> bool:
         return True
     if not all_known(workload, members, view):
         return True
+    until = lost.lost_since + view.tuning.retake_s
+    if view.now < until and _not_in_slurm(workload, view):
+        _say_waits(workload, lost, until, view)
+        view.wake_at(workload.key, min(until, view.now + 1.0))
+        return True
     spec = _spec(workload, view)
     if spec is None:
         return False
     if view.now < workload.wait_until:
+        if workload.failures:
+            _say_waits(workload, lost, until, view)
         view.wake_at(workload.key, workload.wait_until)
     elif view.ration("retake"):
         why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
         asked = act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again")
         view.add(asked, workload.key)
     return True
+
+
+def _not_in_slurm(workload: Workload, view: View) -> bool:
+    """Slurm does not know the nodes that the pods stand on: they are yet to be registered again."""
+    nodes, known = view.world.nodes or {}, view.world.slurm_nodes or {}
+    stands = [nodes.get(workload.node_of(pod)) for pod in workload.members]
+    return any(node is not None and slurm_name(node) not in known for node in stands)
+
+
+def _say_waits(workload: Workload, lost: Placeholder, until: float, view: View) -> None:
+    message = (
+        f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes are not in service there. "
+        f"They are asked for again until {clock(until, view.now)}; the pod runs on meanwhile."
+    )
+    for pod in workload.members:
+        say(view, workload, pod, "", message, essence=("away", str(lost.id)), warning=True, event=names.ABSENCE)
 
 
 def _spec(workload: Workload, view: View) -> JobSpec | None:

@@ -21,6 +21,7 @@ class Tuning:
     absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
     absent_burst, absent_share, absent_within_s  more placeholders that vanish within so many seconds than the larger of
                             the first two: nobody is ended for it (X6)
+    retake_s                the nodes of a lost job are asked for so long, while Slurm gives them to nobody else (S7)
     missing_rate, retake_rate, absent_rate  of jobs that vanish so many a second are read (X6), and of lost ones so many are
                             asked for anew (S7), and so many pods ended
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
@@ -68,6 +69,7 @@ class Tuning:
     absent_within_s: float = 10.0
     missing_rate: float = 100.0
     retake_rate: float = 10.0
+    retake_s: float = 120.0
     absent_rate: float = 20.0
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0

@@ -96,6 +96,11 @@ class Placeholder:
             and self.absent_last - self.absent_first >= absent_s
         )
 
+    @property
+    def lost_since(self) -> float:
+        """Of a job that Slurm lost, or gave back to its queue."""
+        return self.absent_first if self.absent_first is not None else self.states_since
+
     def proven_end(self, absent_s: float) -> bool:
         """It ended, and that was read of the job itself; or it is lost."""
         return (self.ended and self.end_read) or self.lost(absent_s)

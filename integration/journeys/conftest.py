@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from integration.clusters import BridgeProcess, Kube, Slurm, eventually
+from integration.rigging.nodes import mebibytes
 
 # alice and bob are in the policy; carol is a Slurm user outside it.
 NUMBERS = itertools.count(1)
+ONE_GPU = "count=1,name=gpu,type=h100,file=/dev/nvidia0"
 POLICY = {
     "rules": [
         {
             "namespaces": ["alice-*"],
             "user": "alice",
             "account": {"default": "teama", "allowed": ["teama-dev"]},
-            "partition": {"allowed": ["main", "gpu", "short", "low"]},
+            "partition": {"allowed": ["main", "gpu", "short", "low", "lowgrace"]},
             "qos": {"allowed": ["high", "low"]},
         },
         {"namespaces": ["bob-*"], "user": "bob", "partition": {"allowed": ["main", "gpu"]}},
@@ -110,6 +112,41 @@ def full(slurm: Slurm, kube: Kube) -> Iterator[Callable[[], None]]:
 
     yield free
     free()
+
+
+@pytest.fixture(scope="module")
+def roomy(slurm: Slurm, kube: Kube) -> Iterator[list[str]]:
+    """The nodes with a kubelet; Slurm gives away 16 CPUs and a GPU of each, so that many small pods stand side by side."""
+    names = os.environ.get("RIG_KUBELETS", "").split()
+    sizes = {name: _size(kube, name) for name in names}
+    try:
+        for name, (address, _, memory) in sizes.items():
+            _resize(slurm, name, address, 16, memory, "Gres=gpu:h100:1 GresConf=" + ONE_GPU)
+            _offer(kube, name, "1")
+        yield names
+    finally:
+        for name, size in sizes.items():
+            _resize(slurm, name, *size)
+            _offer(kube, name, None)
+
+
+def _size(kube: Kube, name: str) -> tuple[str, int, int]:
+    """Address, CPUs, MiB."""
+    status = kube.core.read_node(name).status
+    [address] = [each.address for each in status.addresses if each.type == "InternalIP"]
+    return address, int(status.allocatable["cpu"]), mebibytes(status.allocatable["memory"])
+
+
+def _resize(slurm: Slurm, name: str, address: str, cpus: int, memory_mib: int, devices: str = "") -> None:
+    eventually(f"Slurm lets {name} go", lambda: slurm.remove_node(name), within_s=60)
+    slurm.add_node(name, address, cpus, memory_mib, f"Feature=kubelet {devices}")
+
+
+def _offer(kube: Kube, name: str, gpus: str | None) -> None:
+    """As an administrator advertises an extended resource; its kubelet keeps it."""
+    kube.core.patch_node_status(
+        name, {"status": {key: {"nvidia.com/gpu": gpus} for key in ("capacity", "allocatable")}}
+    )
 
 
 @pytest.fixture(scope="module")

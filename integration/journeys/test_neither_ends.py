@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from subprocess import CalledProcessError
+from typing import Any
 
 import pytest
 
@@ -106,26 +107,35 @@ def test_slurmrestd_that_is_away_for_a_while_harms_nobody(
 def test_slurmctld_killed_and_restarted_with_its_state_and_then_without(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
 ) -> None:
-    three = Three(kube, slurm, space("alice"))
-    three.run()
+    external = {"nodeSelector": {"kubernetes.io/hostname": "k1"}}  # which is lost with the state, and made again
+    threes = [Three(kube, slurm, space("alice")), Three(kube, slurm, space("alice"), on="", spec=external)]
+    for three in threes:
+        three.run()
     slurm_says("scontrol", "reconfigure")  # which writes its state
     rig("slurmctld", "kill")
     rig("slurmctld", "start")
-    kube.run(three.ns, "after")
-    eventually("a new pod runs", lambda: "after" in {each.metadata.name for each in three.running()})
-    kube.core.delete_namespaced_pod("after", three.ns)
-    eventually("and ends", lambda: not slurm.live(f"{three.ns}/after~"))
-    assert three.unharmed()
-    assert three.states() == {"RUNNING"}
+    ns = space("alice")
+    kube.run(ns, "after")
+    eventually("a new pod runs", lambda: kube.bound(ns))
+    kube.core.delete_namespaced_pod("after", ns)
+    eventually("and ends", lambda: not slurm.live(f"{ns}/"))
+    for three in threes:
+        assert three.unharmed()
+        assert three.states() == {"RUNNING"}
 
-    foreign = slurm.submit("carol", name="native")
+    slurm.submit("carol", name="native")
     rig("slurmctld", "forget")
-    again = eventually(
-        "each has a job again", lambda: len(found := slurm.live(f"{three.ns}/")) == len(KINDS) and found, within_s=60
-    )
-    eventually("their pods name it", lambda: three.named() == sorted(job["job_id"] for job in again))
     assert STAYS["Slurm lost it"] == ["runs on, in another job"] * len(KINDS)
-    assert three.unharmed()
-    assert sorted(job["nodes"] for job in again) == sorted(each.spec.node_name for each in three.first.values())
-    assert all(job["job_state"] == ["RUNNING"] for job in again)
-    assert foreign not in {job["job_id"] for job in slurm.live("native")}, "nobody brings back what is not ours"
+    for three in threes:
+        again = eventually(
+            "each has a job", lambda t=three: len(found := _jobs(t)) == len(KINDS) and found, within_s=60
+        )  # type: ignore[misc]
+        eventually("their pods name it", lambda t=three, a=again: t.named() == sorted(job["job_id"] for job in a))  # type: ignore[misc]
+        assert three.unharmed()
+        assert sorted(job["nodes"] for job in again) == sorted(each.spec.node_name for each in three.first.values())
+        assert all(job["job_state"] == ["RUNNING"] for job in again)
+    assert not slurm.live("native"), "nobody brings back what is not ours"
+
+
+def _jobs(three: Three) -> list[Any]:
+    return three.slurm.live(f"{three.ns}/")

@@ -6,6 +6,7 @@ sacct is asked for what became of them, since that is what a Slurm administrator
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,15 +17,15 @@ from integration.ends_table import table
 
 Space = Callable[[str], str]
 GENTLE = "trap 'exit 143' TERM; sleep 600 & wait"
-STUBBORN = "trap '' TERM; sleep 600 & wait; sleep 600"
+STUBBORN = "trap '' TERM; while :; do sleep 1; done"
 SLOW = "trap 'sleep 3; exit 143' TERM; sleep 600 & wait"
-FULL = "dd if=/dev/zero of=/scratch/full bs=1M count=16; sleep 600"
+FULL = "sleep 3; dd if=/dev/zero of=/scratch/full bs=1M count=16; sleep 600"
 # So that nobody waits ten minutes to see it.
 START_TIMEOUT_S = 8
 
 
 @pytest.fixture(scope="module", autouse=True)
-def impatient(bridge: BridgeProcess) -> Iterator[None]:
+def impatient(bridge: BridgeProcess, roomy: list[str]) -> Iterator[None]:
     """Pods that do not start are ended soon."""
     with bridge.with_settings(tuning={"start_timeout_s": START_TIMEOUT_S}):
         yield
@@ -93,6 +94,28 @@ def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_tells_how(
     eventually("accounting has it all", lambda: all(said[2] for job, said in _sacct(jobs).items() if job in recorded))
     wanted = {jobs[name]: _recorded(ns, name, POD_TABLE[row]) for name, (row, _, _) in PODS.items()}
     assert _sacct(jobs) == wanted
+
+
+def test_a_container_that_ignores_term_holds_its_gpu_until_it_is_gone(
+    kube: Kube, slurm: Slurm, space: Space, roomy: list[str], needs_kubelets: None
+) -> None:
+    ns = space("alice")
+    wishes = {"cpu": "100m", "gpu": 1, "on": ""}
+    spec = {"nodeSelector": {"kubernetes.io/hostname": roomy[0]}}
+    kube.run(ns, "stubborn", command=STUBBORN, spec=spec | {"terminationGracePeriodSeconds": 6}, **wishes)
+    eventually("stubborn runs", lambda: kube.pod(ns, "stubborn").status.phase == "Running")
+    job = _job_of(slurm, ns, "stubborn")
+    kube.run(ns, "next", command="sleep 600", spec=spec, **wishes)
+    eventually("next waits in Slurm", lambda: _job_of(slurm, ns, "next"))
+    assert slurm.holds(job)[roomy[0]]["gpu"] == {0}
+    kube.core.delete_namespaced_pod("stubborn", ns)
+    began = time.monotonic()
+    while "stubborn" in _names(kube, ns):
+        holds = "RUNNING" in slurm.job(job)["job_state"] and kube.pod(ns, "next").spec.node_name is None
+        assert holds or "stubborn" not in _names(kube, ns)
+    assert time.monotonic() - began > 5, "it took its grace"
+    eventually("next runs on that GPU", lambda: kube.pod(ns, "next").status.phase == "Running")
+    assert slurm.holds(_job_of(slurm, ns, "next"))[roomy[0]]["gpu"] == {0}
 
 
 def _job_of(slurm: Slurm, ns: str, name: str) -> int:

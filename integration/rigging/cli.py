@@ -50,7 +50,7 @@ DAEMONS = (
     "kube-controller-manager",
     "kwok",
 )
-ACTS = ("stop", "start", "kill", "pause", "resume")
+ACTS = ("stop", "start", "kill", "pause", "resume", "forget")
 # Inside `rig run` it is the rig that one is in.
 DEFAULT_NAME = os.environ.get("RIG_NAME", "rig1")
 
@@ -324,7 +324,10 @@ def _inside(rig: Rig, arguments: Sequence[str]) -> int:
         return 0
     if command not in known:
         raise RigError(f"Rig {rig.name} has no {command}; it has {', '.join(known)}.")
-    _act(known[command], more[0])
+    if more[0] == "forget":
+        _forget(rig, known[command])
+    else:
+        _act(known[command], more[0])
     return 0
 
 
@@ -344,6 +347,17 @@ def _act(daemon: Daemon, act: str) -> None:
         daemons.stop(daemon, how=signal.SIGKILL)
     else:
         {"start": daemons.start, "stop": daemons.stop, "pause": daemons.pause, "resume": daemons.resume}[act](daemon)
+
+
+def _forget(rig: Rig, daemon: Daemon) -> None:
+    """slurmctld dies and starts anew without its state: no job is left, and its external nodes are made again."""
+    if daemon.name != "slurmctld":
+        raise RigError(f"Only slurmctld can forget what it knew, not {daemon.name}.")
+    daemons.stop(daemon, how=signal.SIGKILL)
+    slurm.forget(rig)
+    daemons.start(daemon)
+    nodes.register_played(rig)
+    nodes.register_kubelets(rig)
 
 
 def _bring_up(rig: Rig) -> None:

@@ -66,6 +66,12 @@ def up(rig: Rig) -> None:
     output(f"sacctmgr {LIMITS}", client(rig, "sacctmgr", "-i", *LIMITS.split()), env=ENV)
 
 
+def forget(rig: Rig) -> None:
+    """Empty the folder in which slurmctld keeps its state; it must not run."""
+    for path in (rig.slurm / "state").iterdir():
+        path.unlink()
+
+
 def client(rig: Rig, *argv: str) -> list[str]:
     """The command that runs a program in Slurm's root folder; call it with ENV."""
     return ["chroot", str(rig.root), *argv]

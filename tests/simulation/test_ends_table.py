@@ -225,7 +225,7 @@ def _lost_for_good(life: Calm, job: SimJob) -> None:
     _lost(life, job)
     for node in life.slurm.nodes:
         life.slurm.drain(node, "an admin works on it")
-    asyncio.get_running_loop().call_later(30, life._resume)
+    asyncio.get_running_loop().call_later(150, life._resume)
 
 
 JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
@@ -263,7 +263,7 @@ def test_when_the_job_ends_first(row: str) -> None:
         firsts = {kind: await life.first(kind) for kind in KINDS}
         for pod in firsts.values():
             JOB_ENDS[row](life, life.job_of(pod))
-        await asyncio.sleep(160 if "away" in row else 70)
+        await asyncio.sleep(160 if "away" in row else 200 if "not to be had" in row else 70)
         assert [life.ends(kind) for kind in KINDS] == JOB_TABLE[row]
         for kind in ("batch", "service"):
             assert life.pods_of(kind)[-1]["status"]["phase"] == "Running", "the next one has a job of its own"

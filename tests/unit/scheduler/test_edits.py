@@ -39,7 +39,6 @@ def queued(what: Pod = TRAIN) -> Story:
         ({"nice": "50"}, "nice", 50),
         ({"memory": "2G"}, "memory_mib", 2048),
         ({"wckey": "w"}, "wckey", "w"),
-        ({"job-name": "bert"}, "name", f"bert~{CLUSTER}.{key_of(TRAIN)}"),
         ({"cpus-per-task": "4"}, "cpus_per_task", 4),
         ({"gres": "gpu:1"}, "gres", (("gpu", 1),)),
         ({"licenses": "matlab:2"}, "licenses", (("matlab", 2),)),
@@ -57,6 +56,14 @@ def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str],
     assert getattr(update.spec, field) == value
     story.ended(update, at=NOW + 2)
     assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:
+    story = queued()
+    story.sees(edited({"job-name": "bert"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.changes == {"name", "comment"}
+    assert (update.spec.name, update.spec.comment) == (f"bert~{CLUSTER}.{key_of(TRAIN)}", "hpc/train")
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,14 @@ def test_the_users_own_comment_stays_before_it() -> None:
     assert record.comment == "run 7 of 12; hpc/train: Error"
 
 
+def test_whose_the_job_is_is_said_once() -> None:
+    """A job that its user named says it in its comment from the start."""
+    story = Story(ACCOUNTED)
+    finished(story, comment="run 7 of 12; hpc/train")
+    [record] = story.acts(RecordEnd, NOW + 6)
+    assert record.comment == "run 7 of 12; hpc/train: Error"
+
+
 def test_accounting_learns_it_too_where_the_job_ended_first() -> None:
     """sacct tells what the pod did, whoever ended it."""
     story = Story(ACCOUNTED)

@@ -71,6 +71,51 @@ def test_what_slurm_will_not_give_again_ends_the_pod_after_one_attempt() -> None
     assert isinstance(end, EndByDeadline)
 
 
+def test_nodes_that_are_not_in_service_are_asked_for_again_for_two_minutes() -> None:
+    """A slurmctld that lost its state has not heard of them yet; nobody else can have them meanwhile."""
+    story = Story()
+    story.ended(lost(story), Outcome.REFUSED, at=NOW + 7, number=2068)
+    [said] = story.decides(NOW + 7)
+    assert isinstance(said, Report)
+    assert said.message == (
+        "Slurm lost job 17 of this pod, and its nodes are not in service there. They are asked for again until 00:19 UTC; "
+        "the pod runs on meanwhile."
+    )
+    [asked] = story.acts(AllocateNow, NOW + 8)
+    story.ended(asked, at=NOW + 8, job_id=30, grant=grant(30, "x2", gpu=1))
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_nodes_that_stay_out_of_service_end_the_pod() -> None:
+    story = Story()
+    asked, now = lost(story), NOW + 7
+    while now < NOW + 5 + 120:
+        story.ended(asked, Outcome.REFUSED, at=now, number=2068)
+        again: list[AllocateNow] = []
+        while not again and now < NOW + 200:
+            now += 1
+            story.polls({}, at=now)
+            again = story.acts(AllocateNow, now)
+            assert story.acts(EndByDeadline, now) == []
+        [asked] = again
+    story.ended(asked, Outcome.REFUSED, at=now, number=2068)
+    assert len(story.acts(EndByDeadline, now)) == 1
+
+
+def test_nodes_that_slurm_does_not_know_any_more_are_waited_for() -> None:
+    """Its external nodes went with its state; they are registered again."""
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    known = dict(story.world.slurm_nodes or {})
+    story.world.slurm_nodes = {name: node for name, node in known.items() if name != "x2"}
+    loses(story, NOW + 7)
+    assert [type(each) for each in story.decides(NOW + 60)] == []
+    story.world.slurm_nodes = known
+    [asked] = story.acts(AllocateNow, NOW + 62)
+    assert asked.spec.required_nodes == "x2"
+
+
 def test_a_lost_answer_is_looked_up_and_the_job_that_it_made_is_taken() -> None:
     story = Story()
     story.ended(lost(story), Outcome.UNKNOWN, at=NOW + 7)

@@ -104,7 +104,11 @@ LINES: list[tuple[str, Pod, dict[str, Any]]] = [
     ("K constraints", saying("constraints", "[rack1*2&rack2*4]|ib"), {"constraints": "[rack1*2&rack2*4]|ib"}),
     ("K wckey", saying("wckey", "grant-7"), {"wckey": "grant-7"}),
     ("K comment", saying("comment", "run №7 of 12"), {"comment": "run №7 of 12"}),
-    ("K job-name", saying("job-name", "bert ~ large"), {"name": f"bert ~ large~{CLUSTER}.{KEY}"}),
+    (
+        "K job-name",
+        saying("job-name", "bert ~ large"),
+        {"name": f"bert ~ large~{CLUSTER}.{KEY}", "comment": "hpc/train"},
+    ),
     ("K time-limit M", saying("time-limit", "90"), {"time_limit_min": 90}),
     ("K time-limit M:S", saying("time-limit", "1:30"), {"time_limit_min": 2}),
     ("K time-limit H:M:S", saying("time-limit", "1:30:00"), {"time_limit_min": 90}),
