@@ -134,17 +134,16 @@ def test_each_side_shows_what_the_other_knows(kube: Kube, slurm: Slurm, space: S
     [runs] = [line.split() for line in shown if line.startswith(f"{named['job_id']} ")]
     assert runs[2:] == ["RUNNING", kube.pod(ns, "runs").spec.node_name]
     assert any(line.startswith(f"{waiting['job_id']} {ns}/waits~") for line in shown)
-    described = kubectl(kube, "describe", "pod", "-n", ns, "runs")
-    assert f"slurm-bridge/job-id: {named['job_id']}" in described
-    assert f"slurm-bridge/job-nodes: {named['nodes']}" in described
-    eventually(
-        "its events tell of the job",
-        lambda: f"job {named['job_id']}" in kubectl(kube, "describe", "pod", "-n", ns, "runs"),
-    )
-    described = kubectl(kube, "describe", "pod", "-n", ns, "waits")
-    assert "SlurmJobPending" in described
-    assert "BeginTime" in described
-    assert f"Job {waiting['job_id']}" in described
+    for name, words in {
+        "runs": (f"job-id: {named['job_id']}", f"job-nodes: {named['nodes']}", f"job {named['job_id']}"),
+        "waits": ("SlurmJobSubmitted", "BeginTime", f"Job {waiting['job_id']}"),
+    }.items():
+        eventually(f"kubectl shows {words} of {name}", lambda n=name, w=words: _described(kube, ns, n, w))  # type: ignore[misc]
+
+
+def _described(kube: Kube, ns: str, name: str, words: tuple[str, ...]) -> bool:
+    described = kubectl(kube, "describe", "pod", "-n", ns, name)
+    return all(word in described for word in words)
 
 
 def _deployment(replicas: int, **wishes: Any) -> dict[str, Any]:

@@ -110,9 +110,9 @@ def test_a_container_that_ignores_term_holds_its_gpu_until_it_is_gone(
     assert slurm.holds(job)[roomy[0]]["gpu"] == {0}
     kube.core.delete_namespaced_pod("stubborn", ns)
     began = time.monotonic()
-    while "stubborn" in _names(kube, ns):
+    while _runs(kube, ns, "stubborn"):
         holds = "RUNNING" in slurm.job(job)["job_state"] and kube.pod(ns, "next").spec.node_name is None
-        assert holds or "stubborn" not in _names(kube, ns)
+        assert holds or not _runs(kube, ns, "stubborn")
     assert time.monotonic() - began > 5, "it took its grace"
     eventually("next runs on that GPU", lambda: kube.pod(ns, "next").status.phase == "Running")
     assert slurm.holds(_job_of(slurm, ns, "next"))[roomy[0]]["gpu"] == {0}
@@ -125,6 +125,11 @@ def _job_of(slurm: Slurm, ns: str, name: str) -> int:
 
 def _names(kube: Kube, ns: str) -> set[str]:
     return {pod.metadata.name for pod in kube.pods(ns)}
+
+
+def _runs(kube: Kube, ns: str, name: str) -> bool:
+    """Whether its container does, by the word of its kubelet."""
+    return any(each.metadata.name == name and each.status.phase == "Running" for each in kube.pods(ns))
 
 
 def _do(kube: Kube, ns: str, name: str, what: str) -> None:
