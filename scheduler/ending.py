@@ -156,7 +156,14 @@ def end_job(workload: Workload, view: View) -> None:
                 cancel(job, workload, view, _why_done(workload), record=_record_of(workload))
             return
     job_of_theirs = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
-    if job_of_theirs is not None and _to_be_recorded(job_of_theirs, workload, view):
+    if job_of_theirs is not None and _may_be_unrecorded(job_of_theirs, workload, view):
+        if view.now < view.world.quiet_until():  # there are more urgent things to read after a start
+            view.wake_at(workload.key, view.world.quiet_until())
+        else:
+            look_at(
+                job_of_theirs, workload, view, f"is job {job_of_theirs.id}, which ended, that of {workload.readable}?"
+            )
+    elif job_of_theirs is not None and _to_be_recorded(job_of_theirs, workload, view):
         _record(job_of_theirs, workload, view)
     elif not workload.pods and (workload.look is None or looked(workload, workload.look, view)):
         view.forgotten.append(workload.key)
@@ -228,6 +235,11 @@ def _how_ended(pod: Pod) -> str:
         how = pod.end_reason or pod.phase.value
         return f"{how}, {pod.waits}" if pod.waits else how
     return "Deleted"
+
+
+def _may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool:
+    """Both ended before this life began, and the one before may not have come to its record."""
+    return view.world.config.accounting and job.key is None and job.ended and bool(_record_of(workload))
 
 
 def _to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:

@@ -30,10 +30,10 @@ class Calm(Life):
 
     last: dict[str, Object]
 
-    async def act(self, story: Callable[[Calm], Awaitable[None]]) -> None:
+    async def act(self, story: Callable[[Calm], Awaitable[None]], *, accounting: bool = True) -> None:
         self.last = {}
         self.faults.on = False
-        self.slurm.accounting = self.slurm.accounting_up = True
+        self.slurm.accounting = self.slurm.accounting_up = accounting
         self.inner = InProcessKube(self.kube, self.clock)
         self.promises = promises(self.kube, self.slurm, self.clock)
         living = [self.inner.live(), self._slurm_lives(), self._bridges(), self._looks()]
@@ -108,8 +108,8 @@ def _reason(pod: Object) -> str:
     return str(status.get("reason") or status["containerStatuses"][0]["state"]["terminated"]["reason"])
 
 
-def lived(story: Callable[[Calm], Awaitable[None]]) -> None:
-    run(Calm(1).act(story))
+def lived(story: Callable[[Calm], Awaitable[None]], *, accounting: bool = True) -> None:
+    run(Calm(1).act(story, accounting=accounting))
 
 
 # --- the pod ends first -------------------------------------------------------------------------------------------
@@ -202,6 +202,25 @@ def test_when_the_pod_ends_first(row: str) -> None:
         assert job.accounted_comment == (own + comment.strip("`") if comment else "")
 
     lived(story)
+
+
+def test_without_accounting_all_ends_the_same_and_nothing_is_written() -> None:
+    async def story(life: Calm) -> None:
+        for kind in KINDS:
+            life.creates(kind, {objects.RUN_S: "5", objects.EXIT_CODE: "3"} if kind == "alone" else None)
+        pods = {kind: await life.first(kind) for kind in KINDS}
+        jobs = {kind: life.job_of(pod) for kind, pod in pods.items()}
+        await life.until(lambda: jobs["alone"].ended)
+        life.slurm.cancel(jobs["batch"].id, life.clock())
+        life.kube.remove(life.clock(), "pods", pods["service"])
+        await asyncio.sleep(60)
+        assert life.ends("alone") == "`Failed`, `Error`"
+        assert life.ends("batch") == "deleted, disrupted, replaced"
+        assert life.ends("service") == "deleted, replaced"
+        assert all(job.ended and not job.accounted_comment for job in jobs.values())
+        assert life.lives == 1, "the bridge never fell over"
+
+    lived(story, accounting=False)
 
 
 # --- the job ends first -------------------------------------------------------------------------------------------

@@ -128,6 +128,31 @@ def test_a_job_on_which_no_pod_ever_stood_is_not_recorded() -> None:
     assert story.decides(NOW + 3) == []
 
 
+def test_what_an_earlier_life_did_not_record_any_more_is_recorded_by_the_next() -> None:
+    """It was killed between the end of the job and the record."""
+    story = Story(ACCOUNTED)
+    story.polls({17: "CANCELLED"}, at=START + 1)
+    story.sees(story.bound(TRAIN, 17, phase=PodPhase.FAILED, exit_code=3, end_reason="Error"))
+    [read] = story.acts(ReadJob, START + 20)
+    story.reads(job_of(TRAIN, 17, "CANCELLED", comment="run 7"), at=START + 20)
+    story.ended(read, at=START + 20)
+    [record] = story.decides(START + 20)
+    assert isinstance(record, RecordEnd)
+    assert (record.job_id, record.exit_code, record.comment) == (17, 3, "run 7; hpc/train: Error")
+    story.ended(record, at=START + 21)
+    assert story.decides(START + 60) == []
+
+
+def test_a_job_that_the_pod_merely_names_is_not_recorded() -> None:
+    story = Story(ACCOUNTED)
+    story.polls({17: "CANCELLED"}, at=START + 1)
+    story.sees(story.bound(TRAIN, 17, phase=PodPhase.FAILED, exit_code=3, end_reason="Error"))
+    [read] = story.acts(ReadJob, START + 20)
+    story.reads(replace(job_of(TRAIN, 17, "CANCELLED"), name="somebody-elses"), at=START + 20)
+    story.ended(read, at=START + 20)
+    assert story.decides(START + 60) == []
+
+
 def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_more() -> None:
     story = Story(ACCOUNTED)
     finished(story)
