@@ -94,6 +94,10 @@ class Slurm:
         """What a job holds, by node: its "cores", its "memory" in MiB, and of each kind of GRES the set of indices."""
         return {node["node"]: _held(node) for node in self._call("GET", f"resources/{job_id}")["nodes"]}
 
+    def signal(self, job_id: int, name: str) -> None:
+        """What `scancel --signal` does."""
+        self._call("DELETE", f"job/{job_id}?signal={name}")
+
     def cancel(self, job_id: int) -> None:
         self._call("DELETE", f"job/{job_id}")
 
@@ -101,6 +105,15 @@ class Slurm:
         """An external node; `devices`: its Gres and GresConf."""
         size = f"Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory={memory_mib} {devices}"
         self._call("POST", "new/node/", {"node_conf": f"NodeName={name} NodeAddr={address} {size} State=EXTERNAL"})
+
+    def node(self, name: str) -> dict[str, Any]:
+        """What Slurm knows of it; {}: nothing."""
+        found = self._call("GET", f"node/{name}", check=False).get("nodes") or [{}]
+        return dict(found[0])
+
+    def change_node(self, name: str, state: str, reason: str = "") -> None:
+        """What `scontrol update` does."""
+        self._call("POST", f"node/{name}", {"state": [state]} | ({"reason": reason} if reason else {}))
 
     def remove_node(self, name: str) -> bool:
         """False: a job is still on it."""
