@@ -277,6 +277,7 @@ def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
         "partition": {"state": ("UP" if partition.up else "DOWN",)},
         "preempt_mode": ["REQUEUE"] if partition.preempted else ["CLUSTER_GLOBAL"],
         "grace_time": 0,
+        "node_sets": "ALL",
         "defaults": {"time": _number(partition.default_time_min)},
         "maximums": {
             "time": _number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}

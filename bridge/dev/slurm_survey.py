@@ -17,8 +17,10 @@ def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
     told = {
         "ClusterName": "simulated",
         "EnforcePartLimits": ["ALL"],
+        "GresTypes": sorted(cluster.gres_names),
         "JobSubmitPlugins": [],
         "MaxJobCount": cluster.max_job_count,
+        "MaxNodeCount": len(cluster.nodes) + 1000,
         "MinJobAge": cluster.min_job_age_s,
         "PreemptMode": ["REQUEUE"] if preempts else ["OFF"],
         "PreemptType": "preempt/partition_prio" if preempts else "",

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from bridge.doctor import both, kubernetes, own, slurm, slurm_conf
+from bridge.doctor import both, kubernetes, labelled, own, slurm, slurm_conf
 from bridge.doctor.findings import exit_code, findings
 from bridge.doctor.look import look
 from bridge.doctor.report import as_json, as_text
@@ -17,7 +17,7 @@ GROUPS = (
     ("Settings", own.CHECKS),
     ("Kubernetes", kubernetes.CHECKS),
     ("Slurm", (*slurm.CHECKS, *slurm_conf.CHECKS)),
-    ("Both", both.CHECKS),
+    ("Both", (*both.CHECKS, *labelled.CHECKS)),
 )
 PAGE_WIDTH = 110  # beyond that lines are hard to read
 

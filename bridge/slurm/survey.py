@@ -33,6 +33,7 @@ class Configuration:
     scheduler_parameters   as written, "defer", "bf_interval=30"; what is not written has Slurm's default
     preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
     private_data           what ordinary users may not see of each other: "JOBS", …
+    max_node_count         there is room for so many nodes in all; gres_types: devices that Slurm counts
     """
 
     scheduler_type: str = ""
@@ -47,6 +48,8 @@ class Configuration:
     enforce_part_limits: tuple[str, ...] = ()
     slurm_user: str = ""
     job_submit_plugins: tuple[str, ...] = ()
+    max_node_count: int = 0
+    gres_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,18 @@ class NodeDetails:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetails:
-    """preempt_mode: its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption; default_min: None: no default limit."""
+    """How a partition is made.
+
+    preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
+    default_min   None: no default limit
+    node_sets     what of its Nodes in slurm.conf is "ALL" or a NodeSet: "" where it lists nodes by name alone
+    """
 
     name: str
     preempt_mode: tuple[str, ...] = ()
     grace_s: int = 0
     default_min: int | None = None
+    node_sets: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,8 @@ class _Conf(msgspec.Struct, rename="pascal"):
     enforce_part_limits: tuple[str, ...] | None = ()
     slurm_user: str = ""
     job_submit_plugins: tuple[str, ...] | None = ()
+    max_node_count: int = 0
+    gres_types: tuple[str, ...] | None = ()
 
 
 class ConfigurationAnswer(Envelope, kw_only=True):
@@ -167,6 +178,7 @@ class _DetailedPartition(msgspec.Struct):
     name: str
     preempt_mode: tuple[str, ...] | None = ()
     grace_time: int = 0
+    node_sets: str | None = ""
     defaults: _DefaultTimes = msgspec.field(default_factory=_DefaultTimes)
 
 
@@ -206,6 +218,8 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
         enforce_part_limits=found.enforce_part_limits or (),
         slurm_user=found.slurm_user,
         job_submit_plugins=found.job_submit_plugins or (),
+        max_node_count=found.max_node_count,
+        gres_types=found.gres_types or (),
     )
 
 
@@ -255,7 +269,9 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
     """How partitions preempt, and which time limit a job gets that names none."""
     answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
     return tuple(
-        PartitionDetails(each.name, each.preempt_mode or (), each.grace_time, each.defaults.time.value)
+        PartitionDetails(
+            each.name, each.preempt_mode or (), each.grace_time, each.defaults.time.value, each.node_sets or ""
+        )
         for each in answer.partitions
     )
 

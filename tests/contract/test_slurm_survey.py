@@ -64,6 +64,8 @@ async def test_slurm_tells_its_configuration(slurm: Slurm) -> None:
     assert conf.max_job_count >= 10_000
     assert conf.min_job_age_s == 300
     assert conf.slurm_user == "slurm"
+    assert "gpu" in conf.gres_types
+    assert conf.max_node_count > 1000
 
 
 async def test_an_older_version_tells_no_configuration(slurm: Slurm) -> None:
@@ -91,6 +93,7 @@ async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
     assert by_name["low"].preempt_mode == ("REQUEUE",)
     assert by_name["main"].preempt_mode == ("CLUSTER_GLOBAL",)
     assert by_name["main"].default_min == 60
+    assert by_name["main"].node_sets == "ALL"
 
 
 async def test_reservations_are_told(slurm: Slurm) -> None:
