@@ -114,7 +114,7 @@ class ExternalNodes(_Strict):
     taint: bool = Field(default=True, description="taint them, so that other schedulers stay away (N7)")
     cure: bool = Field(
         default=False,
-        description="have slurmctld reconfigure, at most every 10 min, for one with jobs that Slurm believes not to respond",
+        description="have slurmctld reconfigure, at most every 10 min, for those of slurm.conf that do not respond to it",
     )
 
     @field_validator("topology")

@@ -44,12 +44,15 @@ def _contract(side: str) -> tuple[str, ...]:
 # stand, are content with played nodes.
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
+NODES = _journeys("nodes")
 ENDS = _journeys("controllers", "job_ends", "neither_ends", "pod_ends")
 TORTURE = _journeys("release", "torture")
 SUITES = (
     Suite(
-        "journeys", ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + ENDS + TORTURE))
+        "journeys",
+        ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + TORTURE)),
     ),
+    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("ends", ENDS),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),

@@ -297,7 +297,9 @@ def _silent(known: SlurmNode, ours: bool) -> str:
         return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
     said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
     if ours:
-        return f"{said} It is registered anew when no job is there; `scontrol reconfigure` brings it back at once."
+        return f"{said} It is registered anew as soon as no job is there."
+    if "DYNAMIC_NORM" in known.states:
+        return f"{said} Delete it when no job is there, and make it anew: nothing else brings it back."
     return f"{said} `scontrol reconfigure` brings it back."
 
 
@@ -337,10 +339,7 @@ def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bo
 
 
 def _cure(view: View) -> None:
-    """External nodes that Slurm believes not to respond are brought back by a reconfigure, seldom (N3).
-
-    Without a job there, a node is made anew instead: that touches nothing but the node.
-    """
+    """External nodes of slurm.conf that Slurm believes not to respond are brought back by a reconfigure, seldom (N3)."""
     upkeep, tuning = view.world.upkeep, view.tuning
     if not view.world.config.external_nodes.cure or upkeep.polled - upkeep.cured_at < tuning.cure_every_s:
         return
@@ -355,10 +354,6 @@ def _silent_long(name: str, view: View) -> bool:
 
 
 def _wants_cure(name: str, view: View) -> bool:
-    """It could take jobs, and cannot be made anew: jobs are there, or Slurm does not let it go."""
+    """It could take jobs, and stands in slurm.conf.  What `new/node` made a reconfigure does not bring back (26.05)."""
     known = (view.world.slurm_nodes or {})[name]
-    failed = view.world.upkeep.failed.get(name)
-    kept = failed is not None and isinstance(failed.action, act.RemoveNode)
-    ours = name in view.world.upkeep.ours
-    wanted = (kept or not _empty(known)) if ours else view.world.config.shared_nodes
-    return wanted and not known.states & {"DRAIN", "DOWN"}
+    return view.world.config.shared_nodes and not known.states & {"DYNAMIC_NORM", "DRAIN", "DOWN"}

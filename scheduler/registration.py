@@ -32,7 +32,7 @@ class ExternalNodes:
     feature_labels  node labels whose values become features
     topology        name of a topology of Slurm to the node label that holds the node's unit there: a leaf switch, a block
     taint           other schedulers are kept away (N7)
-    cure            nodes that a signal left NOT_RESPONDING, and that have jobs, are cured by a reconfigure (N3)
+    cure            external nodes of slurm.conf that a signal left NOT_RESPONDING are cured by a reconfigure (N3)
     """
 
     reserve_cpus: int = 1

@@ -568,7 +568,7 @@ def _reconfigure(asked: _Asked, _: str) -> Answer:
     if not asked.operator:
         raise SlurmSaysNo(2002)
     for node in asked.cluster.nodes.values():
-        node.not_responding = False
+        node.not_responding &= node.dynamic  # those of new/node stay so
     asked.cluster.look_soon(asked.now)
     return _yes(asked, {})
 

@@ -109,8 +109,8 @@ def _external(seen: Sights) -> Iterator[Said]:
         said.append(
             error(
                 f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
-                "scontrol reconfigure clears it, and so does making the node anew (the bridge does that: docs/nodes.md). "
-                "Signals, suspend and preemption with GraceTime cause it.",
+                "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and make it anew (the bridge does so "
+                "with its own). Signals, suspend and preemption with GraceTime cause it.",
             )
         )
     if lost := [each.node.name for each in external if each.lost]:

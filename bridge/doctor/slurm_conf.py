@@ -147,7 +147,7 @@ def _preemption(seen: Sights) -> Iterator[Said]:
         return
     yield warning(
         f"Preemption with notice (GraceTime, SUSPEND) in partition {some(harmful)} leaves external nodes NOT_RESPONDING: "
-        "they take no job until Slurm is reconfigured.",
+        "they take no job until they are deleted and made anew.",
         "Let these partitions be preempted at once (PreemptMode=REQUEUE or CANCEL, GraceTime=0), or keep external nodes "
         "out of them.",
     )

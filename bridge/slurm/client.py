@@ -286,7 +286,7 @@ class SlurmClient:
         await self._change("remove_node", "DELETE", _node_path(name), b"")
 
     async def reconfigure(self) -> None:
-        """Have slurmctld read its configuration again (`GET reconfigure/`, seconds), which cures NOT_RESPONDING (FACTS 2)."""
+        """Have slurmctld read its configuration again (`GET reconfigure/`, seconds): nodes of slurm.conf respond again."""
         await self._change("reconfigure", "GET", "reconfigure/", b"")
 
     async def _change(self, operation: str, method: str, rest: str, body: bytes) -> None:

@@ -15,7 +15,6 @@ from scheduler.actions import (
     ChangeNode,
     NodeChange,
     Outcome,
-    Reconfigure,
     RegisterNode,
     ReleaseNode,
     RemoveNode,
@@ -25,16 +24,14 @@ from scheduler.actions import (
 from scheduler.events import ActionEnded, NodeGone, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model import Condition, Node, Partition, SlurmNode, Taint
 from scheduler.nodes import keep_nodes
-from scheduler.registration import ExternalNodes
 from scheduler.view import View
-from tests.builders import CLUSTER, CONFIG, START, Story, amounts, node
+from tests.builders import CLUSTER, START, Story, amounts, node
 
 MARK = names.node_mark(CLUSTER)
 NAMES = ("x1", "x2", "x3")  # the last one is known to Slurm already, by another
 TAINT = Taint(names.MANAGED_TAINT, "true", "NoSchedule")
 THEIRS = "fan broken"
 OUT_OF_SERVICE = {"DRAIN", "DOWN", "NOT_RESPONDING"}
-CURED = replace(CONFIG, external_nodes=ExternalNodes(cure=True))
 
 HAPPENINGS = st.sampled_from(
     ["label", "unlabel", "cordon", "uncordon", "lost", "ready", "shrink", "grow", "deleted", "job", "job", "job ends",
@@ -59,7 +56,7 @@ class Sides:
 
     def begin(self) -> None:
         """A new life of the bridge."""
-        self.story = Story(CURED, tuple(self.nodes.values()))
+        self.story = Story(nodes=tuple(self.nodes.values()))
         self.story.world.started = self.now - 20
         self.poll()
 
@@ -180,9 +177,6 @@ class Sides:
                 self.set(name, plus=change.value, reason=reason)
             case RemoveNode(name):
                 del self.slurm[name]
-            case Reconfigure():
-                for name, known in self.slurm.items():
-                    self.set(name, less=("NOT_RESPONDING",), reason=known.reason)
             case ShowNode():
                 self.see(action.node, in_slurm=Condition(action.status, action.condition, action.message))
             case TaintNode(name):

@@ -14,7 +14,6 @@ from scheduler.actions import (
     ChangeNode,
     NodeChange,
     Outcome,
-    Reconfigure,
     RegisterNode,
     ReleaseNode,
     RemoveNode,
@@ -522,19 +521,17 @@ def test_nodes_that_only_one_side_knows_or_that_an_admin_does_not_share_are_left
 # --- not responding (N3) ------------------------------------------------------------------------------------------
 
 
-def test_an_external_node_that_does_not_respond_is_named_and_cured_seldom_while_jobs_are_there() -> None:
+def test_an_external_node_that_does_not_respond_is_named_and_left_alone_while_jobs_are_there() -> None:
     silent = in_slurm("x1", "MIXED", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent], CURED)
     [show] = nodes.looks()
     assert isinstance(show, ShowNode)
     assert (show.condition, show.warning) == (names.NODE_SILENT, True)
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
-    done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 1200) for each in some]
-    assert [type(each) for each in done] == [Reconfigure, Reconfigure]
-    assert done[0].reason == "Slurm believes that x1 does not respond"
+    assert not any(nodes.stays(silent, at=NOW, until=NOW + 1200))
 
 
-def test_one_that_does_not_respond_and_has_no_job_is_registered_anew_instead() -> None:
+def test_it_is_registered_anew_when_no_job_is_there() -> None:
     silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 90) for each in some]
@@ -545,28 +542,18 @@ def test_one_that_does_not_respond_and_has_no_job_is_registered_anew_instead() -
     assert [type(each) for each in nodes.looks(NOW + 92)] == [RegisterNode]
 
 
-def test_where_slurm_does_not_let_it_go_reconfigure_is_what_is_left() -> None:
-    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
-    nodes = Nodes([labelled()], [silent], CURED)
-    done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 60) for each in some]
-    nodes.ended(done[-1], Outcome.REFUSED, at=NOW + 61, number=2016)
-    nodes.shows(silent, at=NOW + 90)
-    assert Reconfigure in map(type, nodes.looks(NOW + 90))
-
-
-def test_an_admins_drain_is_not_lost_for_a_node_that_does_not_respond() -> None:
-    silent = drained("fan is broken", "IDLE", "NOT_RESPONDING")
-    nodes = Nodes([labelled()], [silent], CURED)
+@pytest.mark.parametrize(
+    "silent",
+    [
+        drained("fan is broken", "IDLE", "NOT_RESPONDING"),
+        in_slurm("x1", "IDLE", "NOT_RESPONDING", features=()),
+    ],
+    ids=["an-admin-drained-it", "somebody-elses"],
+)
+def test_what_others_said_or_made_is_not_lost_for_it(silent: SlurmNode) -> None:
+    nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 1200) for each in some]
     assert {type(each) for each in done} == {ShowNode}
-
-
-def test_the_cure_is_left_to_the_admin_unless_a_setting_says_so_and_is_not_for_others_nodes() -> None:
-    silent = in_slurm("x1", "MIXED", "NOT_RESPONDING")
-    for nodes in (Nodes([labelled()], [silent]), Nodes([labelled()], [replace(silent, features=())], CURED)):
-        known = nodes.world.slurm_nodes or {}
-        done = [each for some in nodes.stays(*known.values(), at=NOW, until=NOW + 1200) for each in some]
-        assert not [each for each in done if isinstance(each, Reconfigure)]
 
 
 # --- failures -----------------------------------------------------------------------------------------------------
