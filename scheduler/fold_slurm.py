@@ -76,6 +76,9 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.absent.discard(job_id)
         disbelieve(world, Doubt.CAME_BACK)
     job.is_there()
+    if job.ended and job.end_read and not is_ended(states):  # no job comes to life again: the id was given out again
+        job.denied, job.end_read = True, False
+        disbelieve(world, Doubt.ID_AGAIN)
     if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
         _to_be_read(world, job_id, event.began)
     if states != job.states:

@@ -12,8 +12,8 @@ def still_in_doubt(workload: Workload, view: View) -> bool:
     """A job of this workload may exist that we do not see: look before anything is repeated."""
     for job in view.world.mine(workload):
         hinted = job.key is None and job.alive
-        vanished = job.key == workload.key and job.absent and not job.lost(view.tuning.absent_s)
-        if hinted or vanished:
+        own = job.key == workload.key and not job.lost(view.tuning.absent_s)
+        if hinted or (own and (job.absent or (job.denied and not job.ended))):
             look_at(job, workload, view, f"is job {job.id} the placeholder of {workload.readable}?")
             return True
     return workload.look is not None and not looked(workload, workload.look, view)

@@ -33,6 +33,8 @@ ON_ITS_WAY_S = 30.0
 SOON_S = 60.0
 # A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
 GANG_S = 30.0
+# An id that is given out again is noticed within some polls.
+GIVEN_AGAIN_S = 5.0
 # Slurm tells times in whole seconds, by a clock that need not be ours.
 CLOCKS_S = 2.0
 # Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
@@ -174,6 +176,9 @@ class Promises:
             return
         job_id, user = int(match[1]), headers.get("X-SLURM-USER-NAME", "")
         self.note(f"{method} job {job_id} as {user}")
+
+        if self.clock() - self.lost_at < GIVEN_AGAIN_S:
+            return  # slurmctld lost jobs a moment ago, and has given their ids to others since
 
         def foreign() -> str:
             job = self.slurm.job(job_id)

@@ -83,9 +83,19 @@ class _Listener:
 
 @dataclass(slots=True)
 class Life:
-    """All of one seed."""
+    """All of one seed.
+
+    nodes    those of its Kubernetes
+    beside   the life of another Kubernetes, whose Slurm it shares; None: it has a Slurm of its own
+    others   further nodes of that Slurm
+    sharers  the other lives on it
+    """
 
     seed: int
+    nodes: tuple[str, ...] = ("x1", "x2", "x3")
+    beside: Life | None = None
+    others: tuple[str, ...] = ()
+    sharers: list[Life] = field(default_factory=list)
     chance: random.Random = field(init=False)
     kube: KubeCluster = field(init=False)
     slurm: SlurmCluster = field(init=False)
@@ -100,9 +110,23 @@ class Life:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.kube = KubeCluster(self.seed)
-        nodes = ["x1", "x2", "x3"]
-        self.slurm = SlurmCluster(
-            [SlurmSimNode(name, CPUS, MEMORY_MIB, {("gpu", "h100"): GPUS}) for name in nodes],
+        if self.beside is None:
+            self.slurm = self._new_slurm()
+        else:
+            self.slurm = self.beside.slurm
+            self.sharers.append(self.beside)
+            self.beside.sharers.append(self)
+        for name in self.nodes:
+            amounts = {"nvidia.com/gpu": str(GPUS)}
+            self.kube.create(START, "nodes", objects.node(name, cpu=str(CPUS), memory=f"{MEMORY_MIB}Mi", **amounts))
+        for name in (*USERS, "free"):
+            labels = {"slurm-bridge/managed": "true"}
+            self.kube.create(START, "namespaces", {"metadata": {"name": name, "labels": labels}})
+        self.faults = Faults(random.Random(self.seed + 1))
+
+    def _new_slurm(self) -> SlurmCluster:
+        return SlurmCluster(
+            [SlurmSimNode(name, CPUS, MEMORY_MIB, {("gpu", "h100"): GPUS}) for name in (*self.nodes, *self.others)],
             (SimPartition("main", default_time_min=60, default=True),),
             (SimUser("alice", ("teama",)), SimUser("bob", ("teamb",), max_submit_jobs=6), SimUser("carol", ("teamb",))),
             seed=self.seed,
@@ -110,13 +134,6 @@ class Life:
             accounting=self.chance.random() < 0.7,
             started=START,
         )
-        for name in nodes:
-            amounts = {"nvidia.com/gpu": str(GPUS)}
-            self.kube.create(START, "nodes", objects.node(name, cpu=str(CPUS), memory=f"{MEMORY_MIB}Mi", **amounts))
-        for name in (*USERS, "free"):
-            labels = {"slurm-bridge/managed": "true"}
-            self.kube.create(START, "namespaces", {"metadata": {"name": name, "labels": labels}})
-        self.faults = Faults(random.Random(self.seed + 1))
 
     def clock(self) -> float:
         return asyncio.get_running_loop().time()
@@ -141,7 +158,8 @@ class Life:
     async def _slurm_lives(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            self.slurm.tick(self.clock())
+            if self.beside is None:
+                self.slurm.tick(self.clock())
             self.promises.after()
 
     # --- the bridge and its lives --------------------------------------------------------------------------------
@@ -355,12 +373,16 @@ class Life:
     def _lose_jobs(self) -> None:
         """slurmctld crashes: what it had not saved is gone, and those ids are given out again."""
         self.slurm.lose_state(self.clock())
-        self.promises.lost_at = self.clock()
+        self._jobs_are_lost()
 
     def _lose_all_jobs(self) -> None:
         """slurmctld comes back without its state."""
         self.slurm.lose_everything(self.clock())
-        self.promises.lost_at = self.clock()
+        self._jobs_are_lost()
+
+    def _jobs_are_lost(self) -> None:
+        for each in (self, *self.sharers):
+            each.promises.lost_at = self.clock()
 
     def _forget_watches(self) -> None:
         self.kube.compact()
@@ -368,11 +390,26 @@ class Life:
 
 def live(seed: int) -> None:
     """Live one seed.  Raises AssertionError with the seed and the end of the story."""
-    life = Life(seed)
+    _live(seed, Life(seed))
+
+
+def live_beside(seed: int) -> None:
+    """Two Kubernetes with a bridge each share one Slurm, its users and its partition.  Raises AssertionError."""
+    one = Life(seed, others=("y1", "y2", "y3"))
+    _live(seed, one, Life(seed + 100_000, nodes=one.others, beside=one))
+
+
+def _live(seed: int, *lives: Life) -> None:
+    async def together() -> None:
+        async with asyncio.TaskGroup() as group:
+            for life in lives:
+                group.create_task(life.live())
+
     try:
-        run(life.live())
+        run(together())
     except* Violation as broken:
-        told = "\n".join(f"  {at - START:8.3f}  {what}" for at, what in life.promises.log[-150:])
+        log = sorted((at, number, what) for number, life in enumerate(lives) for at, what in life.promises.log)
+        told = "\n".join(f"  {at - START:8.3f}  {'| ' * number}{what}" for at, number, what in log[-150 * len(lives) :])
         [first, *_] = _leaves(broken)
         raise AssertionError(f"seed {seed}: {first}\n{told}") from None
 

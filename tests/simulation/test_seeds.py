@@ -10,7 +10,9 @@ import json
 import multiprocessing
 import os
 import traceback
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -19,18 +21,19 @@ from bridge.dev.kube_cluster import KubeCluster
 from bridge.dev.promises import Violation
 from bridge.dev.slurm_cluster import SlurmCluster
 from scheduler import names
-from tests.simulation.life import live, promises
+from tests.simulation.life import live, live_beside, promises
 
 WORKERS = 2
 CHUNK = 25
+PAIRS = 10  # lives of two bridges
 
 
-def _live_all(seeds: list[int]) -> list[str]:
+def _live_all(how: Callable[[int], None], seeds: Sequence[int]) -> list[str]:
     """The stories of those that broke a promise."""
     broken = []
     for seed in seeds:
         try:
-            live(seed)
+            how(seed)
         except AssertionError as violation:
             broken.append(str(violation))
         except BaseExceptionGroup as fallen:  # the bridge itself fell over
@@ -38,13 +41,23 @@ def _live_all(seeds: list[int]) -> list[str]:
     return broken
 
 
+def _all_hold(how: Callable[[int], None], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # for the workers: sets of words in the same order each time
+    chunk = min(CHUNK, -(-len(seeds) // WORKERS))
+    chunks = [seeds[at : at + chunk] for at in range(0, len(seeds), chunk)]
+    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+        broken = [story for stories in pool.map(partial(_live_all, how), chunks) for story in stories]
+    assert not broken, f"{len(broken)} of {len(seeds)} seeds; the first:\n{broken[0]}"
+
+
 def test_every_promise_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [int(os.environ["SEED"])] if "SEED" in os.environ else range(int(os.environ.get("SEEDS", "1000")))
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # for the workers: sets of words in the same order each time
-    chunks = [list(wanted[at : at + CHUNK]) for at in range(0, len(wanted), CHUNK)]
-    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
-        broken = [story for stories in pool.map(_live_all, chunks) for story in stories]
-    assert not broken, f"{len(broken)} of {len(wanted)} seeds; the first:\n{broken[0]}"
+    _all_hold(live, wanted, monkeypatch)
+
+
+def test_two_bridges_on_one_slurm_never_touch_each_others_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two Kubernetes, with the same users in the same partition: the jobs of the one are foreign to the other (V6)."""
+    _all_hold(live_beside, range(PAIRS), monkeypatch)
 
 
 # --- the promises can be broken -----------------------------------------------------------------------------------

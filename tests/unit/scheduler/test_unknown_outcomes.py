@@ -268,6 +268,9 @@ def test_a_cancel_that_slurm_took_back_is_noticed_by_the_next_poll() -> None:
     story.sees(TRAIN)  # the list of another life; the workload lives on
     story.ended(cancel, at=NOW + 1)
     story.polls({17: "PENDING"}, at=NOW + 2)
+    [read] = story.decides(NOW + 2)
+    assert isinstance(read, ReadJob), "no job comes to life again: the id may be another's by now"
+    story.reads(job_of(TRAIN, 17, "PENDING"), at=NOW + 2)
     assert story.world.phase_of[key_of(TRAIN)].value == "queued"
 
 
