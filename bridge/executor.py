@@ -32,11 +32,11 @@ from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
 from scheduler.model import Grant, Job, Refusal, holds_nodes
 
-# Kubernetes events are news, not truth: they wait while pods are on their way to their nodes, and are dropped rather than
-# in the way (O1).
+# Kubernetes events are news, not truth: they wait while pods are on their way to their nodes or to their end, and are
+# dropped rather than in the way (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
-URGENT = act.AllocateNow | act.SubmitJob | act.BindPod
+URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.EvictPod | act.EndByDeadline
 
 _OnPod = act.BindPod | act.EvictPod | act.EndByDeadline | act.AskEviction | act.ReportRunning | act.Report
 Said = tuple[float, str, str, str, str, str, bool]
@@ -160,7 +160,7 @@ class Executor:
     async def _read_job(self, action: act.ReadJob, began: float) -> None:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
-        if job is not None and holds_nodes(job.states) and names.whose(job.name) is not None:
+        if job is not None and action.grant and holds_nodes(job.states) and names.whose(job.name) is not None:
             with contextlib.suppress(NotFound, Invalid):  # it ended between the calls: the next look says so
                 grant = await self._grant_of(job)
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))

@@ -50,6 +50,7 @@ class SubmitJob:
 class ReadJob:
     """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`.
 
+    grant  what it holds is to be read, too
     lane   the ration it comes out of: "check" (none: something waits for it), "missing" (X6), "detail" (Q2), "running" (S9),
            "unknown" (ARCHITECTURE 4)
     """
@@ -58,6 +59,7 @@ class ReadJob:
     reason: str
     key: str = ""
     lane: str = "check"
+    grant: bool = True
 
 
 @dataclass(frozen=True, slots=True)

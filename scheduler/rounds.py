@@ -69,7 +69,8 @@ def read_running(view: View) -> None:
         if not view.ration("running"):
             view.wake_shared(world.rations["running"].next_at(view.now) + 0.001)
             return
-        view.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, lane="running"))
+        known = job.grant is not None
+        view.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, lane="running", grant=not known))
 
 
 def _front(view: View) -> Iterator[str]:

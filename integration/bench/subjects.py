@@ -28,6 +28,7 @@ ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
 POLICY = {"rules": [{"namespaces": [NAMESPACE], "user": TENANT}]}
 SLURM, KUBERNETES = "slurm", "kubernetes"
 POLLS = frozenset(("states", "nodes", "partitions"))  # asked for whether or not there is anything to do
+LOOKS = POLLS | {"job", "grant"}  # jobs whose pods run are read in turn, for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +78,14 @@ class Bridge(Subject):
         return (await self.calls())[SLURM]
 
     async def at_rest(self, *, within_s: float = 120.0) -> None:
-        """Wait until it has called nothing for a second but what it polls.  Raises BenchError."""
+        """Wait until it has changed nothing on either side for a second.  Raises BenchError."""
         before = -1
 
         async def unchanged() -> bool:
             nonlocal before
             called = await self.calls()
             known = before
-            before = called[KUBERNETES].total() + sum(n for name, n in called[SLURM].items() if name not in POLLS)
+            before = called[KUBERNETES].total() + sum(n for name, n in called[SLURM].items() if name not in LOOKS)
             return known == before
 
         await eventually("the bridge has nothing left to do", unchanged, within_s=within_s, every_s=1.0)

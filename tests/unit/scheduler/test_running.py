@@ -385,7 +385,7 @@ def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_notice
     shown = runs(story, TRAIN)
     assert story.decides(NOW + 29) == []
     [read] = story.decides(NOW + 31)
-    assert read == ReadJob(17, "when does job 17 end?", key_of(TRAIN), lane="running")
+    assert read == ReadJob(17, "when does job 17 end?", key_of(TRAIN), lane="running", grant=False)
     told(story, shown, at=NOW + 31, ends=NOW + 1800, time_limit_min=30)
     story.ended(read, at=NOW + 31)
     message = "The time limit of Slurm job 17 is 30 minutes now, and was 60 minutes: it runs until 00:47:00 UTC."
