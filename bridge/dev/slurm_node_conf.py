@@ -26,6 +26,8 @@ def node_of(line: str, gres_names: Collection[str]) -> SlurmSimNode:
         raise SlurmSaysNo(22)
     if said["nodename"].upper() == "DEFAULT" or "[" in said["nodename"]:  # several at once: not simulated
         raise SlurmSaysNo(2018)
+    if any(place.partition(":")[0] != "default" for place in filter(None, said.get("topology", "").split(","))):
+        raise SlurmSaysNo(2178)  # it has no topology.yaml
     devices = _devices(said.get("gres", ""), gres_names)
     files = _files(said.get("gresconf", ""))
     if {device: count for device, count in files.items() if device[0] in gres_names} != devices:

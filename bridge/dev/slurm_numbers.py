@@ -43,6 +43,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2123: (422, "Invalid --nice value"),
     2125: (422, "Immediate execution impossible. Individual job submission scheduling attempts deferred"),
     2168: (422, "Node already exists"),
+    2178: (422, "Requested topology configuration is not available"),
     6010: (500, "Rejecting authentication of user nobody or group nobody"),
     7000: (502, "Unable to connect to database"),
     9000: (422, "Query empty or not RFC7320 compliant"),

@@ -48,10 +48,10 @@ def nodes(quick: None, kube: Kube, slurm: Slurm) -> Iterator[Callable[..., str]]
     """nodes() labels a new played node of 8 CPUs, 16 GiB and two GPUs, and returns its name; afterwards it is gone."""
     made: list[str] = []
 
-    def make(partitions: str = "gpu", cpus: int = 8, **labels: str) -> str:
+    def make(partitions: str = "gpu", cpus: int = 8, model: str = "h100", **labels: str) -> str:
         number = next(NUMBERS)
         name = f"j{number}"
-        kube.add_node(name, f"192.0.2.{number}", cpus, 16384, {MODEL: "h100"}, **{GPU: "2"})
+        kube.add_node(name, f"192.0.2.{number}", cpus, 16384, {MODEL: model}, **{GPU: "2"})
         made.append(name)
         notes = {PREFIX + "partitions": partitions}
         kube.core.patch_node(name, {"metadata": {"labels": {LABEL: "true"} | labels, "annotations": notes}})
@@ -177,9 +177,9 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(
         nodes(**{PREFIX + "slurm-node": "DEFAULT"}): ("SlurmNodeInvalid", '"DEFAULT"', "slurm-node"),
         nodes("gpu,nosuch"): ("SlurmNodeInvalid", 'no partition "nosuch"', "partitions"),
         nodes(cpus=1): ("SlurmNodeInvalid", "1 CPUs", "external_nodes"),
-        nodes("lonely"): ("SlurmNodeInvalid", 'no partition "lonely"'),
     }
-    unknown = nodes()
+    outside, unknown = nodes(model="a100"), nodes()
+    wrong[outside] = ("SlurmNodeOutsidePartition", "gpu", "NodeSet")
     kube.core.patch_node_status(unknown, {"status": {"capacity": {FPGA: "1"}, "allocatable": {FPGA: "1"}}})
     wrong[unknown] = ("SlurmNodeRefused", "fpga", "GresTypes")
     good = nodes()
@@ -189,7 +189,7 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(
         eventually("there is an event too", lambda n=name, w=words: w[0] in told(kube, n))  # type: ignore[misc]
     assert slurm.node("n1")["features"] == before["features"]
     assert not {"DRAIN", "DOWN"} & state(slurm, "n1"), "somebody else's node is left alone"
-    assert {name for name in wrong if slurm.node(name)} == {unknown}
+    assert {name for name in wrong if slurm.node(name)} == {unknown, outside}
     assert slurm.node(unknown)["gres"] == "gpu:2", "it is in service with what Slurm counts"
     kube.core.patch_node(ordinary, {"metadata": {"labels": {LABEL: None}}})
     eventually("what the bridge said is taken back", lambda: not said(kube, ordinary))

@@ -68,6 +68,12 @@ async def test_devices_of_several_types_are_counted_each(slurm: Slurm) -> None:
         assert dict(node.gres) == {"gpu": 9, "gpu:1g.10gb": 7, "gpu:3g.40gb": 2}
 
 
+async def test_a_place_in_a_topology_that_slurm_does_not_have_is_refused(slurm: Slurm) -> None:
+    with pytest.raises(Invalid) as no:
+        await slurm.client.register_node(wanted(slurm, topology=(("tree", "s1"),)))
+    assert no.value.code == 2178
+
+
 async def test_a_drain_keeps_its_reason_until_it_is_over(slurm: Slurm) -> None:
     async with registered(slurm, wanted(slurm)) as name:
         for change, states in ((NodeChange.DRAIN, {"DRAIN", "IDLE"}), (NodeChange.DOWN, {"DOWN"})):
