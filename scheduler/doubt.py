@@ -23,6 +23,7 @@ class Doubt(Enum):
 
     MASS_ABSENCE = "mass absence"
     CAME_BACK = "absent job came back"
+    NOT_LISTED = "job that lives is not listed"
     OLD_POLL = "old poll"
     OLD_READ = "old read"
     ID_AGAIN = "id given out again"

@@ -263,7 +263,10 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     job.read_began, job.learned, job.denied = event.began, event.began, False
     job.end_read = is_ended(event.job.states)
     job.is_there()
-    world.absent.discard(job.id)
+    if job.id in world.absent:
+        world.absent.discard(job.id)
+        if not job.end_read:
+            disbelieve(world, Doubt.NOT_LISTED)
     world.expected.add(job.id)
     if workload.look is not None and not is_ended(event.job.states):
         workload.look = None

@@ -1,11 +1,13 @@
-"""What docs/workloads.md shows of manifests is what stands in examples/, which a journey runs."""
+"""What docs/workloads.md shows of manifests is what stands in examples/, which a journey runs; docs/metrics.md is complete."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 
+from bridge.telemetry import Telemetry
 from integration.readme import ROOT
+from scheduler.doubt import Doubt
 
 TEXT = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 
@@ -34,3 +36,23 @@ def test_every_command_is_one_for_an_example_that_is_there() -> None:
     assert commands
     for command in commands:
         assert (ROOT / command.removeprefix("kubectl apply -f ")).is_file(), command
+
+
+METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_every_metric_is_in_the_documentation_and_no_other() -> None:
+    code = "".join((ROOT / "bridge" / name).read_text(encoding="utf-8") for name in ("telemetry.py", "health.py"))
+    made = set(re.findall(r'"(slurm_bridge_\w+)"', code))
+    assert len(made) > 10
+    assert set(re.findall(r"^\| `(slurm_bridge_\w+?)(?:_total)?`", METRICS, re.MULTILINE)) == made
+
+
+def test_every_reason_why_something_is_not_believed_is_in_the_documentation() -> None:
+    telemetry = Telemetry()
+    for side in ("slurm", "kubernetes"):
+        telemetry.on_call(side)("list", 0.1, "contracterror")
+    telemetry.unasked()
+    table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## What is not believed")[2], re.MULTILINE)
+    told = {reason for cell in table for reason in re.findall(r"`([^`]+)`", cell)}
+    assert told == {each.value for each in Doubt} | telemetry.disbelieved.keys()

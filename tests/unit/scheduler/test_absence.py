@@ -357,3 +357,14 @@ def test_of_many_that_are_missing_no_more_are_looked_at_than_may_be_read_or_aske
     plan = story.plan(NOW + 15.2)
     assert len(plan.looked_at) < 10
     assert plan.wake_at is not None, "those that are left have their turn"
+
+
+def test_a_list_that_lacks_a_job_which_lives_is_not_believed() -> None:
+    story = Story()
+    [shown] = running(story)
+    story.polls({}, at=NOW + 5)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.reads(job_of(shown, 100), at=NOW + 5)
+    story.ended(read, at=NOW + 5)
+    assert story.world.absent == set()
+    assert story.world.disbelieved[Doubt.NOT_LISTED] == 1
