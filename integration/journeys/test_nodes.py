@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, rig
+from integration.journeys.conftest import POLICY
+from integration.journeys.test_doctor_explain import findings, sentences
 
 Space = Callable[[str], str]
 NUMBERS = itertools.count(1)
 LABEL = PREFIX + "external-node"
 MODEL = "example.com/gpu-model"
 GPU, FPGA = "nvidia.com/gpu", "example.com/fpga"  # GresTypes of the rig's Slurm names the first alone
+GRES = {GPU: "gpu", FPGA: "fpga"}
 STEADY_S, SILENT_S = 4, 20
 TUNING = {
     "node_settle_s": 1,
@@ -37,7 +42,7 @@ def quick(bridge: BridgeProcess) -> Iterator[None]:
     with bridge.with_settings(
         tuning=TUNING,
         nodes_interval_s=1,
-        gres={GPU: "gpu", FPGA: "fpga"},
+        gres=GRES,
         external_nodes={"feature_labels": [MODEL]},
     ):
         yield
@@ -193,6 +198,19 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(
     assert slurm.node(unknown)["gres"] == "gpu:2", "it is in service with what Slurm counts"
     kube.core.patch_node(ordinary, {"metadata": {"labels": {LABEL: None}}})
     eventually("what the bridge said is taken back", lambda: not said(kube, ordinary))
+
+
+def test_the_doctor_says_what_slurm_lacks_for_labelled_nodes(
+    nodes: Callable[..., str], kube: Kube, slurm: Slurm, tmp_path: Path
+) -> None:
+    name = nodes("nosuch")
+    kube.core.patch_node_status(name, {"status": {"capacity": {FPGA: "1"}, "allocatable": {FPGA: "1"}}})
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"slurm_url": slurm.url, "policy": POLICY, "http": "", "gres": GRES}))
+    ends = ("--config", str(settings), "--kubeconfig", kube.kubeconfig, "--slurm-token-file", slurm.token_file)
+    _, found = findings(*ends)
+    assert "fpga, which GresTypes does not name" in sentences(found, "labelled nodes", "error")
+    assert "no partition of Slurm: nosuch" in sentences(found, "their partitions", "error")
 
 
 # --- drained, down (N2, N3) -----------------------------------------------------------------------------------------
