@@ -1,4 +1,4 @@
-"""What docs/workloads.md shows of manifests is what stands in examples/, which a journey runs; docs/metrics.md is complete."""
+"""What docs/workloads.md shows of manifests stands in examples/, which a journey runs; docs/metrics.md is complete."""
 
 from __future__ import annotations
 
