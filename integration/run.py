@@ -45,15 +45,20 @@ def _contract(side: str) -> tuple[str, ...]:
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 NODES = _journeys("nodes")
-ENDS = _journeys("controllers", "job_ends", "neither_ends", "pod_ends")
+ENDS = _journeys("job_ends", "pod_ends")
+STEPS = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
 SUITES = (
     Suite(
         "journeys",
-        ("integration/journeys", *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + TORTURE)),
+        (
+            "integration/journeys",
+            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + STEPS + TORTURE),
+        ),
     ),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("ends", ENDS),
+    Suite("steps", STEPS),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("torture", TORTURE, ("--no-kubelets",)),

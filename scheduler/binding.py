@@ -45,6 +45,9 @@ def bind(workload: Workload, view: View) -> None:
         message = f"The bind waits: an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)."
         say_all(workload, homeless, view, names.GRANT_WAITS, message)
         return
+    if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
+        say_all(workload, homeless, view, names.GRANT_WAITS, f"The bind waits: Slurm preempts job {job.id}.")
+        return
     if job.grant is None or not trusted(job, view):
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
         return

@@ -233,6 +233,16 @@ def _tasks(spec: JobSpec) -> list[int]:
     return [each.tasks for each in (spec, *spec.parts)]
 
 
+def _granted(workload: Workload, view: View) -> None:
+    """Bind; those of a gang that run already are seen to meanwhile, however long the others wait for their places."""
+    job = chosen(workload, view.world.mine(workload))
+    assert job is not None, "GRANTED has a placeholder"
+    planned = len(view.actions)
+    bind(workload, view)
+    if len(view.actions) == planned and workload.hold is None and any(map(workload.node_of, workload.unfinished)):
+        watch(workload, job, view)
+
+
 def _bound(workload: Workload, view: View) -> None:
     """Pods run: leave them in peace; where the job's life is in doubt, look at the job itself (V7)."""
     world = view.world
@@ -319,7 +329,7 @@ RULES: Mapping[Phase, Rule] = {
     Phase.GATHERING: _gathering,
     Phase.UNCLAIMED: _unclaimed,
     Phase.QUEUED: _queued,
-    Phase.GRANTED: bind,
+    Phase.GRANTED: _granted,
     Phase.BOUND: _bound,
     Phase.REVOKED: end_pods,
     Phase.DONE: end_job,

@@ -34,18 +34,6 @@ def test_a_real_container_runs_where_slurm_granted_and_its_end_is_the_jobs_end(
     assert account["derived_exit_code"]["return_code"]["number"] == 3
 
 
-def test_a_pod_that_succeeds_ends_its_job(kube: Kube, slurm: Slurm, space: Space, needs_kubelets: None) -> None:
-    ns = space("alice")
-    kube.run(ns, "good", on="kubelet", command="exit 0")
-    eventually("it has succeeded", lambda: kube.pod(ns, "good").status.phase == "Succeeded")
-    eventually("its job is gone", lambda: not slurm.live(f"{ns}/good~"))
-    job_id = int(kube.pod(ns, "good").metadata.annotations[PREFIX + "job-id"])
-    account = eventually(
-        "accounting knows", lambda: "Completed" in (a := slurm.accounted(job_id))["comment"]["job"] and a
-    )
-    assert account["derived_exit_code"]["return_code"]["number"] == 0
-
-
 def test_forty_pods_are_bound_within_their_grants(kube: Kube, slurm: Slurm, space: Space) -> None:
     ns = space("alice")
     for number in range(40):
@@ -116,18 +104,6 @@ def test_a_cancelled_jobs_pod_is_evicted_and_recreated_by_its_replica_set(
     assert int(after.metadata.annotations[PREFIX + "job-id"]) != job_id
     eventually("the first pod is gone", lambda: len(kube.pods(ns)) == 1)
     assert "SlurmJobEnded" in kube.events(ns, before.metadata.name)
-
-
-def test_a_cancelled_jobs_pod_without_a_controller_stays_as_failed_with_its_reason(
-    kube: Kube, slurm: Slurm, space: Space, needs_kubelets: None
-) -> None:
-    ns = space("alice")
-    kube.run(ns, "alone", on="kubelet", command="sleep 600")
-    eventually("it runs", lambda: kube.pod(ns, "alone").status.phase == "Running")
-    slurm.cancel(int(kube.pod(ns, "alone").metadata.annotations[PREFIX + "job-id"]))
-    eventually("it has failed", lambda: kube.pod(ns, "alone").status.phase == "Failed")
-    conditions = {each.type: each for each in kube.pod(ns, "alone").status.conditions}
-    assert "CANCELLED" in conditions["DisruptionTarget"].message
 
 
 def test_two_tenants_each_with_his_own_user_and_limits(kube: Kube, slurm: Slurm, space: Space) -> None:

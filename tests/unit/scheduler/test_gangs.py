@@ -326,6 +326,22 @@ def test_it_waits_for_that_place_even_where_the_node_has_other_room() -> None:
     assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
 
 
+def test_those_that_run_are_seen_to_while_one_waits_for_its_place() -> None:
+    """Slurm preempts their job with a grace: they hear of it, and nobody is bound any more."""
+    story = Story(nodes=(node("x1", cpu=4000), node("x2")))
+    shown = runs(story, ring(), ("x1", 4))
+    story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
+    story.decides(NOW + 20)
+    story.polls({17: "RUNNING SIGNALING"}, at=NOW + 21)
+    [read] = story.acts(ReadJob, NOW + 21)
+    told = job_of(shown[0], 17, "RUNNING", "SIGNALING", preempted=NOW + 21, ends=NOW + 51)
+    story.reads(replace(told, name=asked_name(story)), at=NOW + 21, granted=granted(17, ("x1", 4)))
+    story.ended(read, at=NOW + 21)
+    assert {each.name for each in story.acts(EndByDeadline, NOW + 21)} == {"w-0", "w-2", "w-3"}
+    story.loses(shown[1], at=NOW + 22)
+    assert story.acts(BindPod, NOW + 22) == []
+
+
 def test_somebody_elses_pod_in_a_freed_place_does_not_end_the_others() -> None:
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
