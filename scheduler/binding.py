@@ -41,12 +41,8 @@ def bind(workload: Workload, view: View) -> None:
         return
     if cancel_broken(workload, job, view):
         return
-    if "SUSPENDED" in job.states:  # what it holds may be another's meanwhile (S6)
-        message = f"The bind waits: an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)."
-        say_all(workload, homeless, view, names.GRANT_WAITS, message)
-        return
-    if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
-        say_all(workload, homeless, view, names.GRANT_WAITS, f"The bind waits: Slurm preempts job {job.id}.")
+    if not_now := _not_now(job):
+        say_all(workload, homeless, view, names.GRANT_WAITS, f"The bind waits: {not_now}.")
         return
     if job.grant is None or not trusted(job, view):
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
@@ -70,6 +66,15 @@ def bind(workload: Workload, view: View) -> None:
         return
     _place(workload, homeless, job, asked, view, replacing=replacing)
     cancel_twins(workload, job, view)
+
+
+def _not_now(job: Placeholder) -> str:
+    """Why nobody is to be bound to what it holds for the moment; "": nothing is in the way."""
+    if "SUSPENDED" in job.states:  # what it holds may be another's meanwhile (S6)
+        return f"an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)"
+    if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
+        return f"Slurm preempts job {job.id}"
+    return ""
 
 
 def _not_askable(
