@@ -329,8 +329,8 @@ def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[obje
 def _side_lost(world: World, event: ev.SideLost) -> None:
     world.lost.setdefault(event.side, event)
     if event.side is Side.SLURM:
-        world.dirty.update(world.by_phase[Phase.UNCLAIMED])
-        world.dirty.update(world.by_phase[Phase.QUEUED])
+        for waiting in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
+            world.dirty.update(world.by_phase[waiting])
 
 
 def _absence_believed(world: World, event: ev.AbsenceBelieved) -> None:

@@ -48,6 +48,21 @@ def test_a_waiting_pod_says_so_and_later_why_it_waits() -> None:
     assert said.message.startswith("Waiting in Slurm partition main (Priority")
 
 
+def test_a_pod_that_was_about_to_be_bound_says_so() -> None:
+    """Which nodes its job holds was just being asked."""
+    story = Story()
+    story.queues(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.5)
+    assert [type(each) for each in story.decides(NOW + 0.5)] == [ReadJob]
+    story.sees(DOWN)
+    assert story.decides(NOW + 2) == []
+    [said] = story.decides(NOW + 4)
+    assert isinstance(said, Report)
+    assert said.message == (
+        "Slurm cannot be used since 00:17 UTC. The pod waits to be bound for job 17. The admin sees why in /readyz."
+    )
+
+
 def test_nothing_is_asked_of_a_slurm_that_does_not_answer() -> None:
     story = Story()
     shown = story.runs(pod("runs"), 17, at=NOW)
