@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -77,6 +77,15 @@ class FaultProxy:
     ) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+
+    @contextlib.contextmanager
+    def broken(self, fault: str) -> Iterator[None]:
+        """Answers so meanwhile."""
+        self.fault = fault
+        try:
+            yield
+        finally:
+            self.fault = ""
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -20,7 +20,7 @@ BEHIND_TICK_S = 0.03  # what slurmctld needs to work a tick off before the answe
 BUSY = 2  # in a burst polls take so many times as long: seen ends come within 2.5 s all the same
 NARROW_S = 0.05  # a window this narrow is good enough to aim at
 FIRST_BACKOFF_S = 0.5
-MAX_BACKOFF_S = 4.0  # what ends or is created after an outage is handled within 5 s (X1)
+MAX_BACKOFF_S = 3.0  # what ends or is created after an outage is handled within 5 s (X1)
 
 
 class Tick:

@@ -40,5 +40,14 @@ def test_the_relay_the_audit_log_and_the_bridge_count_the_same(tmp_path: Path) -
     assert found["calls that /metrics does not tell"] == 0
 
 
+@pytest.mark.usefixtures("own_rig")
+def test_ends_are_followed_both_ways(tmp_path: Path) -> None:
+    found = measured(tmp_path, "ends", "--pods", "100")
+    for what in ("pod end → job end, p50", "job end → deletion, p50", "200 jobs end a second: p50"):
+        assert 0 < found[what] < 30
+    assert 0 < found["polls a second"] <= 2
+    assert 50 < found["a poll, for each job"] < 120
+
+
 def test_help_is_timed(tmp_path: Path) -> None:
     assert 0 < measured(tmp_path, "help")["slurm-bridge --help"] < 30

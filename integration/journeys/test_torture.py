@@ -21,6 +21,7 @@ ALONE, OF_A_BATCH_JOB, OF_A_SERVICE = 4, 5, 5
 PODS = ALONE + OF_A_BATCH_JOB + OF_A_SERVICE
 NS = "alice-torture"
 RECOVERS_S = 5.0
+STARTS_S = 15.0  # a Python program, on a machine that does much else meanwhile
 
 Stand = dict[str, tuple[str, str]]  # pod UID to its node and its job
 
@@ -30,7 +31,6 @@ def proxy(slurm: Slurm, bridge: BridgeProcess) -> Iterator[FaultProxy]:
     """It stands between the bridge and slurmrestd for all of these."""
     with FaultProxy(slurm.url) as between, bridge.with_settings(slurm_url=between.url):
         yield between
-        between.fault = ""
 
 
 @pytest.fixture(scope="module")
@@ -71,32 +71,35 @@ def test_nobody_is_harmed_and_all_goes_on_within_seconds(
             bridge.launch()
         _assert_unharmed(kube, slurm, before, foreign)
 
-    try:
-        met, proxy.fault = proxy.seen, fault
+    def goes_on_with(name: str, within_s: float) -> float:
+        """How long after the fault a new pod is bound."""
+        healed = time.monotonic()
+        kube.run(NS, name)
+
+        def is_bound() -> bool:
+            unharmed()
+            return bool(kube.pod(NS, name).spec.node_name)
+
+        eventually("a new pod is bound", is_bound, within_s=within_s)
+        return time.monotonic() - healed
+
+    met, number = proxy.seen, list(FAULTS).index(fault)
+    with proxy.broken(fault):
         _for_a_while(LASTS_S / 2, unharmed)
+    took = goes_on_with(f"after-{number}", RECOVERS_S)
+    with proxy.broken(fault):
         bridge.kill()
         bridge.launch()
         _for_a_while(LASTS_S / 2, unharmed)
-        assert proxy.seen > met + 1, "the bridge asked meanwhile"
-    finally:
-        proxy.fault = ""
-    healed, new = time.monotonic(), f"after-{len(before)}"
-    kube.run(NS, new)
-
-    def goes_on() -> bool:
-        unharmed()
-        return bool(kube.pod(NS, new).spec.node_name)
-
-    eventually("a new pod is bound", goes_on, within_s=RECOVERS_S)
-    took = time.monotonic() - healed
+    again = goes_on_with(f"again-{number}", STARTS_S + RECOVERS_S)
     print(
-        f"torture: {fault}, {LASTS_S:g} s: {proxy.seen - met} requests met it; a new pod is bound {took:.1f} s after it"
+        f"torture: {fault}, {LASTS_S:g} s: {proxy.seen - met} requests met it; a new pod is bound {took:.1f} s after it, "
+        f"and {again:.1f} s where the bridge was killed meanwhile"
     )
-    eventually("it runs", lambda: kube.pod(NS, new).status.phase == "Running")
     eventually("the bridge says that it is ready", bridge.ready)
     _assert_unharmed(kube, slurm, before, foreign)
-    names = {job["name"] for job in slurm.live(f"{NS}/")}
-    assert len(names) == len(slurm.live(f"{NS}/")) == len(before) + 1, "each has one job, and nobody has two"
+    names = [job["name"] for job in slurm.live(f"{NS}/")]
+    assert len(set(names)) == len(names) >= len(before) + 2, "each has one job, and nobody has two"
 
 
 def _batch_job(name: str, parallelism: int) -> dict[str, Any]:
