@@ -34,7 +34,7 @@ MANY_EVERY_S = 1 / 200
 SINGLES, MANY = 50, 5  # a fiftieth of the pods ends one by one, and a fifth all together; the same again of their jobs
 LOOK_EVERY_S = 0.01
 LOOKED_AT_MOST = 200  # jobs that are asked about in one call
-PATIENCE_S = 60.0
+SLOWEST = 20  # ends a second: who is slower is waited for no longer
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 SUCCEEDED = b'{"status":{"phase":"Succeeded"}}'
@@ -61,7 +61,7 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     async with ground.bridge() as bridge, Ends(ground.kube, ground.slurm) as watch:
         await watch.burst([f"p{number}" for number in range(pods)], Wishes(owner=await _owner(ground.kube)))
         await watch.until_bound([f"p{number}" for number in range(pods)], within_s=60 + pods / 20)
-        await bridge.at_rest()
+        await bridge.at_rest(within_s=120 + pods / 20)
         polled, polled_at, meter = (await bridge.slurm_calls())[POLLS], time.perf_counter(), ground.processes.meter()
         singles = some(SINGLES), some(SINGLES)
         single_pods = await watch.pods_end(singles[0], every_s=SINGLE_EVERY_S)
@@ -169,7 +169,7 @@ class Ends(Stopwatch):
         await self.until(
             lambda: wanted <= self.deleted.keys(),
             lambda: f"{len(wanted - self.deleted.keys())} of {len(wanted)} pods live on, which were to end",
-            within_s=PATIENCE_S,
+            within_s=_patience_s(names),
         )
         return [self.deleted[name] - since[name] for name in names]
 
@@ -188,7 +188,7 @@ class Ends(Stopwatch):
         task = asyncio.create_task(look())
         try:
             yield
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(_patience_s(names)):
                 await task
         except TimeoutError:
             left = len(wanted - self.job_ended.keys())
@@ -204,6 +204,10 @@ class Ends(Stopwatch):
         for job in told:
             if ENDED & set(job["state"]):
                 self.job_ended[pod_of[str(job["job_id"])]] = now
+
+
+def _patience_s(names: Sequence[str]) -> float:
+    return 60 + len(names) / SLOWEST
 
 
 async def _poll_bytes(slurm: Slurm) -> float:
