@@ -100,7 +100,8 @@ def test_a_pod_that_waits_is_changed_in_place(kube: Kube, slurm: Slurm, space: S
             "name": job["name"].split("~")[0],
         }
 
-    wanted = {"nice": 7, "licenses": "matlab:1", "comment": "second thoughts", "cpus": 3, "name": "bert"}
+    comment = f"second thoughts; {ns}/train"  # whose it is, since its name no longer says so
+    wanted = {"nice": 7, "licenses": "matlab:1", "comment": comment, "cpus": 3, "name": "bert"}
     eventually(f"it is {wanted}", lambda: now() == wanted)
     annotate(kube, ns, "train", exclusive="true")
     waits(
