@@ -614,6 +614,9 @@ class Histories(RuleBasedStateMachine):
         for uid, one in list(self.pods.items()):
             if one.deleting_at is not None and one.deleting_at < self.now:
                 del self.pods[uid]
+        for job in list(self.jobs.values()):
+            if "SIGNALING" in job.states and job.ends is not None and job.ends < self.now:
+                self.jobs[job.id] = replace(job, states=frozenset({"PREEMPTED"}))
         for step in (12.0, 1.0, 0.0):
             self.an_ordinary_second(step, "x1", starts=True)
 
