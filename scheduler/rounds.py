@@ -12,6 +12,7 @@ from scheduler.phase import Phase, chosen
 from scheduler.view import View
 
 FRONT = 3  # waiting workloads that count as the front of the queue
+FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
 
 def read_unknown(view: View) -> None:
@@ -54,8 +55,13 @@ def read_details(view: View) -> None:
 
 
 def read_running(view: View) -> None:
-    """When jobs end whose pods run: an admin may change that, and no poll of states shows it (S9)."""
+    """When jobs end whose pods run: an admin may change that, and no poll of states shows it (S9).
+
+    Where thousands run it is seldom the turn of each, so that an idle bridge is quiet; what is to be done at a job's end
+    waits for no turn (S4b).
+    """
     world, tuning = view.world, view.tuning
+    cost = max(1, len(world.by_phase[Phase.BOUND]) // FOLLOWED)
     if Side.SLURM in world.lost:
         return
     again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
@@ -66,7 +72,7 @@ def read_running(view: View) -> None:
             continue
         if view.free("reads") <= 0:
             return
-        if not view.ration("running"):
+        if not view.ration("running", cost):
             view.wake_shared(world.rations["running"].next_at(view.now) + 0.001)
             return
         known = job.grant is not None

@@ -40,7 +40,7 @@ class Tuning:
     scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
     kick_every_s            at most one kick in so long
     running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; when one is first
-                            read; and each again at the earliest (S9)
+                            read; and each again at the earliest (S9); less often where more than 200 run
     end_notice_s            so long before its time limit the pods of a job are warned and their ends handed to kubelet (S4b)
     end_lead_s              kubelet ends them so long before Slurm does
     service_notice_s        services are evicted, one replica at a time, from so long before it on (or half of the job's time)

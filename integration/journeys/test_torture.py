@@ -20,8 +20,8 @@ LASTS_S = float(os.environ.get("TORTURE_S", "20"))
 ALONE, OF_A_BATCH_JOB, OF_A_SERVICE = 4, 5, 5
 PODS = ALONE + OF_A_BATCH_JOB + OF_A_SERVICE
 NS = "alice-torture"
-RECOVERS_S = 5.0
-STARTS_S = 15.0  # a Python program, on a machine that does much else meanwhile
+# Alone on its machine (`make torture`) it has to be back within these times; among all other suites it has to be back.
+RECOVERS_S, STARTS_S = (5.0, 5.0) if "TORTURE_S" in os.environ else (60.0, 0.0)
 
 Stand = dict[str, tuple[str, str]]  # pod UID to its node and its job
 
@@ -65,9 +65,7 @@ def test_nobody_is_harmed_and_all_goes_on_within_seconds(
     assert len(before) >= PODS, "more than are believed to be gone at once"
 
     def unharmed() -> None:
-        if (
-            not bridge.runs
-        ):  # one that finds such a Slurm at its start may say so and end; whoever runs it starts it again
+        if not bridge.runs:  # it may say at its start that this is no Slurm, and end: whoever runs it starts it again
             bridge.launch()
         _assert_unharmed(kube, slurm, before, foreign)
 

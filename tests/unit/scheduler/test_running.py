@@ -400,3 +400,17 @@ def test_reads_of_running_jobs_are_few_however_many_run() -> None:
         runs(story, pod(f"p{number}"), 17 + number)
     assert len(story.acts(ReadJob, NOW + 31)) == 4
     assert len(story.acts(ReadJob, NOW + 31.5)) == 2
+
+
+def test_where_thousands_run_an_idle_bridge_reads_one_of_them_in_several_seconds() -> None:
+    story = Story()
+    for number in range(1000):
+        story.sees(story.bound(pod(f"p{number}"), 17 + number))
+    story.polls({17 + number: "RUNNING" for number in range(1000)}, at=NOW)
+    reads = 0
+    for tenth in range(300):
+        at = NOW + 31 + tenth / 10
+        for read in story.acts(ReadJob, at):
+            reads += read.lane == "running"
+            story.ended(read, at=at)
+    assert 24 <= reads <= 28, "a fifth of 4 a second, for 5 times as many as are read at that rate"
