@@ -101,7 +101,7 @@ def _place_slurm(world: World, action: act.CancelJob | act.UpdateJob | act.Recor
 def _place_read(world: World, action: act.ReadJob, at: float) -> None:
     world.reading.add(action.job_id)
     if action.lane in world.rations:
-        world.rations[action.lane].take(at, 1)
+        world.rations[action.lane].take(at, world.cost(action.lane))
     if action.lane == "detail":
         world.detail_new.pop(action.key, None)
         world.detail_round.pop(action.key, None)

@@ -12,7 +12,6 @@ from scheduler.phase import Phase, chosen
 from scheduler.view import View
 
 FRONT = 3  # waiting workloads that count as the front of the queue
-FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
 
 def read_unknown(view: View) -> None:
@@ -61,7 +60,6 @@ def read_running(view: View) -> None:
     waits for no turn (S4b).
     """
     world, tuning = view.world, view.tuning
-    cost = max(1, len(world.by_phase[Phase.BOUND]) // FOLLOWED)
     if Side.SLURM in world.lost:
         return
     again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
@@ -72,7 +70,7 @@ def read_running(view: View) -> None:
             continue
         if view.free("reads") <= 0:
             return
-        if not view.ration("running", cost):
+        if not view.ration("running"):
             view.wake_shared(world.rations["running"].next_at(view.now) + 0.001)
             return
         known = job.grant is not None

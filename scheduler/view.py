@@ -134,11 +134,11 @@ class View:
         limit: int = getattr(self.tuning, lane)
         return limit - self.world.under_way[lane] - self.used[lane]
 
-    def ration(self, name: str, cost: int = 1) -> bool:
-        """Take so much of this ration, if there is any: what is taken beyond it is waited for by the next."""
+    def ration(self, name: str) -> bool:
+        """Take one of this ration, if there is one."""
         if self.free(name) < 1:
             return False
-        self.rationed[name] += cost
+        self.rationed[name] += self.world.cost(name)
         return True
 
     def moves(self, owner_uid: str) -> bool:

@@ -50,6 +50,7 @@ NO_CONTENDER = frozenset(
     {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"}
 )
 MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
+FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
 _FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     **fold_kubernetes.FOLDS,
@@ -379,6 +380,10 @@ class World:
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
             self.upkeep.shown(self.slurm_nodes, self.nodes, gres, mark, *self.nodes_polled)
+
+    def cost(self, ration: str) -> int:
+        """How much of it one read takes: of many running jobs each is read less often, and thousands are quiet (S9)."""
+        return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if ration == "running" else 1
 
     def room_changed(self) -> None:
         """Somebody came, left or began to terminate: grants may wait for that (F6)."""
