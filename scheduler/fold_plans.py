@@ -32,7 +32,7 @@ NOBODYS = frozenset({2018, 2068})  # nodes that Slurm does not have; that are do
 UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 MAX_UNREADABLE = 6  # failed reads of an unknown job
-MAX_UNRECORDED = 6  # failed writes to accounting
+MAX_UNRECORDED = 16  # failed writes to accounting, over some ten minutes
 
 
 def _planned(world: World, event: ev.Planned) -> None:

@@ -70,6 +70,8 @@ def test_what_is_rolled_scaled_retried_and_drained_is_followed(
     eventually("scaled up", lambda: in_step(kube, slurm, scaled, 3))
     kube.apps.patch_namespaced_stateful_set_scale("web", scaled, {"spec": {"replicas": 1}})
     eventually("scaled down", lambda: in_step(kube, slurm, scaled, 1))
+    status = eventually("its tries are over", lambda: (s := _status(kube, retried)).conditions and s, within_s=60)
+    assert status.failed == 2
     before = _uids(kube, drained)
     kubectl(kube, "drain", roomy[0], "--ignore-daemonsets", "--force", "--pod-selector=app=web")
     try:
@@ -79,8 +81,6 @@ def test_what_is_rolled_scaled_retried_and_drained_is_followed(
         kubectl(kube, "uncordon", roomy[0])
     eventually("they run there again", lambda: in_step(kube, slurm, drained, 2), within_s=60)
 
-    status = eventually("its tries are over", lambda: (s := _status(kube, retried)).conditions and s, within_s=60)
-    assert status.failed == 2
     jobs = [job["job_id"] for job in slurm.jobs() if job["name"].startswith(f"{retried}/") and job["nodes"]]
     said = eventually("sacct tells of both tries", lambda: len(s := _recorded(jobs)) == 2 and s)
     assert {code for code, _ in said} == {"3:0"}

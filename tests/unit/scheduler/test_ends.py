@@ -163,7 +163,7 @@ def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_m
         assert story.acts(RecordEnd, at) == []  # a pause first
         at += 65
         assert told < 20, "for ever"
-    assert told == 7
+    assert told == 17
 
 
 def test_without_accounting_nothing_is_recorded() -> None:
