@@ -40,8 +40,9 @@ def _contract(side: str) -> tuple[str, ...]:
     return tuple(sorted(str(path) for path in (ROOT / "tests" / "contract").glob(f"test_{side}_*.py")))
 
 
-# Journeys mostly wait, so they go side by side.  Those of a person at a terminal, and those about gangs and where they
-# stand, are content with played nodes.
+# Journeys mostly wait, so they go side by side, the longest first; but what a rig costs while nothing happens is an eighth
+# of a core.  Those of a person at a terminal, and those about gangs and where they stand, are content with played nodes.
+AT_ONCE = 5
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 NODES = _journeys("nodes")
@@ -56,15 +57,15 @@ SUITES = (
             *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + STEPS + TORTURE),
         ),
     ),
-    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
-    Suite("ends", ENDS),
-    Suite("steps", STEPS),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
-    Suite("torture", TORTURE, ("--no-kubelets",)),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
-    Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
+    Suite("torture", TORTURE, ("--no-kubelets",)),
+    Suite("steps", STEPS),
+    Suite("ends", ENDS),
+    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("page", ("integration/page",), None),
+    Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
 )
 
 
@@ -82,7 +83,7 @@ def main(chosen: list[str]) -> int:
         suites = [suite for suite in suites if suite.rig is None]
     elif wants_rig:
         subprocess.run([RIG, "build"], check=True)
-    with ThreadPoolExecutor(len(SUITES)) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         codes = list(pool.map(lambda suite: _here(suite) if suite.rig is None else _on_a_rig(suite), suites))
     return max([code, *codes])
 
