@@ -26,19 +26,21 @@ PREFIX = "slurm-bridge/"
 API = "v0.0.45"
 ENDED = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"}
 IMAGE = "localhost/busybox:rig"
-POLL_S = 0.05
+PAUSE_S = 0.05  # between the first two questions; then ever longer, since some of them list all jobs
+LONGEST_PAUSE_S = 0.5
 
 
 def eventually(what: str, ask: Callable[[], T], *, within_s: float = 30.0) -> T:
     """Ask until the answer is truthy.  Raises AssertionError with the last answer."""
-    deadline = time.monotonic() + within_s
+    deadline, pause = time.monotonic() + within_s, PAUSE_S
     while True:
         answer = ask()
         if answer:
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:g} s: {what}; last seen: {answer!r}")
-        time.sleep(POLL_S)  # between two questions, not in place of one
+        time.sleep(pause)  # between two questions, not in place of one
+        pause = min(LONGEST_PAUSE_S, pause * 1.3)
 
 
 class Slurm:
