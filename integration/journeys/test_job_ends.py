@@ -71,7 +71,8 @@ def _nodes(three: Three) -> set[str]:
 # Row: the annotations, what is done, and what the job's state is then.
 ROWS: dict[str, tuple[dict[str, str], Callable[[Act, Three], None], set[str]]] = {
     "`CANCELLED` (scancel)": ({}, Act.cancel, {"CANCELLED"}),
-    "`TIMEOUT`, before kubelet could be told": ({}, Act.take_time, {"TIMEOUT"}),
+    # CANCELLED where the bridge read the new limit before slurmctld, who looks twice a minute, ended the job for it.
+    "`TIMEOUT`, before kubelet could be told": ({}, Act.take_time, {"TIMEOUT", "CANCELLED"}),
     "its time limit is two minutes away": ({"time-limit": "1"}, Act.leave, {"CANCELLED"}),
     "`NODE_FAIL`": ({}, Act.break_node, {"NODE_FAIL"}),
     "`PREEMPTED`": ({"partition": "low"}, Act.preempt, {"PREEMPTED"}),
