@@ -171,7 +171,11 @@ class KubeClient:
         }
         try:
             await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
-        except (NotFound, Conflict) as no:
+        except (
+            NotFound,
+            Conflict,
+            Unanswered,
+        ) as no:  # a namesake: the API server tries that for ten seconds by itself
             await self._must_be_gone(no, action)
 
     async def set_condition(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
@@ -202,7 +206,7 @@ class KubeClient:
             return False
         return True
 
-    async def _must_be_gone(self, no: NotFound | Conflict, action: _Ending) -> None:
+    async def _must_be_gone(self, no: NotFound | Conflict | Unanswered, action: _Ending) -> None:
         """A conflict is mostly a namesake in its place; but a write can also lose against too many others."""
         if isinstance(no, NotFound):
             return
