@@ -46,23 +46,21 @@ AT_ONCE = 5
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 NODES = _journeys("nodes")
-ENDS = _journeys("job_ends", "pod_ends")
-STEPS = _journeys("controllers", "neither_ends")
+ENDS = _journeys("controllers", "job_ends", "neither_ends", "pod_ends")
 TORTURE = _journeys("release", "torture")
 SUITES = (
     Suite(
         "journeys",
         (
             "integration/journeys",
-            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + STEPS + TORTURE),
+            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + TORTURE),
         ),
     ),
+    Suite("ends", ENDS),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
     Suite("torture", TORTURE, ("--no-kubelets",)),
-    Suite("steps", STEPS),
-    Suite("ends", ENDS),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("page", ("integration/page",), None),
     Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),

@@ -158,8 +158,9 @@ class Life:
     async def _is_healed(self) -> None:
         """Most have nothing left to do after a minute; what takes longer has its time."""
         await asyncio.sleep(HEALS_S)
-        until = self.clock() + HEAL_S - HEALS_S
-        while self.clock() < until and any(self.promises.at_rest()):
+        for _ in range(int(HEAL_S - HEALS_S) // 5):
+            if not any(self.promises.at_rest()):
+                return
             await asyncio.sleep(5.0)
 
     async def _slurm_lives(self) -> None:
