@@ -16,7 +16,6 @@ from scheduler.hostlist import fold
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, trusted
 from scheduler.model import Grant, JobSpec, Node, Pod, Refusal
 from scheduler.neighbours import shun
-from scheduler.phase import chosen
 from scheduler.placement import Blocked, Part, Place, Standing, blocked, places, shortfall
 from scheduler.telling import outage, say, say_all
 from scheduler.view import View
@@ -26,11 +25,9 @@ RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks aga
 MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
 
 
-def bind(workload: Workload, view: View) -> None:
+def bind(workload: Workload, job: Placeholder, view: View) -> None:
     """Slurm gave nodes: bind, or wait for room, or give the grant back (S1, S11, F6)."""
     world = view.world
-    job = chosen(workload, world.mine(workload))
-    assert job is not None, "GRANTED has a placeholder"
     homeless = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pod_holds]
     if workload.hold is not None or not homeless:
         return

@@ -238,7 +238,7 @@ def _granted(workload: Workload, view: View) -> None:
     job = chosen(workload, view.world.mine(workload))
     assert job is not None, "GRANTED has a placeholder"
     planned = len(view.actions)
-    bind(workload, view)
+    bind(workload, job, view)
     if len(view.actions) == planned and workload.hold is None and any(map(workload.node_of, workload.unfinished)):
         watch(workload, job, view)
 

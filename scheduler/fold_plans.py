@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
 NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (FACTS 8)
-NOBODYS = frozenset({2018, 2068})  # nodes that Slurm does not have; that are down, drained or reserved
-UNKNOWN_NODE = 2018  # excluded_nodes names a node that Slurm does not have
+UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
+NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 MAX_UNREADABLE = 6  # failed reads of an unknown job
 MAX_UNRECORDED = 16  # failed writes to accounting, over some ten minutes

@@ -171,11 +171,8 @@ class KubeClient:
         }
         try:
             await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
-        except (
-            NotFound,
-            Conflict,
-            Unanswered,
-        ) as no:  # a namesake: the API server tries that for ten seconds by itself
+        except (NotFound, Conflict, Unanswered) as no:
+            # Of a namesake the API server tries it again and again by itself, for ten seconds.
             await self._must_be_gone(no, action)
 
     async def set_condition(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:

@@ -147,7 +147,7 @@ class Life:
             tasks.append(group.create_task(self._bridges()))
             await self._chaos()
             self._heal()
-            await self._is_healed()
+            await self._comes_to_rest()
             for task in tasks:
                 task.cancel()
         if self.promises.violations:
@@ -155,7 +155,7 @@ class Life:
         for wrong in self.promises.at_rest():
             raise Violation(wrong.promise, wrong.what, self.clock())
 
-    async def _is_healed(self) -> None:
+    async def _comes_to_rest(self) -> None:
         """Most have nothing left to do after a minute; what takes longer has its time."""
         await asyncio.sleep(HEALS_S)
         for _ in range(int(HEAL_S - HEALS_S) // 5):

@@ -17,7 +17,7 @@ from scheduler.actions import (
     RecordEnd,
 )
 from scheduler.events import SlurmNodesPolled
-from scheduler.model import Partition, Pod, PodPhase
+from scheduler.model import Job, Partition, Pod, PodPhase
 from scheduler.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, slurm_node
 
@@ -128,14 +128,20 @@ def test_a_job_on_which_no_pod_ever_stood_is_not_recorded() -> None:
     assert story.decides(NOW + 3) == []
 
 
-def test_what_an_earlier_life_did_not_record_any_more_is_recorded_by_the_next() -> None:
-    """It was killed between the end of the job and the record."""
+def begins_after_both_ended(job: Job) -> Story:
+    """A life whose pod names job 17, and finds this when it has read it."""
     story = Story(ACCOUNTED)
     story.polls({17: "CANCELLED"}, at=START + 1)
     story.sees(story.bound(TRAIN, 17, phase=PodPhase.FAILED, exit_code=3, end_reason="Error"))
     [read] = story.acts(ReadJob, START + 20)
-    story.reads(job_of(TRAIN, 17, "CANCELLED", comment="run 7"), at=START + 20)
+    story.reads(job, at=START + 20)
     story.ended(read, at=START + 20)
+    return story
+
+
+def test_what_an_earlier_life_did_not_record_any_more_is_recorded_by_the_next() -> None:
+    """It was killed between the end of the job and the record."""
+    story = begins_after_both_ended(job_of(TRAIN, 17, "CANCELLED", comment="run 7"))
     [record] = story.decides(START + 20)
     assert isinstance(record, RecordEnd)
     assert (record.job_id, record.exit_code, record.comment) == (17, 3, "run 7; hpc/train: Error")
@@ -144,12 +150,7 @@ def test_what_an_earlier_life_did_not_record_any_more_is_recorded_by_the_next() 
 
 
 def test_a_job_that_the_pod_merely_names_is_not_recorded() -> None:
-    story = Story(ACCOUNTED)
-    story.polls({17: "CANCELLED"}, at=START + 1)
-    story.sees(story.bound(TRAIN, 17, phase=PodPhase.FAILED, exit_code=3, end_reason="Error"))
-    [read] = story.acts(ReadJob, START + 20)
-    story.reads(replace(job_of(TRAIN, 17, "CANCELLED"), name="somebody-elses"), at=START + 20)
-    story.ended(read, at=START + 20)
+    story = begins_after_both_ended(replace(job_of(TRAIN, 17, "CANCELLED"), name="somebody-elses"))
     assert story.decides(START + 60) == []
 
 
