@@ -144,6 +144,14 @@ def run(kube: Kube, space: str, name: str, node: str, **wishes: Any) -> None:
     kube.run(space, name, on="", spec=on(node), says={"partition": "gpu"}, **wishes)
 
 
+def trains_on(node: str, kube: Kube, space: Space) -> str:
+    """A namespace of alice, whose pod train has a GPU there."""
+    ns = space("alice")
+    run(kube, ns, "train", node, gpu=1)
+    eventually("it is bound", lambda: kube.bound(ns))
+    return ns
+
+
 def job_of(kube: Kube, space: str, name: str) -> int:
     return int(kube.pod(space, name).metadata.annotations[PREFIX + "job-id"])
 
@@ -219,9 +227,7 @@ def test_the_doctor_says_what_slurm_lacks_for_labelled_nodes(
 def test_a_cordoned_node_is_drained_and_back_when_uncordoned_but_an_admins_drain_stays(
     node: str, kube: Kube, slurm: Slurm, space: Space
 ) -> None:
-    ns = space("alice")
-    run(kube, ns, "train", node, gpu=1)
-    eventually("it is bound", lambda: kube.bound(ns))
+    ns = trains_on(node, kube, space)
     cordon(kube, node, True)
     assert is_now(slurm, node, "DRAIN")["reason"] == "slurm-bridge: cordoned in Kubernetes"
     says(kube, node, "False SlurmNodeDrained", "cordoned")
@@ -266,9 +272,7 @@ def test_what_an_admin_sets_down_is_shown_and_stays_so_until_he_resumes_it(node:
 def test_a_node_with_fewer_devices_is_registered_anew_once_idle_and_a_plugins_restart_is_no_reason(
     node: str, kube: Kube, slurm: Slurm, space: Space
 ) -> None:
-    ns = space("alice")
-    run(kube, ns, "train", node, gpu=1)
-    eventually("it is bound", lambda: kube.bound(ns))
+    ns = trains_on(node, kube, space)
     has_devices(kube, node, 0)
     run(kube, ns, "meanwhile", node, gpu=1)
     eventually("a pod for its devices waits", lambda: kube.said(ns, "meanwhile"))
@@ -314,9 +318,7 @@ def test_a_node_whose_label_is_taken_is_let_go_by_both(node: str, kube: Kube, sl
 def test_a_node_that_a_signal_left_not_responding_says_so_and_is_made_anew_once_idle(
     node: str, kube: Kube, slurm: Slurm, space: Space
 ) -> None:
-    ns = space("alice")
-    run(kube, ns, "train", node, gpu=1)
-    eventually("it is bound", lambda: kube.bound(ns))
+    ns = trains_on(node, kube, space)
     slurm.signal(job_of(kube, ns, "train"), "USR1")
     says(kube, node, "False SlurmNodeNotResponding", "registered anew")
     eventually("and an event", lambda: "SlurmNodeNotResponding" in told(kube, node))
