@@ -181,6 +181,8 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         world.known(event.job_id)
         world.foreign.add(event.job_id)
         if placeholder is not None and event.began > placeholder.learned:
+            if _came_later(world, placeholder, event.job):
+                world.given_to("", placeholder, event.began)
             _denied(world, placeholder, event.began)
         return
     if event.job.het_id is not None and event.job.het_offset:
@@ -193,6 +195,19 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         world.drop(placeholder)
     else:
         _ours(world, event, whose)
+
+
+def _came_later(world: World, hinted: Placeholder, read: Job) -> bool:
+    """Pods of an earlier life show an id that was given out again: it was submitted when they ran already.
+
+    Theirs is lost, then (S7).  One that is as old as they are may be theirs, renamed by its user: they are left in peace.
+    """
+    if hinted.key is not None or read.submitted is None:
+        return False
+    running = [pod for workload in world.concerned(hinted) for pod in workload.unfinished if workload.node_of(pod)]
+    return any(pod.started is not None for pod in running) and all(
+        pod.started is None or pod.started < read.submitted for pod in running
+    )
 
 
 def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
 from scheduler.events import Side, SideBack, SideLost
-from scheduler.model import Grant, GrantedNode, Pod, PodPhase
+from scheduler.model import Grant, GrantedNode, Job, Pod, PodPhase
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, pod
 
@@ -269,6 +271,31 @@ def test_a_pod_whose_id_was_given_out_again_is_not_ended_for_what_became_of_that
     story.reads(job_of(pod("other"), 17, "CANCELLED"), at=NOW)
     assert story.acts(EndByDeadline, NOW) == []
     assert asked_again(story).spec.required_nodes == "x2"
+
+
+def an_id_of_an_earlier_life_is_a_strangers(submitted: float | None) -> Story:
+    """The bridge started anew; 17, which a pod shows that ran before, is carol's."""
+    story = Story()
+    story.sees(replace(story.bound(TRAIN, 17, "x2"), created=START - 60, started=START - 50))
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=submitted), at=NOW)
+    return story
+
+
+def test_an_id_that_went_to_a_stranger_between_two_lives_is_a_job_lost() -> None:
+    story = an_id_of_an_earlier_life_is_a_strangers(START - 10)
+    assert story.acts(CancelJob, NOW) == []
+    assert asked_again(story).spec.required_nodes == "x2"
+    assert 17 in story.world.foreign
+
+
+@pytest.mark.parametrize("submitted", [None, START - 55], ids=["nobody knows when", "before the pod ran"])
+def test_a_job_that_is_as_old_as_its_pod_and_was_renamed_leaves_the_pod_in_peace(submitted: float | None) -> None:
+    story = an_id_of_an_earlier_life_is_a_strangers(submitted)
+    for second in range(90):
+        story.polls({17: "RUNNING"}, at=NOW + second)
+        assert story.decides(NOW + second) == []
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
 def test_a_late_first_answer_of_slurm_is_read_to_its_end_before_a_job_is_taken_as_lost() -> None:
