@@ -48,7 +48,7 @@ class Tuning:
     start_timeout_s         and is ended after so long, its nodes given back; 0: never
     crashes_said_s          a crash loop is said again after so long, and taken back after twice that without one (S12)
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
-    submits, reads, cancels, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
+    submits, reads, cancels, records, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
     node_settle_s   a node is registered when it has been ready for so long: device plugins start after kubelet (N1)
     node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
     node_gone_s     a node that is not wanted any more is removed from Slurm after so long (N5)
@@ -104,6 +104,7 @@ class Tuning:
     submits: int = 16
     reads: int = 16
     cancels: int = 16
+    records: int = 2
     binds: int = 64
     reports: int = 16
     node_changes: int = 2
