@@ -184,7 +184,7 @@ class Executor:
         await self._slurm.kick(action.job_id, action.user, action.comment)
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
-        await self._slurm.cancel(action.job_id, action.user)
+        await self._slurm.cancel(action.job_id, action.name, action.user)
 
     async def _record_end(self, action: act.RecordEnd, began: float) -> None:
         await self._slurm.record_end(action.job_id, action.exit_code, action.comment)

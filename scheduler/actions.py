@@ -102,13 +102,14 @@ class Kick:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """`DELETE job/{id}` as the tenant, so that an id given out again never ends somebody else's job (V6).
+    """The job of that id and that name, as the tenant: an id given out again never ends somebody else's job (V6).
 
     record   how its pods ended, for accounting (S2); "": nothing to record
     """
 
     key: str
     job_id: int
+    name: str
     user: str
     reason: str
     record: str = ""
@@ -384,7 +385,7 @@ LANES: Mapping[type, str] = {
     FindJobs: "reads",
     CancelJob: "cancels",
     UpdateJob: "cancels",
-    RecordEnd: "cancels",
+    RecordEnd: "records",
     BindPod: "binds",
     EvictPod: "binds",
     EndByDeadline: "binds",

@@ -78,7 +78,7 @@ def cancel(job: Placeholder, workload: Workload, view: View, why: str, record: s
     elif not trusted(job, view):
         look_at(job, workload, view, f"is job {job.id} still the same?")
     elif workload.hold is None and Side.SLURM not in view.world.lost:
-        view.add(act.CancelJob(workload.key, job.id, job.user, why, record), workload.key)
+        view.add(act.CancelJob(workload.key, job.id, job.name, job.user, why, record), workload.key)
 
 
 def cancel_twins(workload: Workload, keep: Placeholder, view: View) -> bool:

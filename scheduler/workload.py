@@ -66,6 +66,13 @@ class Placeholder:
     granted_at: float | None = None
 
     @property
+    def name(self) -> str:
+        """With the id it says which job is meant, whatever became of the id: as it was read last, or as it was asked for."""
+        known = self.job or self.spec
+        assert known is not None, "a job that is proven ours was read, or made by this life"
+        return known.name
+
+    @property
     def ended(self) -> bool:
         return is_ended(self.states)
 

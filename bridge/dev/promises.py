@@ -169,21 +169,29 @@ class Promises:
 
     # --- requests of the bridge -----------------------------------------------------------------------------------
 
-    def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str]) -> None:
+    def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         """V6: a write on a job as a user who might do harm there."""
+        user = headers.get("X-SLURM-USER-NAME", "")
+        if method == "DELETE" and target.endswith("/jobs/"):
+            meant = json.loads(body)
+            for job_id in meant["jobs"]:
+                self._touches(method, int(job_id), user, meant["job_name"])
+            return
         match = re.search(r"/job/(\d+)", target)
         if method == "GET" or match is None or "/slurmdb/" in target:
             return
-        job_id, user = int(match[1]), headers.get("X-SLURM-USER-NAME", "")
-        self.note(f"{method} job {job_id} as {user}")
+        if self.clock() - self.lost_at >= GIVEN_AGAIN_S:  # else its id may have been given to another since
+            self._touches(method, int(match[1]), user, None)
 
-        if self.clock() - self.lost_at < GIVEN_AGAIN_S:
-            return  # slurmctld lost jobs a moment ago, and has given their ids to others since
+    def _touches(self, method: str, job_id: int, user: str, name: str | None) -> None:
+        """V6: name   of the job that is meant; None: whichever has that id."""
+        self.note(f"{method} job {job_id} as {user}")
 
         def foreign() -> str:
             job = self.slurm.job(job_id)
-            harmed = job is not None and not self.is_ours(job) and job.user == user
-            return f"{method} of foreign job {job_id} ({job.name} of {job.user})" if job and harmed else ""
+            if job is None or self.is_ours(job) or job.user != user or name not in (None, job.name):
+                return ""
+            return f"{method} of foreign job {job_id} ({job.name} of {job.user})"
 
         foreign()  # a look that does not know the job asks for it
         self._judge("V6", foreign)

@@ -95,7 +95,7 @@ def _reachable(cluster: SlurmCluster, side: str, method: str, noun: str, argumen
         if not cluster.accounting_up:
             raise SlurmSaysNo(7000)
     elif not cluster.controller_up:
-        if noun == "job" and method == "DELETE":
+        if noun == "jobs" and method == "DELETE":
             raise SlurmSaysNo(1)
         raise SlurmSaysNo(_WHILE_DOWN.get((method, noun), 1800) if argument not in ("submit", "allocate") else 1800)
 
@@ -501,17 +501,28 @@ def _change_running(asked: _Asked, job: SimJob, wished: Body) -> None:
     job.name = wished.get("name", job.name)
 
 
-def _cancel(asked: _Asked, argument: str) -> Answer:
-    job = asked.cluster.jobs.get(_id(argument))
-    if job is None:
-        codes = [2017]
-    elif job.user != asked.acts_as and not asked.operator and not job.ended:
-        codes = [2002]
-    else:  # also where only some components of it had ended
-        codes = [2021 for each in _with_parts(asked, job) if each.ended]
-        asked.cluster.cancel(job.id, asked.now)
-    texts = [(code, "Job/step already completing or completed" if code == 2021 else TEXTS[code][1]) for code in codes]
+def _cancel(asked: _Asked, _: str) -> Answer:
+    """By id, where the name is the job's: only what failed is told of."""
+    wished: Body = msgspec.json.decode(asked.body)
+    codes = [code for job_id in wished["jobs"] for code in _cancel_one(asked, _id(job_id), wished["job_name"])]
+    texts = [(code, _NOT_CANCELLED.get(code) or TEXTS[code][1]) for code in codes]
     return _yes(asked, {"status": [{"error": {"string": text, "code": code, "message": text}} for code, text in texts]})
+
+
+_NOT_CANCELLED = {2021: "Job/step already completing or completed", 2172: "Cannot signal job"}
+
+
+def _cancel_one(asked: _Asked, job_id: int, name: str) -> list[int]:
+    job = asked.cluster.jobs.get(job_id)
+    if job is None:
+        return [2017]
+    if job.name != name:
+        return [2172]
+    if job.user != asked.acts_as and not asked.operator and not job.ended:
+        return [2002]
+    ended = [2021 for each in _with_parts(asked, job) if each.ended]
+    asked.cluster.cancel(job.id, asked.now)  # also where only some components of it had ended
+    return ended
 
 
 def _record(asked: _Asked, argument: str) -> Answer:
@@ -625,7 +636,7 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
     ("GET", "slurm", "nodes", 3): _nodes,
     ("GET", "slurm", "partitions", 3): _partitions,
     ("POST", "slurm", "job", 4): _job_post,
-    ("DELETE", "slurm", "job", 4): _cancel,
+    ("DELETE", "slurm", "jobs", 3): _cancel,
     ("POST", "slurm", "new", 4): _new_node,
     ("POST", "slurm", "node", 4): _change_node,
     ("DELETE", "slurm", "node", 4): _remove_node,

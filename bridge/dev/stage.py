@@ -219,7 +219,9 @@ class Stage:
         client = self.slurm.client(pool)
         try:
             await client.discover()
-            await client.cancel(job_id, self.slurm.user)
+            job = await client.job(job_id)
+            if job is not None:
+                await client.cancel(job_id, job.name, self.slurm.user)
         finally:
             pool.close()
 

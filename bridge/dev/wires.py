@@ -47,7 +47,7 @@ class SlurmWire:
         operation = f"{method} {target.partition('?')[0]}"
         if self._cable.cut:
             raise Unreachable(operation, SLURM, "connection refused (a fault that you made)")
-        self._promises.sent_to_slurm(method, target, headers)
+        self._promises.sent_to_slurm(method, target, headers, body)
         reply = await self._inner.exchange(method, target, headers, body, deadline_s=deadline_s)
         if method != "GET":
             if self._promises.exact:

@@ -30,6 +30,7 @@ from bridge.slurm.transport import SIDE, Reply
 AUTHENTICATION: Final = 1007
 NO_SUCH_JOB: Final = 2017
 ALREADY_ENDED: Final = 2021
+ANOTHERS_NAME: Final = 2172  # what is to be ended is another job than its id and name say
 DEPENDENCY: Final = 2038
 UNKNOWN_USER: Final = 6010
 

@@ -21,7 +21,16 @@ import msgspec
 
 from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, Unauthorized
 from bridge.slurm import codec
-from bridge.slurm.answers import ALREADY_ENDED, NO_SUCH_JOB, UNKNOWN_USER, Decoder, Unchanged, by_number, read
+from bridge.slurm.answers import (
+    ALREADY_ENDED,
+    ANOTHERS_NAME,
+    NO_SUCH_JOB,
+    UNKNOWN_USER,
+    Decoder,
+    Unchanged,
+    by_number,
+    read,
+)
 from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from bridge.slurm.token import TokenSource
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
@@ -194,23 +203,20 @@ class SlurmClient:
         body = codec.comment_body(comment)
         await self._write("kick", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
-    async def cancel(self, job_id: int, user: str) -> bool:
-        """End a job of that user (`DELETE job/{id}`, no signal: others break external nodes, FACTS 2).
+    async def cancel(self, job_id: int, name: str, user: str) -> bool:
+        """End the job of that id where it has that name and is that user's (`DELETE jobs/`, docs/decisions/0003).
 
+        Without a signal: others break external nodes (FACTS 2).
         By its leader a heterogeneous job ends wholly; by another component, that one alone.
-        Returns False where it had ended already or Slurm does not know it (2021, 2017): it is not there any more.  (Also
-        where a component of it had ended, and the others did so now.)
+        Returns False where it had ended already, Slurm does not know it, or gave its id to another (2021, 2017, 2172): it is
+        not there any more.  (Also where a component of it had ended, and the others did so now.)
         Raises Invalid where the job is not that user's (2002).
         """
-        try:
-            answer = await self._write("cancel", "DELETE", self._path(f"job/{job_id}"), b"", _KILL, user=user)
-        except NotFound as error:
-            if error.code != NO_SUCH_JOB:
-                raise
-            return False
+        wished = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
+        answer = await self._write("cancel", "DELETE", self._path("jobs/"), wished, _KILL, user=user)
         failures = [status.error for status in answer.status or () if status.error.code]
         for failed in failures:
-            if failed.code not in (NO_SUCH_JOB, ALREADY_ENDED):
+            if failed.code not in (NO_SUCH_JOB, ALREADY_ENDED, ANOTHERS_NAME):
                 raise by_number("cancel", ErrorEntry(failed.code, failed.message or failed.string))
         return not failures
 

@@ -247,7 +247,7 @@ class _KillStatus(msgspec.Struct):
 
 
 class KillAnswer(Envelope, kw_only=True):
-    """`DELETE job/{id}`: 200 says little, `status` says what became of it."""
+    """`DELETE jobs/`: 200 says little, `status` says what became of it."""
 
     status: tuple[_KillStatus, ...] | None = ()
 

@@ -302,5 +302,5 @@ async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
         taken = await slurm.ask("probe", "POST", "job/submit", _ID, body, user=spec.user)
     except Refused as no:
         return Verdict(no.code, no.message)
-    await slurm.cancel(taken.job_id, spec.user)
+    await slurm.cancel(taken.job_id, spec.name, spec.user)
     return Verdict(0, "it was taken")

@@ -376,6 +376,11 @@ class Slurm:
         """A small job of several tasks on the three nodes of the tests."""
         return self.spec(name, tasks=tasks, **{"excluded_nodes": self.beside, **wishes})
 
+    async def end(self, job_id: int, *, user: str = "alice") -> bool:
+        """Cancel the job, by the name that it has."""
+        job = await self.client.job(job_id)
+        return await self.client.cancel(job_id, job.name if job is not None else "unknown", user)
+
     async def until(self, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], *, within: int) -> T:
         """What `look` saw when it held.  within: looks; some moments each (real: 0.1 s, simulated: 1 s)."""
         for _ in range(within):

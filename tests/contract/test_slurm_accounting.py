@@ -17,14 +17,14 @@ async def test_a_living_job_is_found_by_its_exact_name(slurm: Slurm) -> None:
 
 async def test_an_ended_job_and_an_unknown_name_are_not_found(slurm: Slurm) -> None:
     job_id = await slurm.client.allocate_now(slurm.spec("ended"))
-    await slurm.client.cancel(job_id, "alice")
+    await slurm.end(job_id)
     assert await slurm.until(lambda: slurm.client.find(slurm.spec("ended").name), lambda ids: not ids, within=100) == ()
     assert await slurm.client.find("no such name") == ()
 
 
 async def test_the_end_of_a_job_is_recorded(slurm: Slurm) -> None:
     job_id = await slurm.client.allocate_now(slurm.spec("recorded"))
-    await slurm.client.cancel(job_id, "alice")
+    await slurm.end(job_id)
     assert await slurm.client.record_end(job_id, 3, "ns/a: Error") is True
 
 

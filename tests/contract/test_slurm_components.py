@@ -46,22 +46,22 @@ async def test_components_start_together_and_hold_nothing_before(slurm: Slurm) -
 
     waits = await slurm.until(lambda: read(slurm, larger), lambda job: job.reason == "Resources", within=100)
     assert [(each.nodes, "PENDING" in each.states) for each in (waits, *waits.parts)] == [("", True), ("", True)]
-    assert await slurm.client.cancel(larger, "alice")
+    assert await slurm.end(larger)
 
     # one name: whoever asks for it again waits for all of them
     with pytest.raises(Conflict) as caught:
         await slurm.client.allocate_now(slurm.spec("mpi"))
     assert caught.value.code == 2038
     twin = await slurm.client.submit(launcher_and_workers(slurm))
-    assert await slurm.client.cancel(workers.id, "alice")
+    assert await slurm.end(workers.id)
     states = await slurm.client.states()
     assert "RUNNING" in states[leader]
     assert "CANCELLED" in states[workers.id]
     assert (await read(slurm, twin)).reason == "Dependency"
 
-    await slurm.client.cancel(leader, "alice")
+    await slurm.end(leader)
     assert "CANCELLED" in (await read(slurm, leader)).states
-    assert await slurm.client.cancel(twin, "alice")
+    assert await slurm.end(twin)
     ended = await read(slurm, twin)
     assert all("CANCELLED" in each.states for each in (ended, *ended.parts))
 
@@ -84,7 +84,7 @@ async def test_each_component_is_changed_by_its_own_id(slurm: Slurm) -> None:
 async def test_the_user_alone_may_end_them(slurm: Slurm) -> None:
     leader = await slurm.client.submit(launcher_and_workers(slurm))
     with pytest.raises(Invalid) as caught:
-        await slurm.client.cancel(leader, "bob")
+        await slurm.end(leader, user="bob")
     assert caught.value.code == 2002
 
 

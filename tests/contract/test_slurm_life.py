@@ -80,7 +80,7 @@ async def test_a_job_behind_a_waiting_one_waits_for_its_priority(slurm: Slurm) -
 
 async def test_a_kick_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
     full, queued = await waiting(slurm, comment="pod ns/a")
-    await slurm.client.cancel(full, "alice")
+    await slurm.end(full)
     await slurm.client.kick(queued, "alice", "pod ns/a")
     job = await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=40)
     assert job.comment == "pod ns/a"
@@ -150,7 +150,7 @@ async def test_nobody_elses_job_can_be_changed_or_ended(slurm: Slurm) -> None:
     with pytest.raises(Invalid) as changed:
         await slurm.client.kick(job_id, "bob", "mine")
     with pytest.raises(Invalid) as ended:
-        await slurm.client.cancel(job_id, "bob")
+        await slurm.end(job_id, user="bob")
     assert (changed.value.code, ended.value.code) == (2010, 2002)
     job = await read(slurm, job_id)
     assert "RUNNING" in job.states
@@ -162,7 +162,7 @@ async def test_nobody_elses_job_can_be_changed_or_ended(slurm: Slurm) -> None:
 
 async def test_a_cancelled_job_is_over_and_frees_what_it_held(slurm: Slurm) -> None:
     job_id = await running(slurm, "over", cpus_per_task=slurm.place.cpus, gres=(("gpu", 4),))
-    assert await slurm.client.cancel(job_id, "alice") is True
+    assert await slurm.end(job_id) is True
     job = await slurm.until(lambda: read(slurm, job_id), lambda job: is_ended(job.states), within=20)
     assert "CANCELLED" in job.states
     assert job.exit_code == 0
@@ -171,20 +171,27 @@ async def test_a_cancelled_job_is_over_and_frees_what_it_held(slurm: Slurm) -> N
 
 async def test_a_waiting_job_can_be_cancelled(slurm: Slurm) -> None:
     _, queued = await waiting(slurm)
-    assert await slurm.client.cancel(queued, "alice") is True
+    assert await slurm.end(queued) is True
     assert "CANCELLED" in (await read(slurm, queued)).states
 
 
 async def test_cancelling_again_or_an_unknown_job_says_that_it_is_not_there(slurm: Slurm) -> None:
     job_id = await running(slurm, "over")
-    await slurm.client.cancel(job_id, "alice")
-    assert await slurm.client.cancel(job_id, "alice") is False
-    assert await slurm.client.cancel(UNKNOWN, "alice") is False
+    await slurm.end(job_id)
+    assert await slurm.end(job_id) is False
+    assert await slurm.end(UNKNOWN) is False
+
+
+async def test_an_id_alone_ends_nobody(slurm: Slurm) -> None:
+    """What has the id of a job of ours that was lost is somebody else's, also where that is the same user (V6)."""
+    job_id = await running(slurm, "its-users-own")
+    assert await slurm.client.cancel(job_id, slurm.spec("lost").name, "alice") is False
+    assert "RUNNING" in (await read(slurm, job_id)).states
 
 
 async def test_an_ended_job_holds_nothing_and_cannot_be_changed(slurm: Slurm) -> None:
     job_id = await running(slurm, "over")
-    await slurm.client.cancel(job_id, "alice")
+    await slurm.end(job_id)
     with pytest.raises(Invalid) as held:
         await slurm.client.grant(job_id)
     with pytest.raises(Invalid) as changed:
@@ -231,7 +238,7 @@ async def test_a_job_on_a_drained_node_runs_on_and_nothing_new_starts_there(slur
         assert "DRAIN" in node.states
     finally:
         await slurm.admin("POST", f"node/{slurm.place.name}", {"state": ["RESUME"]})
-    await slurm.client.cancel(waits, "alice")
+    await slurm.end(waits)
     assert await running(slurm, "new")
 
 
@@ -247,7 +254,7 @@ async def test_a_job_that_its_admin_holds_waits_and_says_so(slurm: Slurm) -> Non
     await slurm.admin("POST", f"job/{queued}", {"hold": True})
     held = await slurm.until(lambda: read(slurm, queued), lambda job: job.reason.startswith("JobHeld"), within=50)
     assert "PENDING" in held.states
-    await slurm.client.cancel(full, "alice")
+    await slurm.end(full)
     await slurm.client.kick(queued, "alice", "")
     assert "PENDING" in (await read(slurm, queued)).states
     await slurm.admin("POST", f"job/{queued}", {"hold": False})
@@ -258,7 +265,7 @@ async def test_an_updated_spec_is_what_a_new_job_is_granted(slurm: Slurm) -> Non
     full, queued = await waiting(slurm)
     more = replace(slurm.spec("waiting"), cpus_per_task=2, memory_mib=300, gres=(("gpu:h100", 1),))
     await slurm.client.update(queued, "alice", more, frozenset({"cpus_per_task", "memory_mib", "gres"}))
-    await slurm.client.cancel(full, "alice")
+    await slurm.end(full)
     await slurm.client.kick(queued, "alice", "")
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
     [node] = (await slurm.client.grant(queued)).nodes

@@ -103,7 +103,7 @@ async def test_a_node_with_a_job_runs_it_on_while_drained_and_is_not_removed(slu
         with pytest.raises(Exhausted) as no:
             await slurm.client.remove_node(name)
         assert no.value.code == 2016
-        await slurm.client.cancel(job, "alice")
+        await slurm.end(job)
         node = await slurm.until(
             lambda: known(slurm, name), lambda node: node is not None and "IDLE" in node.states, within=20
         )

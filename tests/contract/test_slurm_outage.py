@@ -46,7 +46,7 @@ async def test_states_are_not_known_rather_than_none(without_controller: Slurm) 
 
 async def test_a_cancel_proves_nothing(without_controller: Slurm) -> None:
     with pytest.raises(Unanswered):
-        await without_controller.client.cancel(1, "alice")
+        await without_controller.client.cancel(1, "any", "alice")
 
 
 async def test_an_update_proves_nothing(without_controller: Slurm) -> None:

@@ -57,10 +57,11 @@ async def test_two_grants_on_a_node_never_share_a_device(slurm: Slurm) -> None:
 async def test_an_older_api_version_grants_the_same(slurm: Slurm) -> None:
     client = slurm.other(versions=(OLDER,))
     await client.discover()
-    job_id = await client.allocate_now(slurm.spec("older", gres=(("gpu:h100", 1),)))
+    spec = slurm.spec("older", gres=(("gpu:h100", 1),))
+    job_id = await client.allocate_now(spec)
     assert await client.grant(job_id) == await slurm.client.grant(job_id)
     assert await client.job(job_id) == await slurm.client.job(job_id)
-    assert await client.cancel(job_id, "alice")
+    assert await client.cancel(job_id, spec.name, "alice")
 
 
 async def test_a_twin_of_a_living_job_is_refused_at_once(slurm: Slurm) -> None:
@@ -68,7 +69,7 @@ async def test_a_twin_of_a_living_job_is_refused_at_once(slurm: Slurm) -> None:
     with pytest.raises(Conflict) as caught:
         await granted(slurm, "twin")
     assert caught.value.code == 2038
-    assert await slurm.client.cancel(first, "alice")
+    assert await slurm.end(first)
     await granted(slurm, "twin")
 
 
@@ -77,7 +78,7 @@ async def test_a_twin_that_is_submitted_waits_for_the_first_to_end(slurm: Slurm)
     second = await slurm.client.submit(slurm.spec("twin"))
     waiting = await slurm.until(lambda: read(slurm, second), lambda job: job.reason == "Dependency", within=100)
     assert "PENDING" in waiting.states
-    await slurm.client.cancel(first, "alice")
+    await slurm.end(first)
     await slurm.until(lambda: read(slurm, second), lambda job: "RUNNING" in job.states, within=700)
 
 
@@ -216,8 +217,8 @@ async def test_what_was_asked_can_be_read_of_a_waiting_job(slurm: Slurm) -> None
 
 async def test_every_call_is_counted_with_its_outcome(slurm: Slurm) -> None:
     slurm.calls.clear()
-    job_id = await granted(slurm, "counted")
-    await slurm.client.cancel(job_id, "alice")
+    spec = slurm.spec("counted")
+    await slurm.client.cancel(await slurm.client.allocate_now(spec), spec.name, "alice")
     with pytest.raises(Invalid):
         await granted(slurm, "counted", partition="nope")
     assert slurm.calls == [("allocate", "ok"), ("cancel", "ok"), ("allocate", "invalid")]

@@ -57,7 +57,7 @@ async def test_a_job_waits_for_another_users_job_to_end(slurm: Slurm) -> None:
     other = await running(slurm, "before", user="bob")
     job_id = await waiting(slurm, "Dependency", dependency=f"singleton,afterany:{other}")
     assert (await read(slurm, job_id)).dependency == f"afterany:{other}(unfulfilled)"
-    await slurm.client.cancel(other, "bob")
+    await slurm.end(other, user="bob")
     await runs_soon(slurm, job_id)
     assert (await read(slurm, job_id)).dependency == ""
 
@@ -65,10 +65,10 @@ async def test_a_job_waits_for_another_users_job_to_end(slurm: Slurm) -> None:
 async def test_all_of_several_conditions_must_hold(slurm: Slurm) -> None:
     one, two = await running(slurm, "one"), await running(slurm, "two")
     job_id = await waiting(slurm, "Dependency", dependency=f"singleton,afterany:{one}:{two},after:{one}")
-    await slurm.client.cancel(one, "alice")
+    await slurm.end(one)
     job = await slurm.until(lambda: read(slurm, job_id), lambda job: str(one) not in job.dependency, within=400)
     assert job.dependency == f"afterany:{two}(unfulfilled)"
-    await slurm.client.cancel(two, "alice")
+    await slurm.end(two)
     await runs_soon(slurm, job_id)
 
 
@@ -81,7 +81,7 @@ async def test_a_job_that_waits_for_its_twin_says_so(slurm: Slurm) -> None:
 async def test_a_placeholder_never_ends_well_enough_for_afterok(slurm: Slurm) -> None:
     """It ends as CANCELLED; whoever depends on it says afterany, and can still say so."""
     placeholder = await running(slurm, "before")
-    await slurm.client.cancel(placeholder, "alice")
+    await slurm.end(placeholder)
     await slurm.until(lambda: read(slurm, placeholder), lambda job: is_ended(job.states), within=20)
     job_id = await waiting(slurm, "DependencyNeverSatisfied", dependency=f"singleton,afterok:{placeholder}")
     assert (await read(slurm, job_id)).dependency == f"afterok:{placeholder}(failed)"
@@ -119,7 +119,7 @@ async def test_nodes_at_once_for_a_job_that_may_not_start_are_refused_as_if_it_h
 )
 async def test_beside_a_job_that_wants_no_nodes_yet_others_get_theirs_at_once(slurm: Slurm, reason: str) -> None:
     over = await running(slurm, "over")
-    await slurm.client.cancel(over, "alice")
+    await slurm.end(over)
     lives = await running(slurm, "lives")
     wishes: dict[str, Any] = {
         "BeginTime": {"begin": NEW_YEAR},
@@ -150,5 +150,5 @@ async def test_licenses_are_counted(slurm: Slurm) -> None:
         job_id, "alice", replace(slurm.spec("more"), licenses=(("matlab", 2),)), frozenset({"licenses"})
     )
     await runs_soon(slurm, job_id)
-    await slurm.client.cancel(first, "alice")
+    await slurm.end(first)
     assert await running(slurm, "again", licenses=most)

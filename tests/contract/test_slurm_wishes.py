@@ -108,7 +108,7 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
         assert read["dependency"] == f"afterany:{before}(unfulfilled)"
         # the newest version takes how a job shares its nodes, and does not tell it
         assert (await told(slurm, job_id, API_VERSIONS[-1]))["shared"] == ["none"]
-        assert await slurm.client.cancel(job_id, "alice")
+        assert await slurm.end(job_id)
 
 
 @pytest.mark.parametrize("field", WISHES)
@@ -124,7 +124,7 @@ async def test_each_wish_is_changed_in_place_and_taken_back(slurm: Slurm, field:
         assert shows(await told(slurm, job_id), with_it)
         await slurm.client.update(job_id, "alice", plain, frozenset({field}))
         assert shows(await told(slurm, job_id), without)
-        assert await slurm.client.cancel(job_id, "alice")
+        assert await slurm.end(job_id)
 
 
 async def test_a_dependency_is_changed_in_place_and_taken_back(slurm: Slurm) -> None:

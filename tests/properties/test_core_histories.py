@@ -529,7 +529,8 @@ class Histories(RuleBasedStateMachine):
                 return self.make(action.spec, None)
             case act.CancelJob():
                 job = self.jobs.get(action.job_id)
-                if job is not None and job.user == action.user and not is_ended(job.states):
+                meant = job is not None and (job.user, job.name) == (action.user, action.name)
+                if job is not None and meant and not is_ended(job.states):
                     self.jobs[job.id] = replace(job, states=frozenset({"CANCELLED"}))
             case act.FindJobs():
                 return tuple(job.id for job in self.jobs.values() if job.name == action.name)

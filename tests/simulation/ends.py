@@ -94,7 +94,7 @@ class SlurmEnd:
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
     ) -> SlurmReply:
-        self._promises.sent_to_slurm(method, target, headers)
+        self._promises.sent_to_slurm(method, target, headers, body)
 
         def act() -> SlurmReply:
             reply = SlurmReply(*self._cluster.handle(self._clock(), method, target, headers, body))

@@ -137,7 +137,7 @@ def test_a_bind_where_there_is_no_room_breaks_v3(clusters: Clusters) -> None:
 def test_touching_a_foreign_job_breaks_v6(clusters: Clusters) -> None:
     foreign = clusters.submit("alice", "native")
     with pytest.raises(Violation, match="V6"):
-        clusters.promises.sent_to_slurm("DELETE", f"/slurm/v0.0.45/job/{foreign}", {"X-SLURM-USER-NAME": "alice"})
+        clusters.promises.sent_to_slurm("POST", f"/slurm/v0.0.45/job/{foreign}", {"X-SLURM-USER-NAME": "alice"})
 
 
 def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:

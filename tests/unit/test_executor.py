@@ -118,7 +118,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
             ("update", 18, "alice", SPEC, frozenset({"nice"})),
         ),
         (act.Kick("key", 17, "alice", "comment", "why"), ("kick", 17, "alice", "comment")),
-        (act.CancelJob("key", 17, "alice", "why"), ("cancel", 17, "alice")),
+        (act.CancelJob("key", 17, "name", "alice", "why"), ("cancel", 17, "name", "alice")),
         (act.RecordEnd("key", 17, 3, "comment", "why"), ("record_end", 17, 3, "comment")),
         (BIND, ("bind", BIND)),
         (EVICT, ("evict_by_delete", EVICT)),

@@ -187,15 +187,15 @@ def test_metrics_carry_no_ids() -> None:
 
 def test_grants_given_back_are_counted() -> None:
     story, telemetry = Story(), Telemetry()
-    ends(telemetry, story, CancelJob("key", 17, "alice", "given back: no GPU"), NOW)
-    ends(telemetry, story, CancelJob("key", 18, "alice", "hpc/train: Deleted"), NOW)
+    ends(telemetry, story, CancelJob("key", 17, "name", "alice", "given back: no GPU"), NOW)
+    ends(telemetry, story, CancelJob("key", 18, "name", "alice", "hpc/train: Deleted"), NOW)
     assert find(scraped(telemetry), "slurm_bridge_grants_given_back_total") == 1
 
 
 def test_what_changes_something_is_a_line_in_the_log_and_what_reads_is_not(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     with caplog.at_level(logging.INFO, "slurm-bridge"):
-        telemetry.planned(CancelJob("key", 17, "alice", "hpc/train: Deleted"), NOW)
+        telemetry.planned(CancelJob("key", 17, "name", "alice", "hpc/train: Deleted"), NOW)
         telemetry.planned(ReadJob(17, "is it ours?"), NOW)
     assert [record.getMessage() for record in caplog.records] == ["CancelJob job 17: hpc/train: Deleted"]
 
@@ -208,7 +208,7 @@ def test_a_failure_is_a_warning_and_a_full_partition_is_none(caplog: pytest.LogC
         full = Refusal(names.REFUSED, "no room (error 2016).", 2016)
         ends(telemetry, story, asked, NOW, Outcome.REFUSED, refusal=full)
         lost = Refusal(names.REFUSED, "no answer.", 0)
-        ends(telemetry, story, CancelJob("key", 17, "alice", "why"), NOW, Outcome.UNKNOWN, refusal=lost)
+        ends(telemetry, story, CancelJob("key", 17, "name", "alice", "why"), NOW, Outcome.UNKNOWN, refusal=lost)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "CancelJob job 17: unknown: no answer.")
     ]

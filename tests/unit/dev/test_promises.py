@@ -157,7 +157,8 @@ def test_one_grant_for_two_pods_breaks_v2_and_v5() -> None:
 def test_a_foreign_job_that_was_cancelled_is_recognised_when_it_is_read() -> None:
     seen = Seen()
     kept = promises(seen)
-    kept.sent_to_slurm("DELETE", "/slurm/v0.0.45/job/5", {"X-SLURM-USER-NAME": "alice"})
+    body = b'{"jobs": ["5"], "job_name": "somebody\'s own"}'
+    kept.sent_to_slurm("DELETE", "/slurm/v0.0.45/jobs/", {"X-SLURM-USER-NAME": "alice"}, body)
     seen.has_job(5, "somebody's own")
     looks(kept, seen)
     assert looks(kept, seen) == ["V6: DELETE of foreign job 5 (somebody's own of alice)"]

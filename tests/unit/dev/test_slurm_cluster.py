@@ -343,7 +343,8 @@ def test_a_time_limit_ends_one_component_alone() -> None:
 def test_a_waiting_heterogeneous_job_that_lost_a_component_never_starts() -> None:
     face = Face(stock=False)
     leader, workers = components(face)
-    assert face.ask("DELETE", f"job/{workers}", user="alice")[0] == 200
+    meant = json.dumps({"jobs": [str(workers)], "job_name": "mpi"}).encode()
+    assert face.ask("DELETE", "jobs/", meant, user="alice")[0] == 200
     face.pass_time(100)
     assert (face.state(leader), face.state(workers)) == ("PENDING", "CANCELLED")
 

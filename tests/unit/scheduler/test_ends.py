@@ -23,6 +23,7 @@ from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, p
 
 NOW = START + 20
 TRAIN = pod("train")
+NAME = job_of(TRAIN, 17).name
 ACCOUNTED = replace(CONFIG, accounting=True)
 OWNED = pod("web", owner=OWNER)
 
@@ -44,7 +45,7 @@ def test_when_the_pod_is_done_its_job_ends(phase: PodPhase, fields: dict[str, ob
     shown = story.runs(TRAIN, 17, at=NOW)
     story.sees(replace(shown, phase=phase, **fields))  # type: ignore[arg-type]
     [cancel] = story.decides(NOW + 5)
-    assert cancel == CancelJob(key_of(TRAIN), 17, "alice", f"hpc/train: {how}", record=f"hpc/train: {how}")
+    assert cancel == CancelJob(key_of(TRAIN), 17, NAME, "alice", f"hpc/train: {how}", record=f"hpc/train: {how}")
     story.ended(cancel, at=NOW + 6)
     assert story.decides(NOW + 6) == []
     story.loses(shown, NOW + 7)
@@ -188,7 +189,7 @@ def test_a_pod_deleted_while_it_waits_cancels_its_job() -> None:
     story.queues(TRAIN, 17, at=NOW)
     story.loses(TRAIN, NOW + 1)
     [cancel] = story.decides(NOW + 1)
-    assert cancel == CancelJob(key_of(TRAIN), 17, "alice", "hpc/train: Deleted")
+    assert cancel == CancelJob(key_of(TRAIN), 17, NAME, "alice", "hpc/train: Deleted")
 
 
 def test_a_pod_that_terminates_before_it_was_bound_is_as_good_as_gone() -> None:

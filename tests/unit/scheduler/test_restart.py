@@ -142,10 +142,11 @@ def test_a_job_without_a_workload_is_ended() -> None:
     story = Story()
     story.polls({17: "PENDING"}, at=START + 20)
     [read] = story.decides(START + 20)
-    story.reads(job_of(pod("gone"), 17, "PENDING"), at=START + 20)
+    job = job_of(pod("gone"), 17, "PENDING")
+    story.reads(job, at=START + 20)
     story.ended(read, at=START + 20)  # type: ignore[arg-type]
     [cancel] = story.decides(START + 20)
-    assert cancel == CancelJob(key_of(pod("gone")), 17, "alice", "its workload does not exist")
+    assert cancel == CancelJob(key_of(pod("gone")), 17, job.name, "alice", "its workload does not exist")
     story.ended(cancel, at=START + 21)
     story.decides(START + 21)
     assert story.world.workloads == {}

@@ -14,6 +14,7 @@ from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, wit
 
 NOW = START + 20
 TRAIN = pod("train")
+NAME = job_of(TRAIN, 17).name
 ACCOUNTED = replace(CONFIG, accounting=True)
 
 
@@ -242,7 +243,7 @@ def test_a_pod_deleted_while_its_submission_is_under_way_gives_the_grant_back() 
     assert story.decides(NOW) == []
     story.ended(asked, at=NOW, job_id=17, grant=grant(17))
     [cancel] = story.decides(NOW)
-    assert cancel == CancelJob(key_of(TRAIN), 17, "alice", "hpc/train: Deleted")
+    assert cancel == CancelJob(key_of(TRAIN), 17, NAME, "alice", "hpc/train: Deleted")
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN, Outcome.REFUSED])

@@ -64,7 +64,7 @@ async def test_jobs_are_made_changed_and_ended_in_the_tenants_name_and_read_in_o
     job_id = await client.allocate_now(spec())
     await client.job(job_id)
     await client.kick(job_id, "alice", "")
-    await client.cancel(job_id, "alice")
+    await client.cancel(job_id, "n", "alice")
     assert [name for _, _, name in wire.asked] == ["alice", "", "alice", "alice"]
 
 
@@ -90,7 +90,7 @@ async def test_a_poll_that_says_the_same_is_read_once(cluster: SlurmCluster, wir
     job_id = await client.allocate_now(spec())
     first = await client.states()
     assert await client.states() is first
-    await client.cancel(job_id, "alice")
+    await client.cancel(job_id, "n", "alice")
     assert (await client.states())[job_id] != first[job_id]
 
 
@@ -144,7 +144,7 @@ async def test_a_status_that_is_no_known_verdict_on_a_cancel_is_an_error(cluster
     client = await discovered(cluster, wire)
     wire.told = Reply(200, {}, json.dumps({"status": [{"error": {"code": 5004, "message": "timed out"}}]}).encode())
     with pytest.raises(Unanswered, match="timed out"):
-        await client.cancel(1, "alice")
+        await client.cancel(1, "n", "alice")
 
 
 async def test_cpus_are_counted_by_the_threads_of_the_nodes_last_seen(cluster: SlurmCluster, wire: Witness) -> None:
