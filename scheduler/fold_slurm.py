@@ -274,7 +274,10 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     if before is not None and holds_nodes(before.states) and before.time_limit_min != event.job.time_limit_min:
         job.limit_before = before.time_limit_min
     job.key, job.user = key, event.job.user
-    job.job, job.grant = event.job, event.grant or job.grant
+    job.job = event.job
+    if event.grant is not None:
+        job.grant = event.grant
+        world.about_to_stand(workload)
     job.read_began, job.learned, job.denied = event.began, event.began, False
     job.end_read = is_ended(event.job.states)
     job.is_there()

@@ -375,6 +375,12 @@ class World:
         self._neighbours_changed(left)
         self.room_changed()
 
+    def about_to_stand(self, workload: Workload) -> None:
+        """Where it is to stand is known now, or not any more: that closes a node, as if it stood there already (F5)."""
+        for each in (Phase.UNCLAIMED, Phase.QUEUED) if self.choosy else ():
+            minds = self.by_phase[each]
+            self.dirty.update(dict.fromkeys(key for key in minds if workload.keeps_apart or key in self.choosy))
+
     def slurm_nodes_shown(self) -> None:
         """What the last poll says of nodes that are ours; that shows only once the cluster's own mark is known."""
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
@@ -496,9 +502,8 @@ class World:
                 self.by_phase[before].pop(key, None)
             self.by_phase[now][key] = None
             self.phase_of[key] = now
-            if self.choosy and Phase.GRANTED in (before, now):  # who is about to stand on a node closes it, too (F5)
-                waiting, all_mind = self.by_phase[Phase.UNCLAIMED], workload.keeps_apart
-                self.dirty.update(dict.fromkeys(each for each in waiting if all_mind or each in self.choosy))
+            if Phase.GRANTED in (before, now):
+                self.about_to_stand(workload)
             for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
                 index.pop(key, None)
             learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))

@@ -76,6 +76,19 @@ def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
     assert update.spec.excluded_nodes == "x2"
 
 
+def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand() -> None:
+    """That the other's job runs says nothing yet of where; the read of it does."""
+    story = Story()
+    first, shy = app("first"), app("shy", apart=of_app("a"))
+    for each, job_id in ((first, 17), (shy, 18)):
+        story.queues(each, job_id, at=NOW)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
+    assert story.acts(UpdateJob, NOW + 1) == []
+    story.reads(job_of(first, 17, "RUNNING"), at=NOW + 1, granted=grant(17, "x2"))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.job_id, update.spec.excluded_nodes) == (18, "x2")
+
+
 def test_a_grant_where_somebody_came_first_is_given_back() -> None:
     story = Story()
     story.sees(app("new", apart=of_app("a")))
