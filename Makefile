@@ -38,8 +38,9 @@ contracts: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/coverage run -m pytest -q tests/unit tests/properties
+	$(BIN)/coverage run -m pytest -q tests/unit
 	$(BIN)/coverage report
+	$(BIN)/pytest -q tests/properties
 
 simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters
 	$(BIN)/pytest -q tests/simulation

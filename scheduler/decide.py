@@ -62,7 +62,8 @@ def _keys(view: View, everything: bool) -> list[str]:
     world = view.world
     keys: dict[str, None] = {}
     for lane, waiting_keys in world.parked.items():
-        keys.update(dict.fromkeys(islice(waiting_keys, max(0, view.free(lane)))))
+        if waiting_keys:
+            keys.update(dict.fromkeys(islice(waiting_keys, max(0, view.free(lane)))))
     keys.update(world.dirty)
     keys.update(dict.fromkeys(world.due(view.now)[0]))
     if everything:
