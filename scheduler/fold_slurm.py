@@ -15,7 +15,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.doubt import Doubt, disbelieve, release, weigh_absence
 from scheduler.events import Side
-from scheduler.model import SINGLETON, Job, SlurmNode, States, holds_nodes, is_ended
+from scheduler.model import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.phase import Phase
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
@@ -270,14 +270,8 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     for part in event.job.parts:
         _component(world, part.id, job.id)
     job.broken = any(is_ended(part.states) for part in event.job.parts)
-    before = job.job
-    if before is not None and holds_nodes(before.states) and before.time_limit_min != event.job.time_limit_min:
-        job.limit_before = before.time_limit_min
+    _details(world, workload, job, event.job, event.grant)
     job.key, job.user = key, event.job.user
-    job.job = event.job
-    if event.grant is not None:
-        job.grant = event.grant
-        world.about_to_stand(workload)
     job.read_began, job.learned, job.denied = event.began, event.began, False
     job.end_read = is_ended(event.job.states)
     job.is_there()
@@ -299,6 +293,15 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
+
+
+def _details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
+    before, job.job = job.job, read
+    if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
+        job.limit_before = before.time_limit_min
+    if grant is not None:
+        job.grant = grant
+        world.about_to_stand(workload)
 
 
 def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
