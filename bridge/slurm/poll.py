@@ -67,9 +67,9 @@ class Tick:
 class Poller:
     """Asks, and tells the loop; never decides.
 
-    waiting         whether jobs of ours wait in Slurm's queue: then two polls a second
-    allocating      whether nodes are being asked for: then half as many as usual
-    on_poll         told how long each poll took, in seconds
+    waiting      whether jobs of ours wait in Slurm's queue: then two polls a second
+    allocating   whether nodes are being asked for: then half as many as usual
+    interval_s, nodes_interval_s   between two polls of jobs, and of nodes
     """
 
     def __init__(
