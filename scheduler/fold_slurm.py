@@ -176,7 +176,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         if placeholder is not None and event.began > placeholder.learned:
             _denied(world, placeholder, event.began)
         return
-    whose = _whose(world, event.job)
+    whose = _whose(world, event.job) or _renamed(placeholder, event.job)
     if whose is None:
         world.known(event.job_id)
         world.foreign.add(event.job_id)
@@ -247,6 +247,13 @@ def _whose(world: World, job: Job) -> str | None:
         return named[1]
     disbelieve(world, Doubt.NOT_ITS_USER)
     return None
+
+
+def _renamed(known: Placeholder | None, read: Job) -> str | None:
+    """The key of a job of ours that its user gave another name: its id and its submission say that it is the same."""
+    if known is None or known.job is None or known.job.submitted is None:
+        return None
+    return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
 
 
 def _ours(world: World, event: ev.JobRead, key: str) -> None:

@@ -65,6 +65,20 @@ def test_another_users_job_of_a_workload_that_is_gone_is_ended_as_that_user() ->
     assert (cancel.job_id, cancel.user) == (17, "bob")
 
 
+def test_a_job_that_its_user_renames_stays_the_pods_and_is_ended_by_its_new_name() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    job = job_of(TRAIN, 17, submitted=START)
+    story.reads(job, at=NOW + 2)
+    story.reads(replace(job, name="pretty"), at=NOW + 3)
+    story.polls({17: "RUNNING"}, at=NOW + 4)
+    assert changes(story.decides(NOW + 20)) == []
+    story.loses(shown, NOW + 20)
+    [cancel] = story.acts(CancelJob, NOW + 60)
+    assert (cancel.job_id, cancel.name) == (17, "pretty")
+
+
 @pytest.mark.parametrize("phase", [PodPhase.RUNNING, PodPhase.SUCCEEDED])
 def test_a_pod_that_claims_a_foreign_job_changes_nothing_for_that_job(phase: PodPhase) -> None:
     story = Story()
