@@ -44,7 +44,7 @@ def _contract(side: str) -> tuple[str, ...]:
 
 # Journeys mostly wait, so they go side by side, the longest first; but what a rig costs while nothing happens is an eighth
 # of a core.  Those of a person at a terminal, and those about gangs and where they stand, are content with played nodes.
-AT_ONCE = 6
+AT_ONCE = 7
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 NODES = _journeys("nodes")

@@ -63,7 +63,7 @@ def test_pods_wait_for_what_they_are_told_to_wait_for(kube: Kube, slurm: Slurm, 
     waits(kube, ns, "licensed", "(Licenses: waiting for licenses)")
     waits(kube, ns, "greedy", "SlurmJobRefused", "there is no such license, or not that many (error 2048).")
     waits(kube, ns, "lost", "SlurmJobRefused", "it does not know a job that this one depends on", "(error 2038).")
-    assert len(kube.bound(ns)) == 1
+    assert {each.metadata.name for each in kube.bound(ns)} <= {"now", "begins"}
 
     before = job_of(slurm, ns, "later")
     annotate(kube, ns, "later", begin=None)
