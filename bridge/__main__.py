@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -92,6 +93,7 @@ def _version() -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
+    gc.disable()  # loading makes no garbage; the bridge enables it again
     import uvloop
 
     from bridge import app, settings

@@ -241,9 +241,9 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
     found = None
     try:
         found = await slurm.discover()
-        await slurm.states()  # a ping is answered even to a token that nothing else accepts
-        known = {partition.name for partition in await slurm.partitions()}
-        conf = await survey.configuration(slurm)
+        # A ping is answered even to a token that nothing else accepts; a list of thousands of jobs takes its time.
+        _, (partitions, conf) = await _both(slurm.states(), _both(slurm.partitions(), survey.configuration(slurm)))
+        known = {partition.name for partition in partitions}
         if conf is not None and not await survey.sees_all_jobs(slurm, conf, user):
             raise ConfigError(
                 f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
@@ -268,6 +268,7 @@ def _named_partitions(settings: Settings) -> set[str]:
 def _tune_gc() -> None:
     """Ten thousand pods are a million objects that live long: look at them rarely, and never at what is there now."""
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
     gc.collect()
     gc.freeze()
 

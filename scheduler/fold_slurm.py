@@ -173,22 +173,17 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     placeholder = world.placeholders.get(event.job_id)
     if event.job is None:
         world.known(event.job_id)
-        if placeholder is not None and event.began > placeholder.learned:
-            _denied(world, placeholder, event.began)
+        _denied(world, placeholder, event)
         return
     whose = _whose(world, event.job) or _renamed(placeholder, event.job)
     if whose is None:
         world.known(event.job_id)
         world.foreign.add(event.job_id)
-        if placeholder is not None and event.began > placeholder.learned:
-            if _came_later(world, placeholder, event.job):
-                world.given_to("", placeholder, event.began)
-            _denied(world, placeholder, event.began)
+        _denied(world, placeholder, event)
         return
     if event.job.het_id is not None and event.job.het_offset:
         _component(world, event.job_id, event.job.het_id)
-        if placeholder is not None and event.began > placeholder.learned:
-            _denied(world, placeholder, event.began)  # nobody's own job; a pod may show such an id, given out again
+        _denied(world, placeholder, event)  # nobody's own job; a pod may show such an id, given out again
     elif placeholder is not None and event.began > placeholder.learned and _is_no_end(world, placeholder, event.job):
         world.known(event.job_id)
         world.given_to("", placeholder, event.began)
@@ -226,7 +221,13 @@ def _component(world: World, job_id: int, leader: int) -> None:
     world.component_of[job_id] = leader
 
 
-def _denied(world: World, job: Placeholder, began: float) -> None:
+def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
+    """It is not what was taken for a job of ours, or hinted at as one."""
+    began = event.began
+    if job is None or began <= job.learned:
+        return
+    if event.job is not None and _came_later(world, job, event.job):
+        world.given_to("", job, began)
     job.read_began = began
     if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
         world.drop(job)

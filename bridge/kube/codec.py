@@ -509,11 +509,11 @@ W = TypeVar("W", bound=Wire)
 M = TypeVar("M")
 
 
-class Page(Wire, Generic[W]):
-    """One page of a list."""
+class Page(Wire):
+    """One page of a list; its items are read when the next page has been asked for."""
 
     metadata: ListMeta
-    items: list[W] | None = None
+    items: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Envelope(Wire):
@@ -555,9 +555,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[M]):
-    """How one kind is read: a page of a list, and a line of a watch."""
+    """How one kind is read: a page of a list and what is on it, a line of a watch, an answer that is one."""
 
-    page: Callable[[bytes], tuple[tuple[M, ...], str, str]]
+    page: Callable[[bytes], Page]
+    items: Callable[[Page], tuple[M, ...]]
     line: Callable[[bytes], Changed[M] | Bookmark | Failed]
     one: Callable[[bytes], M]
 
@@ -566,14 +567,15 @@ class Codec(Generic[M]):
 
 
 def codec(wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
-    """The three readers of one kind.  Each raises ContractError where the text is not what the API promises."""
-    pages: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
+    """The four readers of one kind.  Each raises ContractError where the text is not what the API promises."""
+    lists: msgspec.json.Decoder[list[W] | None] = msgspec.json.Decoder(list[wire] | None)  # type: ignore[valid-type]
     objects = msgspec.json.Decoder(wire)
 
-    def page(body: bytes) -> tuple[tuple[M, ...], str, str]:
-        """(objects, resourceVersion, continue token or "")."""
-        read = _decode(pages, body, "list")
-        return tuple(map(to_model, read.items or ())), read.metadata.resource_version, read.metadata.continue_
+    def page(body: bytes) -> Page:
+        return _decode(_pages, body, "list")
+
+    def items(page: Page) -> tuple[M, ...]:
+        return tuple(map(to_model, _decode(lists, page.items, "list") or ()))
 
     def line(text: bytes) -> Changed[M] | Bookmark | Failed:
         envelope = _decode(_envelopes, text, "watch")
@@ -590,7 +592,7 @@ def codec(wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
     def one(body: bytes) -> M:
         return to_model(_decode(objects, body, "read"))
 
-    return Codec(page, line, one)
+    return Codec(page, items, line, one)
 
 
 def status_of(body: bytes) -> Status | None:
@@ -1022,6 +1024,7 @@ def _epoch(moment: datetime | None) -> float | None:
 
 
 _envelopes = msgspec.json.Decoder(Envelope)
+_pages = msgspec.json.Decoder(Page)
 _marked = msgspec.json.Decoder(Marked)
 _statuses = msgspec.json.Decoder(Status)
 _events = msgspec.json.Decoder(WireEvent)

@@ -116,19 +116,31 @@ class Expired(FarSideError):
 
 
 async def listed(transport: Transport, resource: Resource[M], page_size: int = PAGE_SIZE) -> tuple[tuple[M, ...], str]:
-    """Every page of one consistent list, and its resourceVersion.  Raises Expired, and what any read raises."""
-    found: list[M] = []
-    params = {"limit": str(page_size)} | ({"fieldSelector": resource.selector} if resource.selector else {})
+    """Every page of one consistent list, and its resourceVersion.  Raises Expired, and what any read raises.
+
+    While one page is read the server makes the next.
+    """
     operation = f"list {resource.name}"
-    while True:
+
+    async def asked(token: str) -> codec.Page:
+        params = {"limit": str(page_size)} | ({"fieldSelector": resource.selector} if resource.selector else {})
+        params |= {"continue": token} if token else {}
         reply = await transport.exchange("GET", resource.path, params=params, deadline_s=LIST_DEADLINE_S)
         if reply.status == 410:
             raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
-        objects, version, token = resource.codec.page(judged(operation, reply).body)
-        found += objects
-        if not token:
-            return tuple(found), version
-        params["continue"] = token
+        return resource.codec.page(judged(operation, reply).body)
+
+    found: list[M] = []
+    page = await asked("")
+    while token := page.metadata.continue_:
+        following = asyncio.create_task(asked(token))
+        try:
+            await asyncio.sleep(0)  # it leaves before what is here is read
+            found += resource.codec.items(page)
+            page = await following
+        finally:
+            following.cancel()
+    return (*found, *resource.codec.items(page)), page.metadata.resource_version
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------

@@ -179,9 +179,10 @@ def test_an_amount_that_cannot_be_read_refuses_the_pod_and_no_other() -> None:
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1e99"}}}]},
     }
     good = {"metadata": {"name": "good"}, "spec": {}}
-    pods, version, token = PODS.page(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [bad, good]}).encode())
+    page = PODS.page(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [bad, good]}).encode())
+    pods = PODS.items(page)
     assert [pod.name for pod in pods] == ["bad", "good"]
-    assert (version, token) == ("7", "")
+    assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "")
     assert pods[0].refused_fields == ('limits of container c: "1e99" has an exponent beyond 24',)
     assert pods[1].refused_fields == ()
 
@@ -397,4 +398,4 @@ def test_what_is_no_event_is_an_error_of_the_contract(text: bytes) -> None:
 @pytest.mark.parametrize("text", [b"", b"{}", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":[{"spec":{}}]}'])
 def test_what_is_no_list_is_an_error_of_the_contract(text: bytes) -> None:
     with pytest.raises(ContractError):
-        PODS.page(text)
+        PODS.items(PODS.page(text))
