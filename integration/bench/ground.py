@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
@@ -14,6 +15,8 @@ from contextlib import (
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+import aiohttp
 
 from integration.bench import subjects
 from integration.bench.ends import NAMESPACE, PODS, TENANT, Kube, Slurm
@@ -134,8 +137,10 @@ class Ground:
 
     async def _delete_pods(self, which: str = "") -> None:
         async def none() -> bool:
-            # Whoever plays the kubelet is not asked.  The server gives up after a minute; the rest is for the next time.
-            await self.kube.call("DELETE", f"{PODS}?{AT_ONCE}&{which}", may=(504,))
+            # Whoever plays the kubelet is not asked.  The server gives up after a minute, in the middle of its answer or
+            # before; the rest is for the next time.
+            with contextlib.suppress(aiohttp.ClientPayloadError):
+                await self.kube.call("DELETE", f"{PODS}?{AT_ONCE}&{which}", may=(504,))
             return not (await self.kube.json("GET", f"{PODS}?limit=1&{which}"))["items"]
 
         await eventually("the pods are deleted", none, within_s=300)
