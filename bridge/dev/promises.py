@@ -434,8 +434,8 @@ class Promises:
     def _shown(self, job_id: int, besides: list[Object]) -> bool:
         """Another pod that runs shows this id, which slurmctld gave out again after it lost its state.
 
-        To a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it never learns whose job that is
-        now.
+        To a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it learns whose job that is now
+        when the job's turn comes to be read (S9).
         """
         uids = {pod["metadata"]["uid"] for pod in besides}
         others = (pod for pod in self.kube.pods() if pod["metadata"]["uid"] not in uids and not _finished(pod))
