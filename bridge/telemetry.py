@@ -17,7 +17,6 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
@@ -125,6 +124,9 @@ class Telemetry:
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids)
         if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+            # Late: it loads an HTTP client and protobuf, and only who exports needs them.
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
             exporter = OTLPSpanExporter()
         self.recent = RecentSpans(recent)
         self._traces = exporter is not None or recent > 0
