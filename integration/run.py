@@ -44,25 +44,27 @@ def _contract(side: str) -> tuple[str, ...]:
 
 # Journeys mostly wait, so they go side by side, the longest first; but what a rig costs while nothing happens is an eighth
 # of a core.  Those of a person at a terminal, and those about gangs and where they stand, are content with played nodes.
-AT_ONCE = 7
+AT_ONCE = 9
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
 NODES = _journeys("nodes")
-ENDS = _journeys("controllers", "job_ends", "neither_ends", "pod_ends")
+ENDS = _journeys("job_ends", "pod_ends")
+LIVES = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
 SUITES = (
     Suite(
         "journeys",
         (
             "integration/journeys",
-            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + TORTURE),
+            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + LIVES + TORTURE),
         ),
     ),
-    Suite("ends", ENDS),
-    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
-    Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
+    Suite("commands", COMMANDS, ("--no-kubelets",)),
+    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("torture", TORTURE, ("--no-kubelets",)),
+    Suite("ends", ENDS),
+    Suite("lives", LIVES),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("page", ("integration/page",), None),
     Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
