@@ -138,7 +138,11 @@ def _field(path: Path, name: str) -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    """The commit; "-dirty" where anything but what a run writes itself (`make bench WRITE=1`) differs from it."""
+    commit = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/performance.*")
+    return f"{commit}{'-dirty' if changed else ''}" if commit else "unknown"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
