@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
@@ -11,6 +10,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
     nullcontext,
+    suppress,
 )
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,7 +139,7 @@ class Ground:
         async def none() -> bool:
             # Whoever plays the kubelet is not asked.  The server gives up after a minute, in the middle of its answer or
             # before; the rest is for the next time.
-            with contextlib.suppress(aiohttp.ClientPayloadError):
+            with suppress(aiohttp.ClientPayloadError):
                 await self.kube.call("DELETE", f"{PODS}?{AT_ONCE}&{which}", may=(504,))
             return not (await self.kube.json("GET", f"{PODS}?limit=1&{which}"))["items"]
 
