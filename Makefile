@@ -18,6 +18,7 @@ $(VENV)/.done: requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q bridge scheduler  # as an installed one is, wherever Python may not do it in passing
 	@touch $@
 
 demo: setup      ## see it work: a page with two simulated clusters (prints its URL), and a kubeconfig for kubectl

@@ -62,7 +62,7 @@ SUITES = (
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("workloads", WORKLOADS, ("--no-kubelets",)),
-    Suite("torture", TORTURE, ("--no-kubelets",)),
+    Suite("torture", (*TORTURE, "-rP"), ("--no-kubelets",)),  # they say how soon all went on
     Suite("ends", ENDS),
     Suite("lives", LIVES),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),

@@ -35,11 +35,13 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
         return Phase.DONE
     mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
     mine += [workload.bereft] if workload.bereft is not None else []
+    if tally.homeless < tally.unfinished and revoked(workload, mine, absent_s):
+        return Phase.REVOKED
+    if not tally.homeless:
+        return Phase.BOUND
     live = chosen(workload, mine)
     if tally.homeless < tally.unfinished:
-        if revoked(workload, mine, absent_s):
-            return Phase.REVOKED
-        return Phase.GRANTED if tally.homeless and live is not None and live.holds_nodes else Phase.BOUND
+        return Phase.GRANTED if live is not None and live.holds_nodes else Phase.BOUND
     if not workload.complete:
         return Phase.GATHERING
     if live is None:

@@ -6,6 +6,7 @@ python -m integration.bench --help
 from __future__ import annotations
 
 import argparse
+import compileall
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ RIG = ROOT / "integration" / "rig"
 def main() -> int:
     """Exit code 0; 1 where something asked was missed or could not be measured; 2 for a wrong call."""
     asked = _parser().parse_args()
+    for package in ("bridge", "scheduler"):
+        compileall.compile_dir(ROOT / package, quiet=1)  # as an installed one is, also where Python may not in passing
     try:
         scenarios = chosen(asked.scenario, asked.pods, asked.seconds)
     except BenchError as error:
