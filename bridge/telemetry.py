@@ -259,7 +259,8 @@ class Telemetry:
         if not self._traces or pod is None:
             return
         _, root = _contexts(pod, world, bind.key)
-        asked = bind.asked if bind.asked is not None else event.began
+        # Slurm tells whole seconds: what it was asked is not before what was created.
+        asked = max(created, bind.asked) if bind.asked is not None else event.began
         granted = bind.granted if bind.granted is not None else event.began
         keys: dict[str, Any] = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node, WORKLOAD: bind.key}
         _remember(self._starting, bind.uid, (event.at, root, keys))

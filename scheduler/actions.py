@@ -130,7 +130,7 @@ class RecordEnd:
 class BindPod:
     """One write: the binding carries the pod's uid and the annotations of K.
 
-    created, asked, granted   epoch seconds, for metrics and the trace; None: not known in this life
+    created, asked, granted   epoch seconds, for metrics and the trace; None: not known in this life, nor told by Slurm
     """
 
     key: str

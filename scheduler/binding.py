@@ -276,7 +276,7 @@ def _send_binds(
             _keys_of(pod, place, gpus, common),
             reason=f"Slurm job {job.id} was granted {place.node.name}",
             created=pod.created,
-            asked=job.asked_at,
+            asked=job.submitted,
             granted=job.granted_at,
             message=f"Bound to {name} by Slurm job {job.id}.",
         )

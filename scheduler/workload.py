@@ -39,6 +39,7 @@ class Placeholder:
     limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
     recorded      accounting knows how its pods ended, or does not listen (S2)
     end_read      the job itself said that it ended: read, or answered to our cancel
+    asked_at      when this life sent what made it; None: another life did
     """
 
     id: int
@@ -71,6 +72,11 @@ class Placeholder:
         known = self.job or self.spec
         assert known is not None, "a job that is proven ours was read, or made by this life"
         return known.name
+
+    @property
+    def submitted(self) -> float | None:
+        """When Slurm was asked for it, whichever life did: a restart continues the same trace (O3).  None: not read yet."""
+        return self.asked_at if self.asked_at is not None else self.job.submitted if self.job else None
 
     @property
     def ended(self) -> bool:

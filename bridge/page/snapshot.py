@@ -250,8 +250,10 @@ def _waits(
     if workload is None:
         return
     until = released.start if released is not None else None
-    asked = job.asked_at if job else None
-    yield {"name": STEPS["submitted"], "start": min(workload.created, now), "end": asked or until}
+    asked = job.submitted if job else None
+    created = min(workload.created, now)
+    asked = max(created, asked) if asked is not None else None  # Slurm's clock may be another
+    yield {"name": STEPS["submitted"], "start": created, "end": asked or until}
     if asked is not None and job is not None:
         yield {"name": STEPS["granted"], "start": asked, "end": job.granted_at or until}
         if job.granted_at is not None:

@@ -13,8 +13,8 @@ from bridge.telemetry import Telemetry
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, Outcome, ReadJob
 from scheduler.events import ActionEnded, PodSeen, Scope, Side, SideBack, SideLost
-from scheduler.model import Pod, PodPhase, Refusal
-from tests.builders import CLUSTER, START, Story, grant, key_of, pod
+from scheduler.model import Condition, Pod, PodPhase, Refusal
+from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
 TRAIN = pod("train", created=NOW - 1)
@@ -88,6 +88,30 @@ def test_its_spans_follow_each_other_in_time() -> None:
     }
     about = {"slurm.job.id": 17, "k8s.node.name": "x1", "slurm_bridge.workload": key_of(TRAIN)}
     assert spans["bound"].attributes == about
+
+
+def test_a_pod_that_an_earlier_life_asked_for_waited_for_slurm_since_then() -> None:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry(exporter)
+    story = Story()
+    old = pod("train", created=START - 60)
+    queued = job_of(old, 17, "PENDING", reason="Priority", submitted=START - 60)
+    story.polls({17: "PENDING"}, at=START + 0.1)
+    story.sees(replace(old, scheduled=Condition(False, names.PENDING, "Waiting. Job 17, as of 13:40 UTC.")))
+    [read] = story.acts(ReadJob, START + 0.1)
+    story.reads(queued, at=START + 0.2)
+    ends(telemetry, story, read, START + 0.2)
+    story.polls({17: "RUNNING"}, at=START + 30)
+    story.reads(replace(queued, states=frozenset({"RUNNING"}), nodes="x1"), at=START + 30, granted=grant(17))
+    [bind] = story.acts(BindPod, START + 30)
+    ends(telemetry, story, bind, START + 31)
+    telemetry.close()
+    times = {span.name: (span.start_time / 1e9, span.end_time / 1e9) for span in exporter.get_finished_spans()}  # type: ignore[operator]
+    assert times == {
+        "submitted": (START - 60, START - 60),
+        "granted": (START - 60, START + 30),
+        "bound": (START + 30, START + 31),
+    }
 
 
 def test_the_last_traces_are_kept_for_the_page() -> None:

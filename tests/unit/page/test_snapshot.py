@@ -8,7 +8,7 @@ from typing import Any
 from bridge.page.snapshot import ROWS_A_PHASE, counts, detail, nodes, pods, sides, snapshot, waterfall
 from bridge.telemetry import Span
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod
+from scheduler.actions import AllocateNow, BindPod, ReadJob
 from scheduler.events import Side, SideLost
 from scheduler.model import Condition, Grant, GrantedNode, PodPhase
 from scheduler.phase import Phase
@@ -152,6 +152,18 @@ def test_a_pod_that_waits_has_a_waterfall_that_goes_on() -> None:
     assert steps(story) == [("created → asked Slurm", START + 19, None)]
     story.queues(TRAIN, 17, at=NOW)
     assert steps(story) == [("created → asked Slurm", START + 19, NOW), ("waiting for Slurm", NOW, None)]
+
+
+def test_after_a_restart_a_queued_pod_waits_since_slurm_was_asked_for_its_job() -> None:
+    """This life did not ask: Slurm tells when another one did (O3)."""
+    story = Story()
+    old = replace(TRAIN, created=START - 60)
+    story.polls({17: "PENDING"}, at=START + 0.1)
+    story.sees(replace(old, scheduled=Condition(False, names.PENDING, "Waiting. Job 17, as of 13:40 UTC.")))
+    [read] = story.acts(ReadJob, START + 0.1)
+    story.reads(job_of(old, 17, "PENDING", reason="Priority", submitted=START - 60), at=START + 0.2)
+    story.ended(read, at=START + 0.2)
+    assert steps(story) == [("created → asked Slurm", START - 60, START - 60), ("waiting for Slurm", START - 60, None)]
 
 
 TRACED = (
