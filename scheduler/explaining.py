@@ -204,6 +204,8 @@ def _sentence(
     workload: Workload, pod: Pod, phase: Phase, job: Placeholder | None, refusal: Refusal | None, view: View
 ) -> str:
     match phase:
+        case Phase.GATHERING if not pod.gated and workload.group is not None:
+            return workload.gathered
         case Phase.GATHERING:
             return "It has scheduling gates: nothing is asked of Slurm before those who set them take them away."
         case Phase.UNCLAIMED:

@@ -78,12 +78,11 @@ def gather(workload: Workload, view: View) -> None:
         if not workload.size:
             _say_unknown(workload, view)
             return
-    here, size, group = workload.tally.members, workload.size, workload.group
     said_at = max(pod.created for pod in workload.unfinished) + GATHER_SAID_S
     if view.now < said_at:
         view.wake_at(workload.key, said_at)
         return
-    message = f"{here} of {size} pods of {group.kind} {group.name} are here in namespace {workload.first.namespace}."
+    message = workload.gathered
     held_at = workload.created + timeout_s(workload, view)
     if view.now >= held_at:
         message += (

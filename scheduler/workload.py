@@ -316,7 +316,7 @@ class Workload:
 
     @property
     def pod(self) -> Pod:
-        """The one pod of a workload of one."""
+        """The one pod of a workload of one; of a gang any, also one that has ended."""
         return next(iter(self.pods.values()))
 
     @property
@@ -343,6 +343,15 @@ class Workload:
     def complete(self) -> bool:
         """All are here (W6)."""
         return bool(self.size) and self.tally.members >= self.size
+
+    @property
+    def gathered(self) -> str:
+        """How many of a gang are here, in a sentence."""
+        assert self.group is not None, "only a gang gathers"
+        whole = f"{self.group.kind} {self.group.name}"
+        if not self.size:
+            return f"It is not known yet how many pods {whole} has; {self.tally.members} are here."
+        return f"{self.tally.members} of {self.size} pods of {whole} are here in namespace {self.pod.namespace}."
 
     @property
     def keeps_apart(self) -> bool:

@@ -65,7 +65,7 @@ const count = (number) => number.toLocaleString("en-US").replaceAll(",", "\u202f
 const PHASES = {
   revoked: ["Job ended", "bad", 0],
   granted: ["Granted", "go", 1],
-  gathering: ["Gated", "wait", 2],
+  gathering: ["Gathering", "wait", 2],
   unclaimed: ["Not asked yet", "wait", 2],
   queued: ["Queued", "wait", 2],
   bound: ["Running", "run", 3],
@@ -76,6 +76,7 @@ function phaseOf(pod) {
   const [name, colour, place] = PHASES[pod.phase] ?? [pod.phase, "", 5];
   if (pod.phase === "bound" && pod.pod === "Pending") return ["Starting", "go", place];
   if (pod.pod === "Terminating") return ["Terminating", "end", place];
+  if (pod.gated) return ["Gated", "wait", place];
   if (pod.phase === "done") return [pod.pod, pod.pod === "Failed" ? "bad" : "end", place];
   return [name, colour, place];
 }

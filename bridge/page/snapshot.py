@@ -24,6 +24,8 @@ Sections = Mapping[str, Mapping[str, Item]]
 ROWS_A_PHASE = 100
 NODES_MOST = 200
 SENTENCE_MOST = 400
+# Where what was done last to a gang was done to one of its pods, and says nothing of the others.
+BY_ITSELF = (Phase.GATHERING, Phase.UNCLAIMED, Phase.GRANTED, Phase.BOUND)
 # Those that want attention first; within a phase the newest come first.
 ORDER = (Phase.REVOKED, Phase.GRANTED, Phase.UNCLAIMED, Phase.GATHERING, Phase.QUEUED, Phase.BOUND, Phase.DONE)
 
@@ -45,8 +47,8 @@ def snapshot(world: World, now: float) -> Sections:
 
 
 def counts(world: World) -> Mapping[str, int]:
-    """Workloads by phase; all of them, also those that `pods` leaves out."""
-    return {phase.value: len(world.by_phase[phase]) for phase in Phase}
+    """Pods by the phase of their workload; all of them, also those that `pods` leaves out."""
+    return {phase.value: sum(len(world.workloads[key].pods) for key in world.by_phase[phase]) for phase in Phase}
 
 
 def pods(world: World) -> Mapping[str, Item]:
@@ -64,6 +66,7 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
         "name": pod.name,
         "created": pod.created,
         "phase": world.phase_of[workload.key].value,
+        "gated": pod.gated,
         "pod": "Terminating" if pod.deleting_at is not None else pod.phase.value,
         "job": job.id if job else None,
         "state": " ".join(sorted(job.states)) if job else "",
@@ -81,7 +84,7 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
     """What the pod was told, while it waits; what it holds, while it runs, or what to know then; how it ended; else what was
-    done last.
+    done last.  Of a gang the story is all its pods', so that there each says where it stands itself.
     """
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
@@ -98,6 +101,9 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
             return pod.on_job.message
         who = "its gang holds" if workload.group else "holds"
         return "; ".join(f"{who} {_amounts(held)}" for held in here)
+    if workload.group is not None and world.phase_of[workload.key] in BY_ITSELF:
+        stands_on = workload.node_of(pod)
+        return f"stands on node {stands_on}" if stands_on else workload.gathered
     return workload.story[-1][1] if workload.story else ""
 
 

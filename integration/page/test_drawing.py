@@ -77,6 +77,15 @@ async def test_what_is_left_out_is_counted(shown: Shown, tab: Tab) -> None:
     assert await tab.ask("document.getElementById('counts').innerText") == "4\u202f321 waiting"
 
 
+async def test_only_what_has_gates_is_gated(shown: Shown, tab: Tab) -> None:
+    phases = "[...document.querySelectorAll('#pods .phase')].map(phase => phase.innerText).join()"
+    gang = {"a": row("w-0", phase="gathering", job=None), "b": row("w-1", phase="gathering", job=None, gated=True)}
+    shown.state = {"pods": gang, "counts": {"gathering": 2}}
+    await tab.open(shown.url)
+    await tab.eventually(f"{phases} === 'Gathering,Gated'")
+    assert await tab.ask("document.getElementById('none').hidden")
+
+
 async def test_rows_come_change_and_go(shown: Shown, tab: Tab) -> None:
     names = "[...document.querySelectorAll('#pods tbody tr')].map(row => row.cells[0].innerText).join()"
     shown.state = {"pods": {"a": row("one", created=NOW - 9), "b": row("two")}, "counts": {"queued": 2}}

@@ -10,7 +10,7 @@ from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, ReadJob
 from scheduler.events import Side, SideLost
-from scheduler.model import Condition, Grant, GrantedNode, PodPhase
+from scheduler.model import Condition, Grant, GrantedNode, Pod, PodPhase
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
@@ -55,9 +55,7 @@ def test_a_bound_pod_shows_its_job_and_its_node() -> None:
 
 def test_a_member_of_a_gang_shows_what_its_gang_holds_on_its_node() -> None:
     story = Story()
-    labels = {names.PREFIX + names.GANG: "ring"}
-    ring = [pod(f"w-{number}", labels=labels, says={"gang-size": "3"}) for number in range(3)]
-    story.sees(*ring)
+    story.sees(*ring(3))
     [asked] = story.acts(AllocateNow, NOW)
     held = Grant(17, (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100)))
     story.ended(asked, at=NOW, job_id=17, grant=held)
@@ -66,6 +64,40 @@ def test_a_member_of_a_gang_shows_what_its_gang_holds_on_its_node() -> None:
     shown = {row["name"]: row["why"] for row in pods(story.world).values()}
     assert shown["w-0"] == shown["w-1"] == "its gang holds 2 CPUs, 200 MiB"
     assert shown["w-2"] == "its gang holds 1 CPU, 100 MiB"
+
+
+def ring(size: int) -> list[Pod]:
+    labels = {names.PREFIX + names.GANG: "ring"}
+    return [pod(f"w-{number}", labels=labels, says={"gang-size": "3"}) for number in range(size)]
+
+
+def test_after_a_restart_a_member_of_a_gang_says_where_it_stands_itself() -> None:
+    """Its job runs, and was not read by this life yet."""
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    for member, where in zip(ring(3), ("x1", "x1", "x2"), strict=True):
+        story.sees(story.bound(member, 17, where))
+    shown = {row["name"]: row["why"] for row in pods(story.world).values()}
+    assert shown == {"w-0": "stands on node x1", "w-1": "stands on node x1", "w-2": "stands on node x2"}
+
+
+def test_a_gang_that_gathers_says_how_many_are_here_and_only_a_gated_pod_is_gated() -> None:
+    story = Story()
+    first, second, third = ring(3)
+    story.sees(first, second, replace(third, gated=True))
+    shown = {row["name"]: row for row in pods(story.world).values()}
+    assert {row["phase"] for row in shown.values()} == {"gathering"}
+    assert [shown[name]["gated"] for name in ("w-0", "w-1", "w-2")] == [False, False, True]
+    assert shown["w-0"]["why"] == shown["w-1"]["why"] == "2 of 3 pods of gang ring are here in namespace hpc."
+
+
+def test_every_pod_of_a_gang_is_counted() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.sees(*ring(2))
+    told = counts(story.world)
+    assert (told["bound"], told["gathering"]) == (1, 2)
+    assert sum(told.values()) == len(pods(story.world))
 
 
 def test_a_pod_that_terminates_or_ended_says_so() -> None:

@@ -194,6 +194,14 @@ def test_a_gated_pod_waits_for_its_gates() -> None:
     assert explained(story, train).sentence.startswith("It has scheduling gates")
 
 
+def test_a_gang_that_waits_for_its_others_has_no_gates() -> None:
+    story = Story()
+    first = pod("w-0", labels={names.PREFIX + names.GANG: "ring"}, says={"gang-size": "3"})
+    story.sees(first)
+    [key] = story.world.workloads
+    assert explain(story.world, key, NOW).sentence == "1 of 3 pods of gang ring are here in namespace hpc."
+
+
 def test_before_the_first_lists_nothing_is_concluded() -> None:
     world, train = World(CONFIG, START), pod("train")
     world.apply(PodSeen(Scope.OURS, train))
