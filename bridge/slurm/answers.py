@@ -56,6 +56,7 @@ MEANING: Mapping[int, type[FarSideError]] = {
 }
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
+WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` tells"
 
 # What Slurm's own text leaves open.
 HINTS: Mapping[int, str] = {
@@ -126,15 +127,19 @@ def read(operation: str, reply: Reply, decoder: Decoder[_E], *, write: bool) -> 
 
 def failure(operation: str, reply: Reply) -> FarSideError:
     """The error that an answer with another status than 200 stands for."""
-    status = reply.status
-    for entry in _errors(reply.body):
+    status, entries = reply.status, _errors(reply.body)
+    for entry in entries:
         if entry.error_number not in _NO_NUMBER:
             return by_number(operation, entry)
     if status == 304:
         return NotFound(operation, SIDE, "Slurm has no such record", status)
     if status in (401, 403, 511):
         return Unauthorized(operation, SIDE, "Slurm does not accept the token", status)
+    if status >= 500 and entries:
+        return _without_number(operation, entries[0], status)
     text = _plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
+    if status >= 500 and text.startswith("{"):  # for machines: nobody reads it on a pod
+        return Unanswered(operation, SIDE, f"an answer without a reason; {WHERE_TO_LOOK}", status)
     if status >= 500:
         return Unanswered(
             operation, SIDE, f"an answer without a reason ({text})" if text else "an empty answer", status
@@ -150,13 +155,19 @@ def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     text = _plain(entry.error) or _plain(entry.description)
     text += f": {HINTS[number]}" if number in HINTS else ""
     if number in _NO_NUMBER:
-        return Unanswered(operation, SIDE, f"an error without a number ({text})")
+        return _without_number(operation, entry)
     if (
         number == DEPENDENCY and operation == "allocate"
     ):  # it waits for nothing but singleton: a twin of this name lives
         return Conflict(operation, SIDE, "a job of this name lives", number)
     default = Invalid if number >= FIRST_VERDICT else Unanswered
     return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)
+
+
+def _without_number(operation: str, entry: ErrorEntry, status: int = 0) -> Unanswered:
+    """Slurm's text is then the same whatever the cause; the commonest is a slurmctld that is away."""
+    text = _plain(entry.error) or _plain(entry.description) or "an error without a text"
+    return Unanswered(operation, SIDE, f"slurmrestd says {text}, number {entry.error_number}; {WHERE_TO_LOOK}", status)
 
 
 def _errors(body: bytes) -> tuple[ErrorEntry, ...]:

@@ -61,7 +61,27 @@ def refused(number: int, text: str = "some text") -> bytes:
 def test_an_error_is_classified_by_its_number(status: int, number: int, error: type[FarSideError]) -> None:
     found = failure("submit", Reply(status, {}, refused(number)))
     assert type(found) is error
-    assert "some text" in str(found) or number == -1
+    assert "some text" in str(found)
+
+
+def test_a_slurmctld_that_is_down_is_a_short_sentence_without_the_answers_json() -> None:
+    """As slurmrestd answers GET jobs/state then; pods and the page show it."""
+    meta = {"plugin": {"type": "openapi/slurmctld", "name": "Slurm OpenAPI slurmctld"}, "client": {"source": "x:1"}}
+    entry = {"description": "", "error_number": -1, "error": "Unspecified error", "source": "slurm_load_job_state()"}
+    down = Reply(500, {}, json.dumps({"meta": meta, "errors": [entry], "warnings": []}).encode())
+    assert str(failure("states", down)) == (
+        "Slurm: states: slurmrestd says Unspecified error, number -1; "
+        "slurmctld may be down, `scontrol ping` tells (error 500)"
+    )
+
+
+@pytest.mark.parametrize("content", [body(), b'{"meta": {"token": "a.b.c"}}', b'{"errors": "a.b.c"}'])
+def test_what_is_meant_for_machines_is_not_shown_to_people(content: bytes) -> None:
+    found = failure("states", Reply(500, {}, content))
+    assert type(found) is Unanswered
+    assert str(found) == (
+        "Slurm: states: an answer without a reason; slurmctld may be down, `scontrol ping` tells (error 500)"
+    )
 
 
 def test_a_dependency_problem_of_an_immediate_allocation_is_a_twin_and_else_a_job_that_slurm_does_not_know() -> None:
