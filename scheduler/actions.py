@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scheduler.model import JobSpec, NodeSpec, OwnerRef
+from scheduler.model import JobSpec, NodeSpec, OwnerRef, SlurmNode
 
 
 class Outcome(Enum):
@@ -316,19 +316,31 @@ class RegisterNode:
 
 @dataclass(frozen=True, slots=True)
 class ChangeNode:
-    """`POST node/{name}`.  reason: for DRAIN and DOWN Slurm keeps it, and whose drain it is shows by how it begins (N2)."""
+    """`POST node/{name}`, where the node still is as it was when that was decided (`as_found`).
+
+    reason  for DRAIN and DOWN Slurm keeps it, and whose drain it is shows by how it begins (N2)
+    """
 
     name: str
     change: NodeChange
     reason: str
+    found: SlurmNode = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveNode:
-    """`DELETE node/{name}`; Slurm refuses it of a node that is busy, or in slurm.conf."""
+    """`DELETE node/{name}`, as `ChangeNode`; Slurm refuses it of a node that is busy, or in slurm.conf."""
 
     name: str
     reason: str
+    found: SlurmNode = field(compare=False)
+
+
+def as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
+    """Whether nobody has drained, set down or resumed the node since: an admin's word is not overwritten (N2)."""
+    was = action.found
+    said = {"DRAIN", "DOWN"}
+    return (now.reason, now.states & said) == (was.reason, was.states & said)
 
 
 @dataclass(frozen=True, slots=True)

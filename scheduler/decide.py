@@ -15,7 +15,7 @@ from scheduler import edits, names
 from scheduler.actions import Plan
 from scheduler.asking import all_known, ask, is_managed, spec_for, too_large
 from scheduler.binding import bind
-from scheduler.ending import end_job, end_job_of_the_silent, end_pods
+from scheduler.ending import end_job, end_job_of_the_silent, end_pods, record_former
 from scheduler.events import Side
 from scheduler.gangs import gather
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
@@ -24,10 +24,10 @@ from scheduler.nodes import keep_nodes
 from scheduler.phase import Phase, chosen
 from scheduler.retaking import check, show
 from scheduler.rounds import kick, read_details, read_running, read_unknown
-from scheduler.running import watch
+from scheduler.running import read_hinted, watch
 from scheduler.telling import outage, say, say_all, waiting
 from scheduler.view import View
-from scheduler.workload import UNLOOKED, Placeholder, Workload
+from scheduler.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.world import World
 
 BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
@@ -238,6 +238,8 @@ def _granted(workload: Workload, view: View) -> None:
     """Bind; those of a gang that run already are seen to meanwhile, however long the others wait for their places."""
     job = chosen(workload, view.world.mine(workload))
     assert job is not None, "GRANTED has a placeholder"
+    if end_job_of_the_silent(workload, job, view):
+        return
     planned = len(view.actions)
     bind(workload, job, view)
     if len(view.actions) == planned and workload.hold is None and any(map(workload.node_of, workload.unfinished)):
@@ -269,7 +271,11 @@ def _bound(workload: Workload, view: View) -> None:
     if claimed.key != workload.key:
         if any(not workload.node_of(pod) for pod in workload.members):  # one of a gang is to take a place in it
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
-        return  # else a hint, and RUNNING, is enough (ARCHITECTURE 4)
+        elif claimed.states != RUNNING:
+            look_at(claimed, workload, view, f"what became of job {claimed.id}?")
+        else:  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
+            read_hinted(workload, claimed, view)
+        return
     _hold_together(workload, claimed, view)
 
 
@@ -293,6 +299,7 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
             show(workload, job, view)
         cancel_twins(workload, job, view)
         watch(workload, job, view)
+        record_former(workload, job, view)
 
 
 def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:
@@ -318,9 +325,12 @@ def _say_too_late(workload: Workload, view: View) -> None:
 
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
+    """Which Kubernetes node a granted one is may not be known (any more): that proves nothing (V7)."""
     assert job.grant is not None
     granted = {view.world.by_slurm_name.get(node.name, "") for node in job.grant.everywhere}
-    return all(workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod))
+    return "" in granted or all(
+        workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod)
+    )
 
 
 Rule = Callable[[Workload, View], None]

@@ -153,7 +153,7 @@ def end_job(workload: Workload, view: View) -> None:
             if view.now < may_run_until:
                 view.wake_at(workload.key, may_run_until)
             else:
-                cancel(job, workload, view, _why_done(workload), record=_record_of(workload))
+                cancel(job, workload, view, _why_done(workload, job), record=_record_of(workload, job))
             return
     job_of_theirs = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
     if job_of_theirs is not None and _may_be_unrecorded(job_of_theirs, workload, view):
@@ -182,13 +182,17 @@ def _silent_until(pod: Pod, view: View) -> float | None:
 
 
 def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> bool:
-    """All of its pods are being deleted on nodes that say nothing: nobody will ever say that they are gone (S8).
+    """Its pods are being deleted on nodes that say nothing: nobody will ever say that they are gone (S8).
 
-    Their place is Slurm's to give again after that time; who is granted it is bound when they are gone (F6).  True where
-    the job ends.
+    All of them; or those of a gang in whose places others wait, which cannot go on without.  Their place is Slurm's to
+    give again after that time; who is granted it is bound when they are gone (F6).  True where the job ends.
     """
+    if not workload.unfinished or job.ended:
+        return False
     until = float("-inf")
-    for pod in workload.unfinished:
+    in_vain = any(not workload.node_of(pod) for pod in workload.members)
+    leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]
+    for pod in leaving if in_vain and leaving else workload.unfinished:
         silent = _silent_until(pod, view)
         if pod.deleting_at is None or silent is None:
             return False
@@ -196,7 +200,7 @@ def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> b
     if view.now < until:
         view.wake_at(workload.key, until)
         return False
-    where = ", ".join(sorted({pod.node for pod in workload.unfinished}))
+    where = ", ".join(sorted({pod.node for pod in leaving}))
     cancel(
         job,
         workload,
@@ -206,17 +210,19 @@ def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> b
     return True
 
 
-def _all_that_were(workload: Workload) -> list[Pod]:
-    return [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+def _all_that_were(workload: Workload, job: Placeholder) -> list[Pod]:
+    """Those that stood on what that job held; not those of another one, which the gang had before or has since."""
+    every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
+    return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
 
 
-def _why_done(workload: Workload) -> str:
-    return _ends_of(workload, _all_that_were(workload)) or "its workload does not exist"
+def _why_done(workload: Workload, job: Placeholder) -> str:
+    return _ends_of(workload, _all_that_were(workload, job)) or "its workload does not exist"
 
 
-def _record_of(workload: Workload) -> str:
+def _record_of(workload: Workload, job: Placeholder) -> str:
     """For accounting, where pods of it ever stood on a node."""
-    return _ends_of(workload, [pod for pod in _all_that_were(workload) if pod.node])
+    return _ends_of(workload, [pod for pod in _all_that_were(workload, job) if pod.node])
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
@@ -239,13 +245,24 @@ def _how_ended(pod: Pod) -> str:
 
 def _may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool:
     """Both ended before this life began, and the one before may not have come to its record."""
-    return view.world.config.accounting and job.key is None and job.ended and bool(_record_of(workload))
+    return view.world.config.accounting and job.key is None and job.ended and bool(_record_of(workload, job))
 
 
 def _to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:
     """Whichever ended first: of a job that is ours what became of its pods is known now."""
     known = job.key == workload.key and job.ended and not job.recorded
-    return view.world.config.accounting and known and bool(_record_of(workload))
+    return view.world.config.accounting and known and bool(_record_of(workload, job))
+
+
+def record_former(workload: Workload, job: Placeholder, view: View) -> None:
+    """A gang that was made anew before the last pod of its job before was gone: that one's end is recorded, too (S2)."""
+    if workload.group is None or workload.hold is not None:
+        return
+    running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}
+    for former in view.world.mine(workload):
+        if former.id != job.id and str(former.id) not in running and _to_be_recorded(former, workload, view):
+            _record(former, workload, view)
+            return
 
 
 def _record(job: Placeholder, workload: Workload, view: View) -> None:
@@ -254,6 +271,6 @@ def _record(job: Placeholder, workload: Workload, view: View) -> None:
         return
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
     said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
-    comment = "; ".join([*said, _record_of(workload)])
-    code = max(pod.exit_code or 0 for pod in _all_that_were(workload))
+    comment = "; ".join([*said, _record_of(workload, job)])
+    code = max(pod.exit_code or 0 for pod in _all_that_were(workload, job))
     view.add(act.RecordEnd(workload.key, job.id, code, comment, f"accounting: {comment}"), workload.key)

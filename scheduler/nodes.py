@@ -111,7 +111,11 @@ def _spec(node: Node, view: View) -> NodeSpec | Refusal:
 
 
 def _not_ours(node: Node, known: SlurmNode, view: View) -> bool:
-    """Slurm has a node of that name, and we did not make it: it is left alone."""
+    """Slurm has a node of that name, and we did not make it: it stays shared, if it was, and else is left alone."""
+    if _is_shared(known, view):
+        action = _next(node, known, _cause(node, known, view), view)
+        if action is not None and _may_try(action, view):
+            return view.add(action)
     if known.external:
         message = (
             f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To hand it over, "
@@ -127,12 +131,16 @@ def _not_ours(node: Node, known: SlurmNode, view: View) -> bool:
 
 def _share(name: str, known: SlurmNode, view: View) -> bool:
     """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N2–N4)."""
-    upkeep, nodes = view.world.upkeep, view.world.nodes or {}
-    there = upkeep.left(name, nodes)
-    anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)  # another bridge keeps it
-    if not view.world.config.shared_nodes or anothers or len(there) != 1:
+    there = view.world.upkeep.left(name, view.world.nodes or {})
+    if not _is_shared(known, view) or len(there) != 1:
         return all(_release(node, view) for node in there)
     return _in_step(there[0], known, view)
+
+
+def _is_shared(known: SlurmNode, view: View) -> bool:
+    """One with the mark of another bridge that one keeps."""
+    anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)
+    return view.world.config.shared_nodes and not anothers
 
 
 def _in_step(node: Node, known: SlurmNode, view: View) -> bool:
@@ -177,22 +185,22 @@ def _next(node: Node, known: SlurmNode, cause: str, view: View) -> act.OnSlurmNo
     drained, down = "DRAIN" in known.states, "DOWN" in known.states
     if not (drained or down):
         if cause:
-            return act.ChangeNode(known.name, NodeChange.DRAIN, cause)
+            return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
         if known.name in view.world.upkeep.ours and _silent_long(known.name, view) and _empty(known):
-            return act.RemoveNode(known.name, SILENT)
+            return act.RemoveNode(known.name, SILENT, known)
         return None
     if not known.reason.startswith(names.NODE_REASON):
         return None
     if not cause or (down and node.ready):
-        return act.ChangeNode(known.name, NodeChange.RESUME, f"{known.reason}: no more")
+        return act.ChangeNode(known.name, NodeChange.RESUME, f"{known.reason}: no more", known)
     if down:
         return None
     if known.reason != cause:
-        return act.ChangeNode(known.name, NodeChange.DRAIN, cause)
+        return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
     if cause.startswith(REPLACED) and _empty(known):
-        return act.RemoveNode(known.name, cause.removeprefix(names.NODE_REASON))
+        return act.RemoveNode(known.name, cause.removeprefix(names.NODE_REASON), known)
     if cause == NOT_READY and _empty(known) and _dead(node, known, view):
-        return act.ChangeNode(known.name, NodeChange.DOWN, NOT_READY)
+        return act.ChangeNode(known.name, NodeChange.DOWN, NOT_READY, known)
     return None
 
 
@@ -234,14 +242,18 @@ def _retire(name: str, known: SlurmNode | None, view: View) -> bool:
     left = upkeep.left(name, world.nodes or {})
     if known is None:
         return all(_release(node, view) for node in left)
+    why = UNWANTED if left else GONE
+    theirs = not known.reason.startswith(names.NODE_REASON)
     action: act.OnSlurmNode | None = None
     if not known.states & {"DRAIN", "DOWN"}:
-        action = act.ChangeNode(name, NodeChange.DRAIN, UNWANTED if left else GONE)
-    elif _empty(known) and _gone_long(name, view):
-        action = act.RemoveNode(name, (UNWANTED if left else GONE).removeprefix(names.NODE_REASON))
+        action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
+    elif not theirs and _empty(known) and _gone_long(name, view):
+        action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
     if action is not None and _may_try(action, view):
         return view.add(action)
     said = f"Slurm node {name} is drained, and removed when no job is left there."
+    if known.states & {"DRAIN", "DOWN"} and theirs:
+        said = f"An admin took Slurm node {name} out of service; it is removed when he has resumed it."
     return all(_show(node, False, names.NODE_DRAINED, said, view) for node in left)
 
 

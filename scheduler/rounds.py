@@ -57,7 +57,7 @@ def read_running(view: View) -> None:
     """When jobs end whose pods run: an admin may change that, and no poll of states shows it (S9).
 
     Where thousands run it is seldom the turn of each, so that an idle bridge is quiet; what is to be done at a job's end
-    waits for no turn (S4b).
+    waits for no turn where its pods say how long they may take (S4b).
     """
     world, tuning = view.world, view.tuning
     if Side.SLURM in world.lost:

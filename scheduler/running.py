@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler import actions as act
-from scheduler import names
+from scheduler import names, values
 from scheduler.ending import end_pod, is_service
 from scheduler.events import Side
 from scheduler.looking import look_at, trusted
@@ -36,8 +36,8 @@ def watch(workload: Workload, job: Placeholder, view: View) -> None:
             f"An admin resumes it (scontrol resume {job.id})."
         )
         _tell_all(workload, pods, view, names.SUSPENDED, message, runs=False, warning=True)
-    elif "SIGNALING" in job.states:
-        _preempted(workload, job, pods, view)
+    elif "SIGNALING" in job.states and _preempted(workload, job, pods, view):
+        pass
     elif job.job is not None:
         _time_limit(workload, job, job.job, pods, view)
     else:
@@ -73,11 +73,35 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
 def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
     """Where thousands run, its turn to be read may come late; what was asked for tells when it must have been."""
     limit = job.spec.time_limit_min if job.spec is not None else None
-    if limit is None or limit == UNLIMITED or job.granted_at is None:
-        return
+    if limit is not None and limit != UNLIMITED and job.granted_at is not None:
+        _read_before(job.granted_at + limit * 60, workload, job, pods, view)
+
+
+def read_hinted(workload: Workload, job: Placeholder, view: View) -> None:
+    """Of a job of an earlier life only the id is known: by what its pods ask for it must have been read in time."""
+    pods = workload.unfinished
+    limits = ((pod.bound_at, _asked_for(pod)) for pod in pods)
+    ends = [bound_at + limit * 60 for bound_at, limit in limits if bound_at is not None and limit is not None]
+    if ends:
+        _read_before(min(ends), workload, job, pods, view)
+
+
+def _asked_for(pod: Pod) -> int | None:
+    """The minutes that it says itself; None: its namespace's or partition's default, or none."""
+    said = pod.annotations.get(names.PREFIX + names.TIME_LIMIT)
+    if said is None:
+        return None if pod.active_deadline_s is None else -(-pod.active_deadline_s // 60)
+    try:
+        limit = values.time_limit_min(said)
+    except values.Unreadable:  # edited since
+        return None
+    return None if limit == UNLIMITED else limit
+
+
+def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
     tuning = view.tuning
     notice_s = tuning.service_notice_s if any(is_service(pod) for pod in pods) else tuning.end_notice_s
-    at = job.granted_at + limit * 60 - notice_s
+    at = ends - notice_s
     if view.now < at:
         view.wake_at(workload.key, at)
     else:
@@ -129,18 +153,22 @@ def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, view: Vie
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------
 
 
-def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
-    """They are told at once, and what is left is their grace.  Another signal to the job is none of their business."""
+def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> bool:
+    """They are told at once, and what is left is their grace.
+
+    False where it is another signal to the job, which is none of their business.
+    """
     if not _read_since(workload, job, job.states_since, f"is job {job.id} preempted?", view):
-        return
+        return True
     assert job.job is not None, "it was read"
     if job.job.preempted is None or job.job.ends is None:
-        return
+        return False
     left = max(1, int(job.job.ends - view.now))
     why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(job.job.ends, view.now)}"
     for pod in pods:
         if _may_act(workload, pod, view):
             end_pod(workload, pod, why, view, grace_s=left)
+    return True
 
 
 # --- a pod that never starts (S12) --------------------------------------------------------------------------------

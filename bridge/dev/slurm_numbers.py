@@ -8,6 +8,7 @@ _UNKNOWN_JOB = "Invalid job id specified"
 
 TEXTS: Mapping[int, tuple[int, str]] = {
     -1: (500, "Unspecified error"),
+    0: (200, "No error"),  # a node that it does not know
     1: (403, "Operation not permitted"),
     22: (500, "Invalid argument"),
     1000: (500, "Unexpected message received"),

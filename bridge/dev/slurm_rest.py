@@ -245,6 +245,12 @@ def _nodes(asked: _Asked, _: str) -> Answer:
     return _yes(asked, {"nodes": [_node(node, partitions) for node in asked.cluster.nodes.values()]})
 
 
+def _one_node(asked: _Asked, argument: str) -> Answer:
+    if argument not in asked.cluster.nodes:
+        raise SlurmSaysNo(0)
+    return _yes(asked, {"nodes": [_node(asked.cluster.nodes[argument], list(asked.cluster.partitions))]})
+
+
 def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
     return {
         "name": node.name,
@@ -634,6 +640,7 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[_Asked, str], Answer]] = {
     ("GET", "slurm", "job", 4): _job,
     ("GET", "slurm", "resources", 4): _resources,
     ("GET", "slurm", "nodes", 3): _nodes,
+    ("GET", "slurm", "node", 4): _one_node,
     ("GET", "slurm", "partitions", 3): _partitions,
     ("POST", "slurm", "job", 4): _job_post,
     ("DELETE", "slurm", "jobs", 3): _cancel,

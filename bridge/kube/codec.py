@@ -874,6 +874,8 @@ def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
     """(why no container starts, as kubelet says; when the last init container ended well).
 
     One that runs, or ran, of the pod's own containers: it has started.  An init container that runs is on its way.
+    Where there are init containers kubelet says PodInitializing of all, also while nothing is in the way of the first of
+    them but a volume, a secret or the network.
     """
     if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
         return "", None
@@ -885,9 +887,12 @@ def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
             return "", None
         if state.terminated is not None and state.terminated.exit_code == 0:
             ended_at = max(ended_at or 0.0, _epoch(state.terminated.finished_at) or 0.0)
+    first = next(iter(status.init_container_statuses or ()), None)
     for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         state = container.state or ContainerState()
-        if state.waiting is not None and (state.waiting.reason or "") not in IN_TURN:
+        if state.waiting is None:
+            continue
+        if (state.waiting.reason or "") not in IN_TURN or (container is first and state.waiting.reason):
             reason, said = state.waiting.reason, state.waiting.message or ""
             said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
             return f"container {container.name}: {reason}" + (f", {said}" if said else ""), ended_at

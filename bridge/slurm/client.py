@@ -260,6 +260,11 @@ class SlurmClient:
         self._threads = codec.threads_per_core(answer)
         return found
 
+    async def node(self, name: str) -> SlurmNode:
+        """One node (`GET node/{name}`).  Raises Unanswered where Slurm has none: its answer has no number for that."""
+        answer = await self._get("node", self._path(_node_path(name)), _NODES)
+        return _sensible("node", lambda a: codec.node(a, name), answer)
+
     async def partitions(self) -> tuple[Partition, ...]:
         """Every partition (`GET partitions/`)."""
         answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)

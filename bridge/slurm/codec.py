@@ -395,6 +395,14 @@ def nodes(answer: NodesAnswer) -> tuple[SlurmNode, ...]:
     )
 
 
+def node(answer: NodesAnswer, name: str) -> SlurmNode:
+    """The one of that name.  Raises ValueError where it is another."""
+    found = nodes(answer)
+    if [each.name for each in found] != [name]:
+        raise ValueError(f"asked for node {name}, told of {', '.join(each.name for each in found) or 'none'}")
+    return found[0]
+
+
 def threads_per_core(answer: NodesAnswer) -> dict[str, int]:
     """Node name to threads a core, only where that is not 1."""
     return {node.name: node.threads for node in answer.nodes if node.threads > 1}

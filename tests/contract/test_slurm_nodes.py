@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bridge.errors import Conflict, Exhausted, Invalid, Refused
+from bridge.errors import Conflict, Exhausted, Invalid, Refused, Unanswered
 from scheduler.actions import NodeChange
 from scheduler.hostlist import fold
 from scheduler.model import NodeSpec, SlurmNode
@@ -87,6 +87,13 @@ async def test_a_drain_keeps_its_reason_until_it_is_over(slurm: Slurm) -> None:
         assert node is not None
         assert not node.states & {"DRAIN", "DOWN"}
         assert node.reason == ""
+
+
+async def test_one_node_is_told_as_among_all_and_one_that_is_not_there_is_no_answer(slurm: Slurm) -> None:
+    async with registered(slurm, wanted(slurm)) as name:
+        assert await slurm.client.node(name) == await known(slurm, name)
+    with pytest.raises(Unanswered):
+        await slurm.client.node(name)
 
 
 async def test_a_node_with_a_job_runs_it_on_while_drained_and_is_not_removed(slurm: Slurm) -> None:

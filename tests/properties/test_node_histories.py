@@ -20,6 +20,7 @@ from scheduler.actions import (
     RemoveNode,
     ShowNode,
     TaintNode,
+    as_found,
 )
 from scheduler.events import ActionEnded, NodeGone, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model import Condition, Node, Partition, SlurmNode, Taint
@@ -134,6 +135,10 @@ class Sides:
         return list(plan.actions)
 
     def perform(self, action: Action, fate: Outcome) -> None:
+        known = self.slurm.get(action.name) if isinstance(action, ChangeNode | RemoveNode) else None
+        if known is not None and not as_found(action, known):  # whoever does it looks first
+            self.story.world.apply(ActionEnded(action, Outcome.DONE, self.now, self.now))
+            return
         refused = self.forbids(action)
         if not refused and fate in (Outcome.DONE, Outcome.UNKNOWN):
             self.take_effect(action)
@@ -153,10 +158,8 @@ class Sides:
         if isinstance(action, RemoveNode) or action.change is NodeChange.DOWN:
             assert known.states & OUT_OF_SERVICE or self.moved(known), "in service"
             assert action.name not in self.jobs or self.moved(known), "a job runs there"
-            return action.name in self.jobs
-        if action.change is NodeChange.RESUME:
-            assert known.reason != THEIRS or self.moved(known), "an admin's drain is undone"
-        return False
+        assert known.reason != THEIRS or not known.states & {"DRAIN", "DOWN"}, "an admin's drain is undone"
+        return action.name in self.jobs and (isinstance(action, RemoveNode) or action.change is NodeChange.DOWN)
 
     def moved(self, known: SlurmNode) -> bool:
         """Slurm's admin did something that no poll has shown yet."""
@@ -210,8 +213,9 @@ class Sides:
             if name in self.theirs:
                 assert known is not None, "it was made by somebody else"
             elif here is None or not here.labels:
-                assert known is None, "nobody wants it"
-                assert here is None or (here.in_slurm, here.taints) == (None, ())
+                kept = known is not None and known.reason == THEIRS and known.states & {"DRAIN", "DOWN"}
+                assert known is None or kept, "nobody wants it"
+                assert here is None or kept or (here.in_slurm, here.taints) == (None, ())
             else:
                 self.as_wanted(here, known)
 

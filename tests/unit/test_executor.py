@@ -25,7 +25,7 @@ from scheduler import actions as act
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
 from scheduler.model import Claim, Grant, Job, JobSpec, NodeSpec, Owner
-from tests.builders import OWNER, grant, job_of, pod
+from tests.builders import OWNER, grant, job_of, pod, slurm_node
 
 SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
 HET = replace(SPEC, cpus_per_task=8, parts=(SPEC,))
@@ -124,11 +124,6 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         (EVICT, ("evict_by_delete", EVICT)),
         (act.PollNodes("why"), ("poll_nodes",)),
         (act.RegisterNode(NODE, "why"), ("register_node", NODE)),
-        (
-            act.ChangeNode("x1", act.NodeChange.DRAIN, "slurm-bridge: why"),
-            ("change_node", "x1", act.NodeChange.DRAIN, "slurm-bridge: why"),
-        ),
-        (act.RemoveNode("x1", "why"), ("remove_node", "x1")),
         (act.Reconfigure("why"), ("reconfigure",)),
         (SHOW, ("show_node", SHOW)),
         (act.TaintNode("x1", "uid", "why"), ("taint_node", "x1", "uid")),
@@ -144,6 +139,28 @@ async def test_each_action_is_one_call(action: Action, call: tuple[object, ...])
     assert far.called == [call]
     assert ended.job_id == (17 if isinstance(action, act.SubmitJob) else None)
     assert ended.found == ((17, 18) if isinstance(action, act.FindJobs) else ())
+
+
+@pytest.mark.parametrize(
+    ("action", "call"),
+    [
+        (
+            act.ChangeNode("x1", act.NodeChange.DRAIN, "slurm-bridge: why", slurm_node()),
+            ("change_node", "x1", act.NodeChange.DRAIN, "slurm-bridge: why"),
+        ),
+        (act.RemoveNode("x1", "why", slurm_node()), ("remove_node", "x1")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_node_is_looked_at_before_it_is_changed_and_left_as_an_admin_wants_it(
+    action: Action, call: tuple[object, ...]
+) -> None:
+    ended, far = await perform(action, node=slurm_node())
+    assert ended.outcome is Outcome.DONE
+    assert far.called == [("node", "x1"), call]
+    drained = replace(slurm_node(), states=frozenset({"IDLE", "DRAIN", "EXTERNAL"}), reason="fan broken")
+    _, far = await perform(action, node=drained)
+    assert far.called == [("node", "x1")]
 
 
 def test_every_action_has_its_performer() -> None:

@@ -97,6 +97,7 @@ BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-1
         ([], TURN, "", None),
         ([], {"name": "main", "state": {"running": {"startedAt": "2026-11-21T05:00:09Z"}}}, "", None),
         ([{"name": "setup", "state": {"running": {}}}], TURN, "", None),
+        ([TURN | {"name": "setup"}], TURN, "container setup: PodInitializing", None),  # a volume, a secret, the network
         ([{"name": "proxy", "state": {"running": {}}}], PULLS, "container main: ImagePullBackOff, no such image", None),
         (
             [{"name": "setup", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
@@ -111,7 +112,16 @@ BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-1
             1_795_240_800.0,
         ),
     ],
-    ids=["image", "in turn", "runs", "initialises", "beside a sidecar", "init fails", "after a long init"],
+    ids=[
+        "image",
+        "in turn",
+        "runs",
+        "initialises",
+        "nothing came yet",
+        "beside a sidecar",
+        "init fails",
+        "after a long init",
+    ],
 )
 def test_why_a_bound_pod_does_not_start_is_what_its_kubelet_says(
     init: list[dict[str, Any]], main: dict[str, Any], waits: str, since: float | None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler import names
 from scheduler.actions import (
     Action,
     AllocateNow,
@@ -16,10 +17,10 @@ from scheduler.actions import (
     ReadJob,
     RecordEnd,
 )
-from scheduler.events import SlurmNodesPolled
+from scheduler.events import Event, NodeGone, NodeSeen, NodesListed, SlurmNodesPolled
 from scheduler.model import Job, Partition, Pod, PodPhase
 from scheduler.phase import Phase
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, slurm_node
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -365,3 +366,34 @@ def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_an
     assert isinstance(evict, EvictPod)
     assert evict.grace_s == grace_s
     assert ("It has 30 s to end, because Slurm may give its devices to others" in evict.reason) == (grace_s == 30)
+
+
+# --- a Kubernetes node is not there (V7, N5) ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        NodeGone("x1"),
+        NodesListed((node("x2"),)),
+        NodeSeen(node("x1", labels={names.SLURM_NODE_LABEL: "another"})),
+    ],
+    ids=lambda news: type(news).__name__,
+)
+def test_a_node_that_is_not_listed_or_is_called_otherwise_ends_nothing_that_runs_there(news: Event) -> None:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
+    story.sees(news)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    assert [each for each in story.decides(NOW + 60) if isinstance(each, CancelJob | EvictPod | EndByDeadline)] == []
+    assert story.world.placeholders[17].alive
+
+
+def test_a_pod_that_somebody_else_put_on_another_node_does_not_keep_the_place() -> None:
+    story = Story()
+    story.sees(story.bound(TRAIN, 17, "x2"))
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    assert cancel.reason == "the pod stands elsewhere than on what job 17 was granted"

@@ -17,6 +17,7 @@ from scheduler.actions import (
     Outcome,
     ReadJob,
     ReadOwner,
+    RecordEnd,
     Report,
     SubmitJob,
 )
@@ -624,3 +625,61 @@ def test_a_component_that_ended_in_a_former_life_is_seen_when_its_leader_is_read
     story.reads(het(story, 17, "NODE_FAIL"), at=NOW + 20)
     [cancel] = story.acts(CancelJob, NOW + 20)
     assert cancel.job_id == 17
+
+
+# --- what accounting learns of each of its jobs (S2) ----------------------------------------------------------------
+
+
+def again(pods: list[Pod], at: float) -> list[Pod]:
+    return [replace(each, uid=f"{each.uid}b", name=f"{each.name}b", created=at) for each in pods]
+
+
+def runs_again(story: Story, pods: list[Pod], at: float) -> list[Pod]:
+    """Made anew by their controller, as job 18; the former job has ended."""
+    story.ended(asks(story, at), at=at, job_id=18, grant=granted(18, ("x1", 2)))
+    for bind in story.acts(BindPod, at):
+        story.ended(bind, at=at)
+    shown = [story.bound(each, 18) for each in pods]
+    story.sees(*shown)
+    story.polls({17: "CANCELLED", 18: "RUNNING"}, at=at + 1)
+    return shown
+
+
+def test_a_second_try_that_succeeds_is_not_recorded_with_the_exit_code_of_the_first() -> None:
+    """A batch Job leaves its failed pods there."""
+    story = Story(replace(CONFIG, accounting=True))
+    pods = ring(2)
+    first = runs(story, pods, ("x1", 2))
+    story.sees(*(replace(each, phase=PodPhase.FAILED, exit_code=3, end_reason="Error") for each in first))
+    [cancel] = story.acts(CancelJob, NOW + 10)
+    story.ended(cancel, at=NOW + 10)
+    [record] = story.acts(RecordEnd, NOW + 10)
+    story.ended(record, at=NOW + 10)
+    assert (record.job_id, record.exit_code) == (17, 3)
+    second = again(pods, NOW + 20)
+    story.sees(*second)
+    shown = runs_again(story, second, NOW + 20)
+    story.sees(*(replace(each, phase=PodPhase.SUCCEEDED, exit_code=0, end_reason="Completed") for each in shown))
+    [cancel] = story.acts(CancelJob, NOW + 60)
+    story.ended(cancel, at=NOW + 60)
+    [record] = story.acts(RecordEnd, NOW + 60)
+    assert (record.job_id, record.exit_code) == (18, 0)
+    assert record.comment == "; ".join(f"{each.full_name}: Completed" for each in shown)
+
+
+def test_a_gang_that_is_made_anew_while_its_former_pods_end_has_both_jobs_recorded() -> None:
+    story = Story(replace(CONFIG, accounting=True))
+    pods = ring(2)
+    first = runs(story, pods, ("x1", 2))
+    story.polls({17: "PREEMPTED"}, at=NOW + 5)
+    name = story.world.placeholders[17].name
+    story.reads(Job(17, name, "alice", frozenset({"PREEMPTED"}), partition="main", nodes="x1", tasks=2), at=NOW + 6)
+    story.sees(*(replace(each, deleting_at=NOW + 40) for each in first))
+    second = again(pods, NOW + 10)
+    story.sees(*second)
+    for each in first:
+        story.loses(replace(each, deleting_at=NOW + 40, phase=PodPhase.FAILED, exit_code=143), NOW + 20)
+    story.polls({17: "PREEMPTED"}, at=NOW + 21)
+    runs_again(story, second, NOW + 22)
+    [record] = story.acts(RecordEnd, NOW + 25)
+    assert (record.job_id, record.exit_code, record.comment) == (17, 143, "hpc/w-0: Deleted; hpc/w-1: Deleted")

@@ -19,6 +19,7 @@ from scheduler.actions import (
     RemoveNode,
     ShowNode,
     TaintNode,
+    as_found,
 )
 from scheduler.events import NodeGone, NodeSeen, NodesListed, Planned, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.model import Condition, Node, NodeSpec, Partition, PodPhase, SlurmNode, Taint
@@ -312,7 +313,7 @@ def test_cordoned_or_not_ready_is_drained_and_back_in_service_when_that_is_over(
     assert nodes.looks() == []
     nodes.sees(NodeSeen(labelled(**fields)))
     [drain] = nodes.looks(NOW + 1)
-    assert drain == ChangeNode("x1", DRAIN, reason)
+    assert drain == ChangeNode("x1", DRAIN, reason, in_slurm())
     nodes.ended(drain, at=NOW + 1)
     nodes.shows(drained(reason, "MIXED"), at=NOW + 2)
     [show] = nodes.looks(NOW + 2)
@@ -352,7 +353,7 @@ def test_a_node_that_is_dead_is_set_down_only_when_nothing_is_left_there_and_com
     nodes.loses(ours, NOW + 1201)
     nodes.shows(empty, at=NOW + 1230)
     [down] = nodes.looks(NOW + 1230)
-    assert down == ChangeNode("x1", DOWN, NOT_READY)
+    assert down == ChangeNode("x1", DOWN, NOT_READY, in_slurm())
     nodes.ended(down, at=NOW + 1231)
     nodes.shows(in_slurm("x1", "DOWN", "DRAIN", reason=NOT_READY), at=NOW + 1232)
     assert [type(each) for each in nodes.looks(NOW + 1232)] == [ShowNode]
@@ -370,7 +371,7 @@ def test_a_node_that_was_set_down_and_is_ready_but_cordoned_is_drained_instead()
     assert resume.change is RESUME
     nodes.ended(resume, at=NOW)
     nodes.shows(in_slurm(), at=NOW + 1)
-    assert nodes.looks(NOW + 1) == [ChangeNode("x1", DRAIN, CORDONED)]
+    assert nodes.looks(NOW + 1) == [ChangeNode("x1", DRAIN, CORDONED, in_slurm())]
 
 
 def test_a_node_that_comes_and_goes_is_not_set_down() -> None:
@@ -401,7 +402,7 @@ def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_
     nodes.shows(in_slurm("x1", "MIXED"), at=NOW + 600)
     [drain] = nodes.looks(NOW + 600)
     reason = f"slurm-bridge: to be registered anew: {why}"
-    assert drain == ChangeNode("x1", DRAIN, reason)
+    assert drain == ChangeNode("x1", DRAIN, reason, in_slurm())
     nodes.ended(drain, at=NOW + 601)
     nodes.shows(drained(reason, "MIXED"), at=NOW + 602)
     assert [type(each) for each in nodes.looks(NOW + 602)] == [ShowNode]
@@ -451,7 +452,7 @@ def test_a_node_that_is_gone_in_kubernetes_is_drained_and_removed_once_idle() ->
     nodes = Nodes([labelled(), node("x2")], [in_slurm("x1", "MIXED")])
     nodes.sees(NodeGone("x1"))
     [drain] = nodes.looks()
-    assert drain == ChangeNode("x1", DRAIN, "slurm-bridge: its Kubernetes node is gone")
+    assert drain == ChangeNode("x1", DRAIN, "slurm-bridge: its Kubernetes node is gone", in_slurm())
     nodes.ended(drain, at=NOW)
     reason = "slurm-bridge: its Kubernetes node is gone"
     assert nodes.stays(drained(reason, "MIXED"), at=NOW + 1, until=NOW + 600) == [[]] * 20, "a job runs there"
@@ -459,7 +460,7 @@ def test_a_node_that_is_gone_in_kubernetes_is_drained_and_removed_once_idle() ->
     assert nodes.looks(NOW + 630) == []
     nodes.shows(drained(reason), at=NOW + 660)
     [remove] = nodes.looks(NOW + 660)
-    assert remove == RemoveNode("x1", "its Kubernetes node is gone")
+    assert remove == RemoveNode("x1", "its Kubernetes node is gone", in_slurm())
     nodes.ended(remove, at=NOW + 661)
     nodes.shows(at=NOW + 662)
     assert nodes.looks(NOW + 662) == []
@@ -484,7 +485,7 @@ def test_a_node_whose_label_was_taken_is_removed_and_then_released() -> None:
     nodes.sees(NodeSeen(bare))
     [drain] = nodes.looks()
     reason = "slurm-bridge: no label slurm-bridge/external-node=true any more"
-    assert drain == ChangeNode("x1", DRAIN, reason)
+    assert drain == ChangeNode("x1", DRAIN, reason, in_slurm())
     nodes.ended(drain, at=NOW)
     nodes.shows(drained(reason), at=NOW + 1)
     [show] = nodes.looks(NOW + 1)
@@ -579,3 +580,31 @@ def test_an_answer_that_was_lost_is_followed_by_a_look() -> None:
     assert nodes.looks(NOW + 10) == []
     nodes.shows(drained(CORDONED), at=NOW + 11)
     assert [type(each) for each in nodes.looks(NOW + 11)] == [ShowNode]
+
+
+def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_it_were_whole() -> None:
+    theirs = in_slurm("x1", "DRAIN", "IDLE", reason="fan broken")
+    nodes = Nodes([labelled(), node("x2")], [theirs])
+    nodes.looks()
+    nodes.sees(NodeGone("x1"))
+    assert nodes.stays(theirs, at=NOW, until=NOW + 600) == [[]] * 21
+    nodes.shows(in_slurm(), at=NOW + 630)
+    [drain] = nodes.looks(NOW + 630)
+    assert isinstance(drain, ChangeNode)
+    bare = replace(labelled(), labels={})
+    nodes = Nodes([bare], [theirs])
+    [show] = nodes.looks()
+    assert isinstance(show, ShowNode)
+    assert show.message == "An admin took Slurm node x1 out of service; it is removed when he has resumed it."
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        (in_slurm("x1", "MIXED"), True),
+        (in_slurm("x1", "DRAIN", "IDLE", reason="fan broken"), False),
+        (in_slurm(reason="left over"), False),
+    ],
+)
+def test_what_an_admin_did_to_it_since_shows_before_anything_is_done(now: SlurmNode, same: bool) -> None:
+    assert as_found(ChangeNode("x1", DRAIN, CORDONED, in_slurm()), now) is same

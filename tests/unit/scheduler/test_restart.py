@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from scheduler.actions import (
     AllocateNow,
@@ -231,3 +234,36 @@ def test_a_twin_that_starts_when_the_pods_own_job_ends_does_not_hide_that_end() 
     assert [each.job_id for each in story.acts(ReadJob, QUIET_END + 1.2)] == [17], "did the pod's own job end?"
     story.reads(job_of(TRAIN, 17, "NODE_FAIL"), at=QUIET_END + 2)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.REVOKED
+
+
+@pytest.mark.parametrize("states", ["RUNNING SIGNALING", "SUSPENDED", "PENDING"])
+def test_a_job_that_does_more_than_run_is_read_though_thousands_wait_for_their_turn(states: str) -> None:
+    """A preemption leaves its pods the rest of its grace, not what a round of reads leaves of it (S5 to S7)."""
+    story = Story()
+    pods = [story.bound(older(f"p{number}"), number) for number in range(1, 2001)]
+    story.sees(PodsListed(Scope.OURS, tuple(pods), START))
+    jobs = dict.fromkeys(range(1, 2001), "RUNNING")
+    story.polls(jobs, at=START + 0.1)
+    assert story.decides(START + 1) == []
+    story.polls(jobs | {2000: states}, at=START + 2)
+    [read] = story.acts(ReadJob, START + 2)
+    assert read.job_id == 2000
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"says": {"time-limit": "1:00:00"}}, {"active_deadline_s": 3600}],
+    ids=["annotation", "activeDeadlineSeconds"],
+)
+def test_jobs_of_an_earlier_life_are_read_before_their_time_is_over_however_many_there_are(
+    asked: dict[str, Any],
+) -> None:
+    """kubelet is to be told in time; the round alone would come to some of them after hours (S4b)."""
+    story = Story(without(CONFIG, running_fresh_s=1e9))
+    pods = [replace(story.bound(older(f"p{number}", **asked), number), bound_at=START - 60) for number in range(1, 301)]
+    story.sees(PodsListed(Scope.OURS, tuple(pods), START))
+    story.polls(dict.fromkeys(range(1, 301), "RUNNING"), at=START + 0.1)
+    assert story.decides(START + 30) == []
+    story.polls(dict.fromkeys(range(1, 301), "RUNNING"), at=START + 3400)
+    assert story.decides(START + 3419) == []
+    assert story.acts(ReadJob, START + 3420)

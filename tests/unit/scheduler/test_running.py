@@ -223,6 +223,15 @@ def test_another_signal_to_the_job_is_none_of_the_pods_business() -> None:
     assert looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=NOW + 51) == []
 
 
+def test_another_signal_does_not_put_off_the_end_of_its_time() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.polls({17: "RUNNING SIGNALING"}, at=NOW + 50)
+    assert looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=NOW + 51) == []
+    acts = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=ENDS - 110)
+    assert [type(each) for each in acts] == [ReportRunning, HandDeadline]
+
+
 # --- suspended (S6) -----------------------------------------------------------------------------------------------
 
 

@@ -58,7 +58,7 @@ def test_a_cordon_drains_it_and_its_end_resumes_it(external: bool) -> None:
     assert nodes.looks() == []
     nodes.sees(NodeSeen(shared(unschedulable=True)))
     [drain] = nodes.looks(NOW + 1)
-    assert drain == ChangeNode("x1", DRAIN, CORDONED)
+    assert drain == ChangeNode("x1", DRAIN, CORDONED, theirs())
     nodes.ended(drain, at=NOW + 1)
     nodes.shows(theirs("DRAIN", "MIXED", reason=CORDONED, external=external), at=NOW + 2)
     [show] = nodes.looks(NOW + 2)
@@ -82,7 +82,7 @@ def test_what_an_admin_drained_or_set_down_stays_so(states: tuple[str, ...]) -> 
 def test_without_its_kubelet_an_external_node_is_drained_and_never_set_down() -> None:
     nodes = Nodes([shared(ready=False)], [theirs()], SHARED)
     [drain] = nodes.looks()
-    assert drain == ChangeNode("x1", DRAIN, NOT_READY)
+    assert drain == ChangeNode("x1", DRAIN, NOT_READY, theirs())
     nodes.ended(drain, at=NOW)
     gone = theirs("DRAIN", "IDLE", reason=NOT_READY)
     later = [each for some in nodes.stays(gone, at=NOW + 30, until=NOW + 3600) for each in some]
@@ -98,7 +98,7 @@ def test_without_its_kubelet_a_node_with_a_slurmd_serves_slurm_unless_our_pods_m
     nodes.sees(ours, NodeSeen(shared(ready=False, labels={"seen": "again"})))
     nodes.shows(known, at=NOW + 150)
     [drain] = nodes.looks(NOW + 150)
-    assert drain == ChangeNode("x1", DRAIN, NOT_READY)
+    assert drain == ChangeNode("x1", DRAIN, NOT_READY, theirs())
     nodes.ended(drain, at=NOW + 150)
     gone = theirs("DRAIN", "IDLE", reason=NOT_READY, external=False)
     nodes.shows(gone, at=NOW + 151)
@@ -144,3 +144,16 @@ def test_what_another_bridge_registered_is_left_to_it() -> None:
 def test_an_admin_who_does_not_share_them_gets_back_what_was_written_on_them() -> None:
     nodes = Nodes([shared(unschedulable=True)], [theirs()], replace(SHARED, shared_nodes=False))
     assert [type(each) for each in nodes.looks()] == [ReleaseNode]
+
+
+def test_a_label_that_it_must_not_have_leaves_it_shared() -> None:
+    nodes = Nodes([shared(unschedulable=True)], [theirs("DRAIN", "IDLE", reason=CORDONED)], SHARED)
+    nodes.looks()
+    nodes.sees(NodeSeen(shared(labels={names.EXTERNAL_NODE_LABEL: "true"})))
+    [resume] = nodes.looks(NOW + 1)
+    assert resume == ChangeNode("x1", RESUME, f"{CORDONED}: no more", theirs())
+    nodes.ended(resume, at=NOW + 1)
+    nodes.shows(theirs(), at=NOW + 2)
+    [show] = nodes.looks(NOW + 2)
+    assert isinstance(show, ShowNode)
+    assert show.condition == names.NODE_NOT_OURS

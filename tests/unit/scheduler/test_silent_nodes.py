@@ -8,6 +8,8 @@ from scheduler.actions import AllocateNow, BindPod, CancelJob
 from scheduler.events import NodeSeen
 from scheduler.model import Pod, PodPhase
 from tests.builders import START, Story, grant, node, pod
+from tests.unit.scheduler.test_gangs import ring
+from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 TRAIN = pod("train", gpu=8, grace_s=5)
@@ -86,3 +88,15 @@ def test_two_tenants_never_hold_one_gpu_though_slurm_gives_it_again() -> None:
         "given back: on node x1 hpc/train still terminates"
     ]
     assert [act for act in acts if isinstance(act, BindPod)] == []
+
+
+def test_a_gang_whose_member_is_replaced_while_its_node_is_silent_is_started_anew() -> None:
+    """It cannot go on without, and nobody will ever say that the lost one is gone."""
+    story = Story()
+    pods = ring(2)
+    lost = next(each for each in gang_runs(story, pods, ("x1", 1), ("x2", 1)) if each.node == "x1")
+    story.sees(NodeSeen(SILENT), replace(lost, deleting_at=NOW + 25))
+    story.sees(replace(pods[0], uid="new", name="w-new", created=NOW + 26))
+    assert [cancels(story, NOW + at) for at in (30, 309)] == [[], []]
+    [cancel] = cancels(story, NOW + 310)
+    assert cancel.job_id == 17
