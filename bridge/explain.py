@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
@@ -35,7 +35,8 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Scope
 from scheduler.explaining import Explanation, explain, key_of
-from scheduler.model import holds_nodes, is_ended
+from scheduler.membership import settle
+from scheduler.model import Claim, Pod, holds_nodes, is_ended
 from scheduler.world import World
 
 BRIDGE_DEADLINE_S = 10.0
@@ -124,20 +125,21 @@ async def _ask_bridge(
 async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Told]:
     """What there would be to say about each pod of a file.  Raises BridgeError."""
     now = time.time()
-    planned, others = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
-    if not planned:
-        found = f" (only {', '.join(others)})" if others else ""
-        raise ConfigError(f"{options['file']}: holds nothing that makes pods{found}.")
+    found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
+    if not found.planned:
+        raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
     told = []
     async with _Clusters(chosen) as clusters:
         world = await clusters.world()
-        for each in planned:  # all of them first: some may be one gang
-            world.apply(ev.PodSeen(Scope.OURS, replace(each.pod, scheduler_name=chosen.scheduler_name)))
+        for each in found.planned:  # all of them first: some may be one gang
             for owner in each.owners:
                 world.apply(ev.OwnerRead(owner.ref, owner, now))
+            for pod in each.pods:
+                world.apply(ev.PodSeen(Scope.OURS, replace(pod, scheduler_name=chosen.scheduler_name)))
+        for each in found.planned:
             await clusters.complete(world, each.pod.uid)
-        for each in planned:
-            notes = []
+        for each in found.planned:
+            notes = list(each.notes)
             if each.pod.scheduler_name != chosen.scheduler_name:
                 named = each.pod.scheduler_name or "none, so default-scheduler"
                 notes.append(
@@ -147,9 +149,26 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
             trial = await clusters.trial(explanation)
             title = f"{each.what}, as in {options['file']}"
             told.append(Told(title, explanation, notes=tuple(notes), planned=True, trial=trial))
-    if others:
-        told[-1] = replace(told[-1], notes=(*told[-1].notes, f"Makes no pods, and is left out: {', '.join(others)}."))
-    return told
+    left_out = []
+    if found.podless:
+        left_out.append(f"Makes no pods, and is left out: {', '.join(found.podless)}.")
+    if found.foreign:
+        left_out.append(f"Is left out: {_foreign(found.foreign)}")
+    return [*told[:-1], replace(told[-1], notes=(*told[-1].notes, *left_out))]
+
+
+def _no_pods_in(found: manifest.Contents) -> str:
+    if found.foreign:
+        return _foreign(found.foreign)
+    only = f" (only {', '.join(found.podless)})" if found.podless else ""
+    return f"holds nothing that makes pods{only}. Name a manifest of a pod, or of what makes some, with -f FILE."
+
+
+def _foreign(objects: Sequence[str]) -> str:
+    return (
+        f"{', '.join(objects)} cannot be explained from a file: what pods come of it, only its controller knows. Apply it, "
+        "then ask about one of them: slurm-bridge explain POD -n NAMESPACE."
+    )
 
 
 # --- a world made from lists ----------------------------------------------------------------------------------------
@@ -241,8 +260,23 @@ class _Clusters:
         return await slurm_survey.trial(await self.slurm(), explanation.spec)
 
     async def complete(self, world: World, uid: str) -> None:
-        """What that pod refers to: its owners and its volumes."""
-        pod = world.workloads[world.key_of_pod[uid]].pods[uid]
+        """What the pods of its workload refer to: owners, who tells how many they are, and volumes."""
+        workload = world.workloads[world.key_of_pod[uid]]
+        group, kube = workload.group, await self.kube()
+        claims: dict[tuple[str, ...], tuple[Claim, ...]] = {}
+        for pod in list(workload.pods.values()):
+            await self._read_owners(world, pod)
+            if pod.claims:
+                if pod.claims not in claims:
+                    claims[pod.claims] = await kube.read_claims(pod.namespace, pod.claims)
+                world.apply(ev.ClaimsRead(pod.uid, claims[pod.claims], time.time()))
+        if group is not None and group.teller is not None and group.teller.uid not in world.owners:
+            told = await kube.read_owner(group.teller, workload.first.namespace)
+            world.apply(ev.OwnerRead(group.teller, told, time.time()))
+        settle(world, workload)  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
+        world.refresh(workload)
+
+    async def _read_owners(self, world: World, pod: Pod) -> None:
         kube = await self.kube()
         chain, unread = world.owners_of(pod)
         while unread is not None:
@@ -250,8 +284,6 @@ class _Clusters:
             assert ref is not None, "an unread owner has a reference"
             world.apply(ev.OwnerRead(ref, await kube.read_owner(ref, pod.namespace), time.time()))
             chain, unread = world.owners_of(pod)
-        if pod.claims:
-            world.apply(ev.ClaimsRead(uid, await kube.read_claims(pod.namespace, pod.claims), time.time()))
 
     async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
         """The bridge reads of a job that runs only what it was granted; more of it is read here."""

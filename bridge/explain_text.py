@@ -16,6 +16,7 @@ from bridge.slurm import codec
 from bridge.slurm.survey import Verdict
 from scheduler.explaining import Explanation, as_sbatch
 from scheduler.model import SINGLETON, UNLIMITED, Job, JobSpec
+from scheduler.phase import Phase
 from scheduler.telling import clock
 
 MOST_NODES = 8  # that are named
@@ -61,12 +62,19 @@ def _lines(told: Told, width: int, now: float) -> Iterator[str]:
 
 
 def _planned_sentence(told: Told) -> str:
-    refusal, trial = told.explanation.refusal, told.trial
-    if refusal is not None:
-        return f"It would not be asked of Slurm. {refusal.message}"
+    what, trial = told.explanation, told.trial
+    if what.refusal is not None:
+        return f"It would not be asked of Slurm. {what.refusal.message}"
+    waits, job = "", "it"
+    if what.phase == Phase.GATHERING.value:
+        absent = f" {what.missing} more {'is' if what.missing == 1 else 'are'} missing." if what.missing else ""
+        waits, job = f"It would wait. {what.sentence}{absent} ", "the job below"
     if trial is not None and not trial.may:
-        return f"Slurm would refuse it: {trial.text} (error {trial.number})."
-    return "Slurm would take it: its user, account, QOS, partition, features and devices were tried. Nothing was submitted."
+        return f"{waits}Slurm would refuse {job}: {trial.text} (error {trial.number})."
+    return (
+        f"{waits}Slurm would take {job}: its user, account, QOS, partition, features and devices were tried. "
+        "Nothing was submitted."
+    )
 
 
 def _next(what: Explanation, width: int) -> Iterator[str]:
@@ -123,12 +131,7 @@ def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
     if what.spec is None:
         return
     yield ""
-    if what.refusal is not None and not what.states:
-        yield f"What it would need of Slurm, as user {what.spec.user}"
-    elif planned or not what.states:
-        yield f"The job as it would be sent, as user {what.spec.user}"
-    else:
-        yield f"The job as it is asked for, as user {what.spec.user}"
+    yield from _wrapped(_heading(what, what.spec, planned), width, indent="")
     yield from _pairs(_asked(what.spec), width)
     words = as_sbatch(what.spec)
     yield from textwrap.wrap(
@@ -139,6 +142,18 @@ def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _heading(what: Explanation, spec: JobSpec, planned: bool) -> str:
+    user = f"as user {spec.user}"
+    if what.missing is None:
+        return f"What those that are here would need of Slurm, {user}"
+    if what.missing:
+        absent = "pod that is" if what.missing == 1 else f"{what.missing} pods that are"
+        user += f", if the {absent} missing {'is' if what.missing == 1 else 'are'} like {what.like}"
+    if what.refusal is not None and not what.states:
+        return f"What it would need of Slurm, {user}"
+    return f"The job as it {'would be sent' if planned or not what.states else 'is asked for'}, {user}"
 
 
 def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,16 @@
 """Pods as they stand in manifests, before they exist: `slurm-bridge explain -f` (BEHAVIOUR O4).
 
 A pod is itself; of a workload object its pod template is taken, with the object as the pod's owner, because annotations there
-count for its pods too.  Whatever makes no pods is named, not passed over silently.
+count for its pods too.  Pods of one template are alike, so one of them tells of all; but those of a gang share one job, and
+are planned as many as their controller would make.  Whatever makes no pods is named, not passed over silently, and so is what
+is not Kubernetes' own: which pods that makes, only its controller knows.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import yaml
 
 from bridge.errors import ConfigError, ContractError
 from bridge.kube import codec
+from scheduler.grouping import MAX_SIZE, Group, group_of
 from scheduler.model import Owner, OwnerRef, Pod
 
 MOST_BYTES = 16 * 2**20
@@ -35,31 +38,61 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One pod that a manifest would make.
+    """What one object of a manifest would make.
 
     what    "Pod train", "pods of Deployment web"
+    pods    alike: the first of them, and where they are of a gang, the others that belong to it
     owners  nearest first, as the bridge would read them
+    notes   what else becomes of its pods
     """
 
     what: str
-    pod: Pod
+    pods: tuple[Pod, ...]
     owners: tuple[Owner, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pod(self) -> Pod:
+        """The one that tells of all."""
+        return self.pods[0]
 
 
-def read(path: str, namespace: str, now: float) -> tuple[list[Planned], list[str]]:
-    """The pods of a file ("-": standard input), and the names of the objects that make none.
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A file.
+
+    planned   what makes pods
+    podless   "Service web": what makes none
+    foreign   "JobSet sim": what is not Kubernetes' own
+    """
+
+    planned: tuple[Planned, ...] = ()
+    podless: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+def read(path: str, namespace: str, now: float) -> Contents:
+    """What a file ("-": standard input) holds.
 
     namespace   for objects that name none; one that names another is refused, as kubectl does; "": "default" for both
     Raises ConfigError.
     """
-    planned, others = [], []
+    planned: list[Planned] = []
+    podless: list[str] = []
+    foreign: list[str] = []
     for number, thing in enumerate(_objects(path), start=1):
         found = _planned(thing, path, number, namespace, now)
-        if isinstance(found, str):
-            others.append(found)
-        else:
+        if isinstance(found, Planned):
             planned.append(found)
-    return planned, others
+        else:
+            (foreign if _is_foreign(thing) else podless).append(found)
+    return Contents(tuple(planned), tuple(podless), tuple(foreign))
+
+
+def _is_foreign(thing: Mapping[str, Any]) -> bool:
+    """Kubernetes' own API groups have no dot in their name, or end in .k8s.io; .x-k8s.io are others'."""
+    group = str(thing.get("apiVersion") or "").rpartition("/")[0]
+    return "." in group and not group.endswith(".k8s.io")
 
 
 def _objects(path: str) -> Iterator[dict[str, Any]]:
@@ -84,8 +117,8 @@ def _planned(thing: dict[str, Any], path: str, number: int, namespace: str, now:
     name = str(meta.get("name") or meta.get("generateName") or "")
     where = _namespace(meta, namespace, f"{path}: {kind} {name}")
     if kind == "Pod":
-        return Planned(f"Pod {where}/{name}", _pod(thing, name, where, f"{path}#{number}", now))
-    if kind not in TEMPLATES:
+        return Planned(f"Pod {where}/{name}", (_pod(thing, name, where, f"{path}#{number}", now),))
+    if kind not in TEMPLATES or _is_foreign(thing):
         return f"{kind} {name}"
     template: Any = thing
     for step in TEMPLATES[kind]:
@@ -94,7 +127,56 @@ def _planned(thing: dict[str, Any], path: str, number: int, namespace: str, now:
         raise ConfigError(f"{path}: {kind} {name} has no {'.'.join(TEMPLATES[kind])}.")
     owners = _owners(thing, kind, name, f"{path}#{number}")
     pod = _pod(template, f"{name}-…", where, f"{path}#{number}", now, owners[0].ref if owners else None)
-    return Planned(f"pods of {kind} {where}/{name}", pod, owners)
+    return _with_its_gang(Planned(f"pods of {kind} {where}/{name}", (pod,), owners), kind, _mapping(thing.get("spec")))
+
+
+# --- how many -------------------------------------------------------------------------------------------------------
+
+
+def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Planned:
+    """As many of them as are of one gang; those beyond its size stand for themselves."""
+    group, pod = group_of(planned.pod), planned.pod
+    if not isinstance(group, Group):
+        return planned
+    made, notes = _how_many(kind, spec), []
+    members = min(made, group.size or MAX_SIZE)
+    if made > members:
+        notes.append(f"It makes {made} pods, of which {members} are one gang; each of the others has a job of its own.")
+    if kind == "StatefulSet" and made < _number(spec, "replicas"):
+        notes.append(
+            "It makes a pod only when the one before is ready (OrderedReady), so that its gang is never complete: say "
+            "podManagementPolicy: Parallel."
+        )
+    pods = (replace(pod, uid=f"{pod.uid}.{number}") for number in range(members))
+    return replace(planned, pods=tuple(pods), notes=tuple(notes))
+
+
+def _how_many(kind: str, spec: Mapping[str, Any]) -> int:
+    """How many pods its controller has at a time, of what says so; 1 of what has none now."""
+    match kind:
+        case "Job":
+            found = _at_once(spec)
+        case "CronJob":
+            found = _at_once(_mapping(_mapping(spec.get("jobTemplate")).get("spec")))
+        case "StatefulSet" if spec.get("podManagementPolicy") != "Parallel":
+            found = 1
+        case "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController":
+            found = _number(spec, "replicas")
+        case _:
+            found = 1
+    return max(1, found)
+
+
+def _at_once(job: Mapping[str, Any]) -> int:
+    """Of a batch Job."""
+    return min(_number(job, "parallelism"), _number(job, "completions", _number(job, "parallelism")))
+
+
+def _number(spec: Mapping[str, Any], key: str, default: int = 1) -> int:
+    return default if (found := _whole(spec.get(key))) is None else found
+
+
+# --- as the API server would hold it --------------------------------------------------------------------------------
 
 
 def _namespace(meta: Mapping[str, Any], wanted: str, what: str) -> str:
@@ -133,7 +215,7 @@ def _defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _owners(thing: Mapping[str, Any], kind: str, name: str, uid: str) -> tuple[Owner, ...]:
-    """The object, and the batch Job that a CronJob would make."""
+    """The object; the batch Job that a CronJob would make."""
     meta, spec = _mapping(thing.get("metadata")), _mapping(thing.get("spec"))
     ref = OwnerRef(str(thing.get("apiVersion") or ""), kind, name, f"{uid}.{kind}")
     if kind == "PodTemplate":
@@ -141,18 +223,21 @@ def _owners(thing: Mapping[str, Any], kind: str, name: str, uid: str) -> tuple[O
     if kind == "CronJob":
         job = _mapping(spec.get("jobTemplate"))
         job_ref = OwnerRef("batch/v1", "Job", f"{name}-…", f"{uid}.Job")
-        deadline = _seconds(_mapping(job.get("spec")).get("activeDeadlineSeconds"))
-        inner = Owner(job_ref, _annotations(_mapping(job.get("metadata"))), ref, deadline)
-        return inner, Owner(ref, _annotations(meta))
-    deadline = _seconds(spec.get("activeDeadlineSeconds")) if kind == "Job" else None
-    return (Owner(ref, _annotations(meta), None, deadline),)
+        return _job(job_ref, job, ref), Owner(ref, _annotations(meta))
+    return (_job(ref, thing) if kind == "Job" else Owner(ref, _annotations(meta)),)
+
+
+def _job(ref: OwnerRef, job: Mapping[str, Any], owner: OwnerRef | None = None) -> Owner:
+    spec = _mapping(job.get("spec"))
+    deadline = _whole(spec.get("activeDeadlineSeconds"))
+    return Owner(ref, _annotations(_mapping(job.get("metadata"))), owner, deadline, members=_at_once(spec))
 
 
 def _annotations(meta: Mapping[str, Any]) -> Mapping[str, str]:
     return {str(key): str(value) for key, value in _mapping(meta.get("annotations")).items()}
 
 
-def _seconds(value: Any) -> int | None:
+def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -68,7 +68,25 @@ def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
 
 def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
     """What to ask Slurm for, nodes included; or why not."""
-    asked = asked_by(workload, view)
+    return _one_job(asked_by(workload, view), view)
+
+
+def foreseen(workload: Workload, view: View) -> JobSpec | Refusal:
+    """What there will be to ask for once a gang is complete, if those that are missing are as the last one that is here."""
+    return _one_job(_asked_by(workload, here(workload), missing(workload), view), view)
+
+
+def here(workload: Workload) -> list[Pod]:
+    """Its pods that wait, by rank, gated ones too: these count as soon as their gates are gone."""
+    return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
+
+
+def missing(workload: Workload) -> int:
+    """How many pods of its gang do not exist yet, as far as that is known."""
+    return max(0, workload.size - len(here(workload)))
+
+
+def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, view: View) -> JobSpec | Refusal:
     spec = asked if isinstance(asked, Refusal) else together(asked)
     if isinstance(spec, Refusal) or not any(each.exclusive for each in (spec, *spec.parts)):
         return spec
@@ -94,20 +112,24 @@ def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
 
 def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:
     """What each of its pods asks for, by rank, as if it were alone; or why not."""
+    return _asked_by(workload, by_rank(workload.members or workload.unfinished), 0, view)
+
+
+def _asked_by(workload: Workload, pods: list[Pod], more: int, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:
+    """more: so many are taken to come that ask for the same as the last of these."""
     asked = []
-    pods = workload.members or workload.unfinished
     own = frozenset(pod.uid for pod in pods)
-    for pod in by_rank(pods):
-        spec = _spec_of(workload, pod, own, view)
+    for pod in pods:
+        spec = _spec_of(workload, pod, own, len(pods) + more, view)
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
         asked.append((pod, spec))
-    return asked
+    return asked + asked[-1:] * more
 
 
-def _spec_of(workload: Workload, pod: Pod, own: Collection[str], view: View) -> JobSpec | Refusal:
-    """One member, as if it were alone.  own: UIDs of all of them, which are placed together."""
-    world, pods = view.world, len(own)
+def _spec_of(workload: Workload, pod: Pod, own: Collection[str], pods: int, view: View) -> JobSpec | Refusal:
+    """One member, as if it were alone.  own: UIDs of those that are placed together; pods: how many these will be."""
+    world = view.world
     shown = group_of(pod)
     if isinstance(shown, Refusal):
         return shown

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from scheduler.actions import Report
-from scheduler.asking import is_managed, spec_for, too_large
+from scheduler.asking import foreseen, here, is_managed, missing, spec_for, too_large
 from scheduler.decide import RULES
 from scheduler.events import Side
 from scheduler.feasible import demand, feasible, miss, slurm_name
+from scheduler.gangs import together, why_gathering
 from scheduler.jobspec import jobspec
 from scheduler.model import UNLIMITED, Grant, Job, JobSpec, Pod, Refusal, SlurmNode, States
 from scheduler.names import MANAGED_LABEL, NOT_MANAGED
@@ -29,6 +30,7 @@ from scheduler.world import World
 
 # Slurm's states of a node, of which any keeps new jobs away.
 OUT_OF_SERVICE: States = frozenset({"DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"})
+GATES = "It has scheduling gates: nothing is asked of Slurm before those who set them take them away."
 SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devices"  # G2
 
 
@@ -56,6 +58,8 @@ class Explanation:
     refusal   why nothing is asked of Slurm; None: there is something to ask, or there was
     user      the Slurm user whose job it is; "": the policy has none
     spec      the job as it was asked for, else as it would be asked for now; None where it is refused before
+    missing   so many pods of its gang do not exist yet, and `spec` takes them to be like the pod `like`; None: nobody knows
+              how many, and `spec` is of those that exist
     jobs      the jobs that are or may be its own, as last read
     states    of these jobs, by id, as the last poll showed them
     grant     what the job holds
@@ -73,6 +77,8 @@ class Explanation:
     node: str = ""
     refusal: Refusal | None = None
     spec: JobSpec | None = None
+    missing: int | None = 0
+    like: str = ""
     nodes: Nodes | None = None
     jobs: tuple[Job, ...] = ()
     states: tuple[tuple[int, tuple[str, ...]], ...] = ()
@@ -105,6 +111,8 @@ def explain(world: World, key: str, now: float) -> Explanation:
     mine = sorted(world.mine(workload), key=lambda job: job.id)
     current = chosen(workload, mine)
     asked = next((job.spec for job in reversed(mine) if job.spec is not None), None)
+    known = current.spec if current is not None else None
+    absent, like = _absent(workload) if phase is Phase.GATHERING and known is None else (0, "")
     return Explanation(
         namespace=pod.namespace,
         name=pod.name,
@@ -114,7 +122,9 @@ def explain(world: World, key: str, now: float) -> Explanation:
         user=_user(pod, world),
         node=workload.node_of(pod),
         refusal=refusal,
-        spec=(current.spec if current is not None else None) or spec or asked,
+        spec=known or spec or asked,
+        missing=absent,
+        like=like,
         nodes=_nodes(workload, pod, world) if phase in _ASKING else None,
         jobs=tuple(job.job for job in mine if job.job is not None),
         states=tuple((job.id, tuple(sorted(job.states))) for job in mine),
@@ -131,6 +141,14 @@ _ASKING = (Phase.GATHERING, Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED)
 def _pod(workload: Workload) -> Pod | None:
     pods = workload.unfinished or list(workload.pods.values()) or [gone.pod for gone in workload.gone.values()]
     return pods[0] if pods else None
+
+
+def _absent(workload: Workload) -> tuple[int | None, str]:
+    """How many of its gang do not exist yet, and whom they are taken to be like."""
+    if not workload.size:
+        return None, ""
+    absent = missing(workload)
+    return absent, here(workload)[-1].name if absent else ""
 
 
 def _user(pod: Pod, world: World) -> str:
@@ -152,25 +170,35 @@ def _job(workload: Workload, pod: Pod, view: View) -> tuple[JobSpec | None, Refu
         return None, Refusal(
             NOT_MANAGED, f"Namespace {pod.namespace} {what}: the admin has to label it {MANAGED_LABEL}=true."
         )
-    spec = spec_for(workload, view)
+    spec = (foreseen if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, view)
     if isinstance(spec, JobSpec):
         asked_for = any(job.alive for job in world.mine(workload))
         return spec, workload.refused or (None if asked_for else too_large(spec, world))
-    return _without_nodes(workload, pod, world), spec
+    return _without_nodes(workload, world), spec
 
 
-def _without_nodes(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
+def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
     """The translation alone; None where that is refused."""
+    pods = here(workload)
+    specs = [_translated(workload, pod, world) for pod in pods]
+    asked = [(pod, spec) for pod, spec in zip(pods, specs, strict=True) if spec is not None]
+    job = together(asked + asked[-1:] * missing(workload)) if len(asked) == len(pods) else None
+    return job if isinstance(job, JobSpec) else None
+
+
+def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
+    """One pod, as if it were alone; None where that is refused."""
     tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
     if isinstance(tenant, Refusal):
         return None
-    spec = jobspec(pod, world.owners_of(pod)[0], tenant, world.around, workload.key, workload.readable)
+    pods = max(workload.size, len(workload.unfinished))
+    spec = jobspec(pod, world.owners_of(pod)[0], tenant, world.around, workload.key, workload.readable, pods)
     return spec if isinstance(spec, JobSpec) else None
 
 
 def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     """Every node, judged as `feasible` judges it; None where there is no job to judge it for."""
-    spec = _without_nodes(workload, pod, world) if world.ready else None
+    spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
     wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), world.closed_to(pod))
@@ -204,10 +232,8 @@ def _sentence(
     workload: Workload, pod: Pod, phase: Phase, job: Placeholder | None, refusal: Refusal | None, view: View
 ) -> str:
     match phase:
-        case Phase.GATHERING if not pod.gated and workload.group is not None:
-            return workload.gathered
         case Phase.GATHERING:
-            return "It has scheduling gates: nothing is asked of Slurm before those who set them take them away."
+            return _why_gathering(workload, refusal, view)
         case Phase.UNCLAIMED:
             return _why_unclaimed(workload, pod, refusal, view)
         case Phase.QUEUED:
@@ -221,6 +247,19 @@ def _sentence(
         case Phase.DONE:
             ended = pod.end_reason or pod.phase.value
             return f"It has ended ({ended})." if pod.finished else "It is being deleted, and never stood on a node."
+
+
+def _why_gathering(workload: Workload, refusal: Refusal | None, view: View) -> str:
+    gated = sum(pod.gated for pod in workload.unfinished)
+    if workload.group is None or gated == workload.tally.unfinished:
+        return GATES
+    said = [why_gathering(workload, view)]
+    if gated:
+        has, counts = ("has", "counts") if gated == 1 else ("have", "count")
+        said.append(f"{gated} more {has} scheduling gates, and {counts} when those who set them take them away.")
+    if refusal is not None:
+        said.append(refusal.message)
+    return " ".join(said)
 
 
 def _why_unclaimed(workload: Workload, pod: Pod, refusal: Refusal | None, view: View) -> str:

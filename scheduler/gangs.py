@@ -15,6 +15,10 @@ from scheduler.workload import Workload
 
 GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
 TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so often while some are missing
+HELD_BACK = (
+    "The others do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
+    "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
+)
 
 # What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
 SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
@@ -68,30 +72,40 @@ def _shown(value: object) -> str:
 
 def gather(workload: Workload, view: View) -> None:
     """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
-    assert workload.group is not None, "only a gang gathers"
     sizes = workload.tally.sizes
     if len(sizes) > 1:
-        _say(workload, view, _disagreement(workload))
+        _say(workload, view, why_gathering(workload, view))
         return
     if None in sizes:
         _ask_teller(workload, view)
         if not workload.size:
-            _say_unknown(workload, view)
+            if _teller_known(workload, view):
+                _say(workload, view, why_gathering(workload, view))
             return
     said_at = max(pod.created for pod in workload.unfinished) + GATHER_SAID_S
     if view.now < said_at:
         view.wake_at(workload.key, said_at)
         return
-    message = workload.gathered
-    held_at = workload.created + timeout_s(workload, view)
-    if view.now >= held_at:
-        message += (
-            " The others do not come: a quota, an admission, or a controller that makes the next pod only when the one "
-            "before runs (OrderedReady, LeaderReady, InOrder) may hold them back."
-        )
-    else:
+    held_at = _held_at(workload, view)
+    if view.now < held_at:
         view.wake_at(workload.key, held_at)
-    _say(workload, view, message, warning=view.now >= held_at)
+    _say(workload, view, why_gathering(workload, view), warning=view.now >= held_at)
+
+
+def why_gathering(workload: Workload, view: View) -> str:
+    """Why nothing is asked for yet, in a sentence (W6)."""
+    group, sizes = workload.group, workload.tally.sizes
+    assert group is not None, "only a gang gathers"
+    if len(sizes) > 1:
+        return _disagreement(workload)
+    if not workload.size and _teller_known(workload, view):
+        return (
+            f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
+            f"{GANG_SIZE} (1 to {MAX_SIZE})."
+        )
+    held = bool(workload.size) and view.now >= _held_at(workload, view)
+    return f"{workload.gathered} {HELD_BACK}" if held else workload.gathered
+    return f"{workload.gathered} {HELD_BACK}" if view.now >= _held_at(workload, view) else workload.gathered
 
 
 def _disagreement(workload: Workload) -> str:
@@ -109,6 +123,10 @@ def _disagreement(workload: Workload) -> str:
         f"The pods of {group.kind} {group.name} do not agree on how many they are ({said}): give all of them the same "
         f"annotation {GANG_SIZE}."
     )
+
+
+def _held_at(workload: Workload, view: View) -> float:
+    return workload.created + timeout_s(workload, view)
 
 
 def timeout_s(workload: Workload, view: View) -> float:
@@ -144,18 +162,13 @@ def _ended_since(workload: Workload, read_at: float | None, view: View) -> bool:
     return read_at is not None and any(end >= read_at for end in ends)
 
 
-def _say_unknown(workload: Workload, view: View) -> None:
-    assert workload.group is not None
-    group, pod = workload.group, workload.first
-    ref_known = group.teller is not None and group.teller.uid in view.world.owner_read_at
-    chain_known = group.teller is None and view.world.owners_of(pod)[1] is None
-    if ref_known or chain_known:
-        _say(
-            workload,
-            view,
-            f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
-            f"{GANG_SIZE} (1 to {MAX_SIZE}).",
-        )
+def _teller_known(workload: Workload, view: View) -> bool:
+    """Who would tell how many there are was read, or there is nobody."""
+    group = workload.group
+    assert group is not None
+    if group.teller is not None:
+        return group.teller.uid in view.world.owner_read_at
+    return view.world.owners_of(workload.first)[1] is None
 
 
 def _say(workload: Workload, view: View, message: str, *, warning: bool = True) -> None:

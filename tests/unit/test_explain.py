@@ -105,6 +105,31 @@ async def test_events_of_the_pod_stand_in_the_story(both: Both) -> None:
     assert "  01-02 03:04:05  SlurmJobPending: Waiting. (3 times)" in await told_of_pod(both, "train")
 
 
+async def test_without_a_bridge_a_gang_that_gathers_says_how_many_are_here(both: Both) -> None:
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "w-0", requests=SMALL, **GANG))
+    text = await told_of_pod(both, "w-0")
+    assert text.startswith("Pod hpc/w-0: gathering\n  1 of 4 pods of gang ring are here in namespace hpc.\n")
+    assert "gates" not in text
+    assert "if the 3 pods that are missing are like w-0" in text
+    assert "--ntasks=4" in text
+
+
+async def test_without_a_bridge_the_owner_that_tells_how_many_pods_a_gang_has_is_read(both: Both) -> None:
+    now = time.time()
+    spec = {"parallelism": 3, "completions": 3, "template": {"spec": manifest()["spec"]}}
+    meta = {"name": "ring", "namespace": "hpc", "annotations": {"slurm-bridge/time-limit": "90"}}
+    job = both.kube.create(now, "jobs", {"metadata": meta, "spec": spec})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "ring", "uid": job["metadata"]["uid"], "controller": True}
+    for name in ("ring-a", "ring-b"):
+        made = objects.pod("hpc", name, requests=SMALL, labels={"slurm-bridge/gang": "job"})
+        made["metadata"]["ownerReferences"] = [owner]
+        both.kube.create(now, "pods", made)
+    text = await told_of_pod(both, "ring-a")
+    assert "\n  2 of 3 pods of batch Job ring are here in namespace hpc.\n" in text
+    assert "--ntasks=3" in text
+    assert "--time=01:30:00" in text, "what the owner says counts for every pod of it"
+
+
 async def test_a_pod_that_is_not_there_or_for_another_scheduler_is_one_sentence(both: Both) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "web", scheduler="default-scheduler"))
     with pytest.raises(ConfigError, match=r"there is no pod hpc/nope; name its namespace with -n\."):
@@ -232,6 +257,59 @@ async def test_what_a_gang_needs_is_told_by_shape_and_number(both: Both, tmp_pat
     assert "Slurm would take it: " in text
     needs = "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n"
     assert text.count(needs) == text.count(" : '--job-name=hpc/solve~") == 3, "each tells of all three"
+
+
+GANG: Any = {"labels": {"slurm-bridge/gang": "ring"}, "annotations": {"slurm-bridge/gang-size": "4"}}
+
+
+async def test_one_pod_of_a_gang_says_that_the_others_are_missing_and_what_the_job_would_be(
+    both: Both, tmp_path: Path
+) -> None:
+    text, [entry] = await told_of_manifest(both, tmp_path, manifest("w-0", **GANG))
+    assert "It would wait. 1 of 4 pods of gang ring are here in namespace hpc. 3 more are missing." in text
+    assert "Slurm would take the job below: " in text
+    assert "The job as it would be sent, as user alice, if the 3 pods that are missing are like w-0\n" in text
+    assert "1 CPU, 1,024 MiB for each of 4 pods" in text
+    assert entry["request"]["job"]["tasks"] == 4
+    assert entry["trial"]["number"] == 2018, "what was tried is the job of all four"
+
+
+def batch_job(**spec: Any) -> Any:
+    pods = {"metadata": {"annotations": {"slurm-bridge/gang-size": "4"}}, "spec": manifest()["spec"]}
+    meta = {"name": "train", "namespace": "hpc"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**spec, "template": pods}}
+
+
+async def test_the_pods_of_a_batch_job_that_are_one_gang_are_one_job(both: Both, tmp_path: Path) -> None:
+    text, [entry] = await told_of_manifest(both, tmp_path, batch_job(parallelism=4, completions=4))
+    assert text.startswith("pods of Job hpc/train, as in ")
+    assert "  Slurm would take it: " in text
+    assert "The job as it would be sent, as user alice\n  needs       1 CPU, 1,024 MiB for each of 4 pods\n" in text
+    assert (entry["request"]["job"]["tasks"], entry["explanation"]["missing"]) == (4, 0)
+
+
+async def test_a_batch_job_that_never_has_all_of_its_gang_at_a_time_says_how_many_are_missing(
+    both: Both, tmp_path: Path
+) -> None:
+    text, _ = await told_of_manifest(both, tmp_path, batch_job(parallelism=2, completions=4))
+    assert "2 of 4 pods of batch Job train are here in namespace hpc. 2 more are missing." in text
+    assert "for each of 4 pods" in text
+
+
+async def test_what_makes_more_pods_than_the_gang_has_says_what_becomes_of_the_others(
+    both: Both, tmp_path: Path
+) -> None:
+    text, [entry] = await told_of_manifest(both, tmp_path, batch_job(parallelism=6))
+    assert entry["request"]["job"]["tasks"] == 4
+    assert "It makes 6 pods, of which 4 are one gang; each of the others has a job of its own." in text
+
+
+async def test_what_others_controllers_make_is_no_lack_of_pods_and_says_what_to_do(both: Both, tmp_path: Path) -> None:
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "sim"}}
+    with pytest.raises(ConfigError, match=r"JobSet sim cannot be explained from a file: .* slurm-bridge explain POD"):
+        await told_of_manifest(both, tmp_path, jobset)
+    text, _ = await told_of_manifest(both, tmp_path, manifest(), jobset)
+    assert "Is left out: JobSet sim cannot be explained from a file" in " ".join(text.split())
 
 
 async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, tmp_path: Path) -> None:

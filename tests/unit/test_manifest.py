@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.manifest import Planned, read
+from bridge.manifest import Contents, Planned, read
 from scheduler.jobspec import needs
 
 NOW = 1_800_000_000.0
@@ -23,14 +23,14 @@ spec:
 """
 
 
-def planned(folder: Path, text: str, namespace: str = "hpc") -> tuple[list[Planned], list[str]]:
+def planned(folder: Path, text: str, namespace: str = "hpc") -> Contents:
     file = folder / "m.yaml"
     file.write_text(text)
     return read(str(file), namespace, NOW)
 
 
 def one(folder: Path, text: str, namespace: str = "hpc") -> Planned:
-    [found], _ = planned(folder, text, namespace)
+    [found] = planned(folder, text, namespace).planned
     return found
 
 
@@ -88,14 +88,58 @@ def test_a_batch_job_lends_its_deadline_and_a_cron_job_both_its_annotations(tmp_
 def test_of_many_documents_those_that_make_no_pods_are_named(tmp_path: Path) -> None:
     service = "kind: Service\nmetadata: {name: web}\n"
     listed = "kind: List\nitems:\n- {kind: ConfigMap, metadata: {name: c}}\n"
-    found, others = planned(tmp_path, f"{POD}\n---\n{service}---\n---\n{listed}")
-    assert [each.what for each in found] == ["Pod hpc/train"]
-    assert others == ["Service web", "ConfigMap c"]
+    found = planned(tmp_path, f"{POD}\n---\n{service}---\n---\n{listed}")
+    assert [each.what for each in found.planned] == ["Pod hpc/train"]
+    assert found.podless == ("Service web", "ConfigMap c")
+
+
+def test_what_is_not_kubernetes_own_is_told_from_what_makes_no_pods(tmp_path: Path) -> None:
+    route = "{kind: Ingress, apiVersion: networking.k8s.io/v1, metadata: {name: i}}"
+    jobset = "{kind: JobSet, apiVersion: jobset.x-k8s.io/v1alpha2, metadata: {name: sim}}"
+    found = planned(tmp_path, f"{route}\n---\n{jobset}\n---\n{{kind: Job, apiVersion: b.io/v1, metadata: {{name: j}}}}")
+    assert (found.podless, found.foreign) == (("Ingress i",), ("JobSet sim", "Job j"))
+
+
+def many(folder: Path, kind: str, spec: str, gang: str = "g") -> Planned:
+    labels = f"labels: {{slurm-bridge/gang: {gang}}}, annotations: {{slurm-bridge/gang-size: '4'}}" if gang else ""
+    template = f"template: {{metadata: {{{labels}}}, spec: {{containers: [{{name: main, image: x}}]}}}}"
+    return one(folder, f"{{kind: {kind}, apiVersion: apps/v1, metadata: {{name: w}}, spec: {{{spec}{template}}}}}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "pods"),
+    [
+        ("Job", "", 1),
+        ("Job", "parallelism: 4, ", 4),
+        ("Job", "parallelism: 4, completions: 3, ", 3),
+        ("Job", "parallelism: 9, ", 4),  # the others stand for themselves
+        ("Deployment", "replicas: 3, ", 3),
+        ("StatefulSet", "replicas: 4, podManagementPolicy: Parallel, ", 4),
+        ("StatefulSet", "replicas: 4, ", 1),
+        ("DaemonSet", "", 1),
+        ("Deployment", "replicas: 0, ", 1),
+    ],
+)
+def test_pods_of_a_gang_are_planned_as_many_as_their_controller_would_make(
+    tmp_path: Path, kind: str, spec: str, pods: int
+) -> None:
+    found = many(tmp_path, kind, spec)
+    assert len({pod.uid for pod in found.pods}) == len(found.pods) == pods
+
+
+def test_pods_that_are_no_gang_are_told_of_by_one_of_them(tmp_path: Path) -> None:
+    assert len(many(tmp_path, "Deployment", "replicas: 3, ", gang="").pods) == 1
+
+
+def test_a_stateful_set_that_makes_one_pod_at_a_time_never_completes_its_gang_and_that_is_said(tmp_path: Path) -> None:
+    [note] = many(tmp_path, "StatefulSet", "replicas: 4, ").notes
+    assert note.endswith("so that its gang is never complete: say podManagementPolicy: Parallel.")
+    assert many(tmp_path, "StatefulSet", "replicas: 4, podManagementPolicy: Parallel, ").notes == ()
 
 
 def test_standard_input_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(POD))
-    [found], _ = read("-", "", NOW)
+    [found] = read("-", "", NOW).planned
     assert found.pod.full_name == "default/train"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Outcome, SubmitJob
+from scheduler.actions import AllocateNow, Outcome, Report, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
 from scheduler.explaining import Explanation, as_sbatch, explain, key_of
@@ -194,12 +195,68 @@ def test_a_gated_pod_waits_for_its_gates() -> None:
     assert explained(story, train).sentence.startswith("It has scheduling gates")
 
 
-def test_a_gang_that_waits_for_its_others_has_no_gates() -> None:
+def member(name: str, size: int | None = 4, **fields: Any) -> Pod:
+    says = {} if size is None else {"gang-size": str(size)}
+    return pod(name, labels={names.PREFIX + "gang": "ring"}, says=says, **fields)
+
+
+def gang_explained(story: Story, *pods: Pod, at: float = NOW) -> Explanation:
+    story.sees(*pods)
+    return explain(story.world, story.world.key_of_pod[pods[0].uid], at)
+
+
+def test_a_gang_that_gathers_says_how_many_are_here_and_what_it_will_ask_for_if_the_others_are_alike() -> None:
+    told = gang_explained(Story(), member("w-0", cpu=2000))
+    assert told.phase == "gathering"
+    assert told.sentence == "1 of 4 pods of gang ring are here in namespace hpc."
+    assert told.spec is not None
+    assert (told.spec.tasks, told.spec.cpus_per_task) == (4, 2)
+    assert (told.missing, told.like) == (3, "w-0")
+
+
+def test_what_it_is_told_of_a_gang_that_gathers_is_what_its_pods_are_told() -> None:
     story = Story()
-    first = pod("w-0", labels={names.PREFIX + names.GANG: "ring"}, says={"gang-size": "3"})
-    story.sees(first)
-    [key] = story.world.workloads
-    assert explain(story.world, key, NOW).sentence == "1 of 3 pods of gang ring are here in namespace hpc."
+    late = NOW + 86_400
+    told = gang_explained(story, member("w-0"), member("w-1"), at=late)
+    assert {told.sentence} == {report.message for report in story.acts(Report, late)}
+    assert "OrderedReady" in told.sentence
+
+
+def test_those_that_are_missing_are_taken_to_be_like_the_last_that_is_here() -> None:
+    told = gang_explained(Story(), member("launcher"), member("w-0", cpu=4000))
+    assert told.spec is not None
+    [workers] = told.spec.parts
+    assert (told.spec.tasks, workers.tasks, workers.cpus_per_task) == (1, 3, 4)
+    assert (told.missing, told.like) == (2, "w-0")
+
+
+def test_a_gang_of_which_some_have_gates_tells_both_and_knows_what_these_need() -> None:
+    told = gang_explained(Story(), member("w-0", 2), replace(member("w-1", 2, cpu=4000), gated=True))
+    assert told.sentence.startswith("1 of 2 pods of gang ring are here in namespace hpc. 1 more has scheduling gates")
+    assert told.spec is not None
+    assert [told.spec.cpus_per_task, *(part.cpus_per_task for part in told.spec.parts)] == [1, 4]
+    assert told.missing == 0
+
+
+def test_a_gang_whose_pods_do_not_agree_on_their_number_says_who_says_what() -> None:
+    told = gang_explained(Story(), member("w-0", 4), member("w-1", 5))
+    assert "do not agree on how many they are (w-0 says 4, w-1 says 5)" in told.sentence
+    assert told.missing is None
+
+
+def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
+    told = gang_explained(Story(), member("w-0", None))
+    assert told.sentence.startswith(
+        "gang ring does not tell how many pods it has: give annotation slurm-bridge/gang-size"
+    )
+    assert told.missing is None
+
+
+def test_what_stands_in_the_way_of_a_gang_is_told_before_it_is_complete() -> None:
+    told = gang_explained(Story(), member("w-0", cpu=900_000))
+    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. 0/2 nodes can run this pod")
+    assert told.spec is not None
+    assert told.spec.tasks == 4, "what it would need is of all four"
 
 
 def test_before_the_first_lists_nothing_is_concluded() -> None:
