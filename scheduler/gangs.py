@@ -105,7 +105,6 @@ def why_gathering(workload: Workload, view: View) -> str:
         )
     held = bool(workload.size) and view.now >= _held_at(workload, view)
     return f"{workload.gathered} {HELD_BACK}" if held else workload.gathered
-    return f"{workload.gathered} {HELD_BACK}" if view.now >= _held_at(workload, view) else workload.gathered
 
 
 def _disagreement(workload: Workload) -> str:
