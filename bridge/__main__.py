@@ -60,10 +60,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_dev(dev: argparse.ArgumentParser) -> None:
     dev.add_argument("--seed", type=int, default=1, help="the load, and what happens to it, follow from it")
-    dev.add_argument("--pods", type=int, default=0, metavar="N", help="so many at a time; with --headless, in all")
+    dev.add_argument(
+        "--pods",
+        type=int,
+        metavar="N",
+        help="so many at a time, default 24; with --headless so many in all, default 12",
+    )
     dev.add_argument("--headless", action="store_true", help="no page: until N pods were bound and have ended")
     dev.add_argument("--json", action="store_true", help="with --headless: one JSON object instead of the story")
-    dev.add_argument("--port", type=int, default=0, help="of the page, on 127.0.0.1; default: any free one")
+    dev.add_argument("--port", type=int, help="of the page, on 127.0.0.1; default: any free one")
     dev.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="a real Kubernetes in the place of the simulated one"
     )

@@ -21,6 +21,7 @@ from bridge.dev.story import Run, StalledError, exit_code
 from bridge.errors import ConfigError, FarSideError, said
 from bridge.kube.transport import HttpTransport
 
+LAST_PORT = 65535
 LIVE_PODS = 24  # on the page, at a time
 HEADLESS_PODS = 12
 GIVE_UP_S = 60.0
@@ -31,10 +32,10 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line.  pods 0: as many as is usual; "" : simulated."""
+    """The command line.  pods None: as many as is usual; "": simulated; port None: any free one."""
 
     seed: int = 1
-    pods: int = 0
+    pods: int | None = None
     headless: bool = False
     json: bool = False
     kubeconfig: str = ""
@@ -42,14 +43,33 @@ class Options:
     slurm_token_file: str = ""
     slurm_user: str = ""
     image: str = ""
-    port: int = 0
+    port: int | None = None
 
 
 def main(options: Options) -> int:
     """Exit code 0; 1 where a promise was broken, a pod failed or something stalled.  Raises ConfigError."""
+    _check(options)
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     logging.getLogger("slurm-bridge").addHandler(logging.NullHandler())
     return asyncio.run(_Dev(options).run())
+
+
+def _check(options: Options) -> None:
+    """Nothing that somebody asked for is left aside in silence.  Raises ConfigError."""
+    if options.pods is not None and options.pods < 1:
+        raise ConfigError(f"--pods {options.pods}: at least 1 pod is needed.")
+    if options.port is not None and not 0 <= options.port <= LAST_PORT:
+        raise ConfigError(f"--port {options.port}: a port is a number from 0 (any free one) to {LAST_PORT}.")
+    if options.port is not None and options.headless:
+        raise ConfigError("--port: with --headless there is no page; leave one of them away.")
+    for option, given, needs, there in (
+        ("--json", options.json, "--headless", options.headless),
+        ("--slurm-token-file", options.slurm_token_file, "--slurm-url URL", options.slurm_url),
+        ("--slurm-user", options.slurm_user, "--slurm-url URL", options.slurm_url),
+        ("--image", options.image, "--kubeconfig FILE", options.kubeconfig),
+    ):
+        if given and not there:
+            raise ConfigError(f"{option} means something only with {needs}: add that, or leave {option} away.")
 
 
 def _say(line: str) -> None:
@@ -106,7 +126,7 @@ class _Dev:
         if self._options.headless:
             return await self._headless(stage, hands, load)
         try:
-            await show(stage, hands, load, most=self._options.pods or LIVE_PODS, port=self._options.port)
+            await show(stage, hands, load, most=self._options.pods or LIVE_PODS, port=self._options.port or 0)
         except FarSideError as error:
             raise ConfigError(said(error)) from None
         return 0

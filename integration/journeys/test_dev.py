@@ -26,8 +26,6 @@ def begins(*ends: str) -> subprocess.Popen[str]:
         "--json",
         "--pods",
         str(PODS),
-        "--image",
-        IMAGE,
         *ends,
     ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -51,7 +49,7 @@ def test_dev_on_real_clusters_beside_a_bridge_that_works_there(
     eventually("the other bridge has bound its pod", lambda: kube.bound(ns))
     job = int(kube.pod(ns, "resident").metadata.annotations[PREFIX + "job-id"])
     real_slurm = ("--slurm-url", slurm.url, "--slurm-token-file", slurm.token_file, "--slurm-user", "alice")
-    real_kube = ("--kubeconfig", kube.kubeconfig)
+    real_kube = ("--kubeconfig", kube.kubeconfig, "--image", IMAGE)
 
     both_real, slurm_real = begins(*real_kube, *real_slurm), begins(*real_slurm)
     ends_well(both_real)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.__main__ import EXIT_CONFIG, main
+from bridge.dev.command import HEADLESS_PODS, LIVE_PODS
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,44 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
         file.write_text(f"slurm_url: http://127.0.0.1:1\nhttp: '{http}'\n")
         assert main(["release", "--config", str(file)]) == EXIT_CONFIG
         assert capsys.readouterr().err == f"slurm-bridge: {said_then}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--port", "99999"), "--port 99999: a port is a number from 0 (any free one) to 65535."),
+        (("--port", "-1"), "--port -1: a port is a number from 0 (any free one) to 65535."),
+        (("--pods", "-3"), "--pods -3: at least 1 pod is needed."),
+        (("--pods", "0", "--headless"), "--pods 0: at least 1 pod is needed."),
+        (("--port", "8000", "--headless"), "--port: with --headless there is no page; leave one of them away."),
+        (("--json",), "--json means something only with --headless: add that, or leave --json away."),
+        (
+            ("--slurm-token-file", "token"),
+            "--slurm-token-file means something only with --slurm-url URL: add that, or leave --slurm-token-file away.",
+        ),
+        (
+            ("--slurm-user", "alice"),
+            "--slurm-user means something only with --slurm-url URL: add that, or leave --slurm-user away.",
+        ),
+        (
+            ("--image", "busybox"),
+            "--image means something only with --kubeconfig FILE: add that, or leave --image away.",
+        ),
+    ],
+)
+def test_what_a_demo_cannot_do_is_said_before_it_begins(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
+) -> None:
+    assert main(["dev", *arguments]) == EXIT_CONFIG
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"slurm-bridge: {line}\n")
+
+
+def test_the_help_of_the_demo_names_the_usual_number_of_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["dev", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"so many at a time, default {LIVE_PODS}; with --headless so many in all, default {HEADLESS_PODS}" in told
 
 
 def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
