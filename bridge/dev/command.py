@@ -85,8 +85,10 @@ class _Dev:
         """Until it has ended, or is told to."""
         task = asyncio.create_task(self._run())
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(signal.SIGINT, task.cancel)  # a second Ctrl-C: at once
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, _end_once, task)
         try:
             return await task
         except asyncio.CancelledError:
@@ -144,7 +146,8 @@ class _Dev:
             stalled = str(error)
         except FarSideError as error:
             stalled = said(error)
-        hands.on_change = lambda _life: None
+        finally:
+            hands.on_change = lambda _life: None
         result = run.result() | ({"stalled": stalled} if stalled else {})
         if self._options.json:
             _say(json.dumps(result))
@@ -168,6 +171,12 @@ class _Dev:
             if took["n"]:
                 at = ", ".join(f"{key} {took[key]:.0f} ms" for key in ("p50", "p90", "p99", "max"))
                 _say(f"{'':12}create → bind, {name} ({took['n']} pods): {at}")
+
+
+def _end_once(task: asyncio.Task[int]) -> None:
+    """A closed terminal says so twice, by its shell too: that is no word against tidying up."""
+    if not task.cancelling():
+        task.cancel()
 
 
 async def _tidy(stage: Stage, hands: Hands) -> None:

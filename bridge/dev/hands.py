@@ -77,7 +77,19 @@ class Hands:
         self.on_change: Callable[[Life], None] = lambda _life: None
 
     async def open(self) -> None:
-        """Make the namespace; one of an earlier run that is still going is waited for.  Raises ConfigError."""
+        """Make the namespace; one of an earlier run that is still going is waited for.
+
+        Where it does not come to take pods, or somebody does not want to wait for that, it is deleted again.
+        Raises ConfigError.
+        """
+        await self._make()
+        try:
+            await self._ready()
+        except BaseException:
+            await self._unmake()
+            raise
+
+    async def _make(self) -> None:
         meta = {"name": self._space, "labels": {names.MANAGED_LABEL: "true"}}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         try:
@@ -85,16 +97,40 @@ class Hands:
                 while await self._is_going():  # noqa: ASYNC110 - asked, not told
                     await asyncio.sleep(AGAIN_S)
                 await self._send("POST", "/api/v1/namespaces", body)
-                while not await self._takes_pods():  # noqa: ASYNC110 - asked, not told
-                    await asyncio.sleep(AGAIN_S)
         except Conflict:
             raise ConfigError(
                 f"the namespace {self._space} is there already: another `slurm-bridge dev` uses this cluster, or one was "
                 f"killed. If none does: kubectl delete namespace {self._space}"
             ) from None
         except (FarSideError, TimeoutError) as error:
-            why = said(error) if isinstance(error, FarSideError) else f"it was not ready within {NAMESPACE_S:.0f} s."
+            why = (
+                said(error) if isinstance(error, FarSideError) else f"an earlier one is there for {NAMESPACE_S:.0f} s."
+            )
             raise ConfigError(f"the namespace {self._space} cannot be made: {why}") from None
+
+    async def _ready(self) -> None:
+        try:
+            async with asyncio.timeout(NAMESPACE_S):
+                while not await self._takes_pods():  # noqa: ASYNC110 - asked, not told
+                    await asyncio.sleep(AGAIN_S)
+        except TimeoutError:
+            raise ConfigError(
+                f"the namespace {self._space} was made, but not its service account default, within {NAMESPACE_S:.0f} s: "
+                "does kube-controller-manager run?"
+            ) from None
+        except FarSideError as error:
+            raise ConfigError(
+                f"the namespace {self._space} was made, but its service account default cannot be seen: {said(error)}"
+            ) from None
+
+    async def _unmake(self) -> None:
+        try:
+            await self.close()
+        except FarSideError as error:
+            raise ConfigError(
+                f"the namespace {self._space} was made and cannot be deleted: {said(error)} When it can: "
+                f"kubectl delete namespace {self._space}"
+            ) from None
 
     async def _is_going(self) -> bool:
         try:

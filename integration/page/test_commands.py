@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -132,6 +133,21 @@ def test_a_mistake_is_one_line(arguments: tuple[str, ...], said: str) -> None:
     [line] = done.stderr.splitlines()
     assert line.startswith("slurm-bridge: ")
     assert said in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_ends_it_as_well_and_it_leaves_nothing_behind(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "bridge", "dev"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        export = next(line for line in process.stdout if line.startswith("export KUBECONFIG="))
+        folder = Path(export.strip().partition("=")[2]).parent
+        assert folder.exists()
+        process.send_signal(number)
+        process.send_signal(number)  # a shell that is hung up tells its jobs once more
+        _, complaints = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, complaints) == (0, "")
+    assert not folder.exists()
 
 
 def test_a_port_that_is_taken_is_one_line(dev: Dev) -> None:
