@@ -22,8 +22,33 @@ from scheduler.events import AbsenceBelieved, Side
 from scheduler.explaining import explain, key_of
 from scheduler.phase import Phase
 from scheduler.telling import clock as time_of_day
+from scheduler.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S
+
+
+def not_ready(world: World, tokens: TokenSource, now: float) -> list[str]:
+    """Every reason why a bridge cannot do its work now."""
+    reasons = [f"{side.value}: {lost.why}" for side, lost in world.lost.items()]
+    reasons += [f"waiting for {what}" for what in world.missing]
+    if world.held_back_since is not None:
+        reasons.append(f"since {time_of_day(world.held_back_since, now)}: {held_back(world)}")
+    problem = tokens.problem(now)
+    return reasons + ([problem] if problem else [])
+
+
+def readiness(reasons: list[str]) -> web.Response:
+    """200 ok, or 503 and every reason, a line each."""
+    return web.Response(text="\n".join(reasons or ["ok"]) + "\n", status=503 if reasons else 200)
+
+
+def explained(world: World, request: web.Request, now: float) -> web.Response:
+    """`?namespace=&pod=`: 200 and scheduler.explaining.Explanation as JSON; 404 where no such pod is ours."""
+    namespace, name = request.query.get("namespace", "default"), request.query.get("pod", "")
+    key = key_of(world, namespace, name)
+    if key is None:
+        return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
+    return web.Response(body=encoded(explain(world, key, now)), content_type="application/json")
 
 
 class Health:
@@ -67,14 +92,7 @@ class Health:
 
     def not_ready(self) -> list[str]:
         """Every reason why it cannot do its work now."""
-        world = self._loop.world
-        reasons = [f"{side.value}: {lost.why}" for side, lost in world.lost.items()]
-        reasons += [f"waiting for {what}" for what in world.missing]
-        if world.held_back_since is not None:
-            since = time_of_day(world.held_back_since, self._clock())
-            reasons.append(f"since {since}: {held_back(world)}")
-        problem = self._tokens.problem(self._clock())
-        return reasons + ([problem] if problem else [])
+        return not_ready(self._loop.world, self._tokens, self._clock())
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
@@ -84,9 +102,8 @@ class Health:
         return web.Response(text=f"{why or 'ok'}\n", status=500 if why else 200)
 
     async def readyz(self, _: web.Request) -> web.Response:
-        """200 ok, or 503 and every reason, a line each."""
-        reasons = self.not_ready()
-        return web.Response(text="\n".join(reasons or ["ok"]) + "\n", status=503 if reasons else 200)
+        """See readiness."""
+        return readiness(self.not_ready())
 
     async def metrics(self, _: web.Request) -> web.Response:
         """OpenMetrics."""
@@ -94,14 +111,8 @@ class Health:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def explain(self, request: web.Request) -> web.Response:
-        """`?namespace=&pod=`: 200 and scheduler.explaining.Explanation as JSON; 404 where no such pod is ours."""
-        namespace, name = request.query.get("namespace", "default"), request.query.get("pod", "")
-        world = self._loop.world
-        key = key_of(world, namespace, name)
-        if key is None:
-            return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
-        body = encoded(explain(world, key, self._clock()))
-        return web.Response(body=body, content_type="application/json")
+        """See explained."""
+        return explained(self._loop.world, request, self._clock())
 
     async def release(self, request: web.Request) -> web.Response:
         """POST: what is missing in Slurm now is gone indeed (X6).  200; 403 to anybody elsewhere."""

@@ -1,4 +1,6 @@
-"""The page of `slurm-bridge dev`: served, with its buttons, a kubeconfig for kubectl, and pods that come and go."""
+"""The page of `slurm-bridge dev`: served, with its buttons, files for kubectl and for our own commands, and pods that come
+and go.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,15 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from aiohttp import web
@@ -23,16 +28,21 @@ from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.stage import Stage
 from bridge.dev.story import OUTLIVED_S
 from bridge.errors import ConfigError, FarSideError
+from bridge.health import explained, not_ready, readiness
 from bridge.page.server import Page
 from bridge.page.snapshot import Sections
 
+PROGRAM = "slurm-bridge"
+NOT_STARTED = "the bridge has not started"
 LINGER_S = 20.0  # a pod that has ended can be looked at for so long
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pod.yaml"
 
 
 async def show(stage: Stage, hands: Hands, load: Load, *, most: int, port: int) -> None:
     """Until it is cancelled.  most: pods at a time.  Raises ConfigError, FarSideError where it cannot begin."""
-    with _kubeconfig(stage) as kubeconfig:
+    with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as name:  # 0700
+        folder = Path(name)
+        kubeconfig = _kubeconfig(stage, folder)
         about: dict[str, Any] = {"title": "dev", "kubernetes": stage.kube.version, "slurm": stage.slurm.release}
         about["commands"] = [f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", *_commands(stage, "kubectl")]
 
@@ -41,16 +51,20 @@ async def show(stage: Stage, hands: Hands, load: Load, *, most: int, port: int) 
 
         app = Page(look, stage.detail, time.time).application()
         app.router.add_post("/faults/{name}", _fault_maker(stage))
+        _answers_commands(app, stage)
         async with _served(app, port) as url:
-            _tell(stage, url, kubeconfig)
+            settings = _settings(stage, folder, kubeconfig, url)
+            _tell(stage, url, kubeconfig, settings)
             await _busy(stage, hands, load, most)
 
 
-def _tell(stage: Stage, url: str, kubeconfig: Path) -> None:
+def _tell(stage: Stage, url: str, kubeconfig: Path, settings: Path) -> None:
     quoted = shlex.quote(str(kubeconfig))
     tidies = stage.kube.simulated is None or stage.slurm.simulated is None
     lines = [url, "", f"export KUBECONFIG={quoted}"]
     lines += [f"  {command}" for command in _commands(stage, f"kubectl --kubeconfig {quoted}")]
+    looks = ("doctor", f"explain {stage.kube.space}/POD")
+    lines += [f"  {_program()} {what} --config {shlex.quote(str(settings))}" for what in looks]
     lines += ["", "Ctrl-C ends it, and deletes what it made." if tidies else "Ctrl-C ends it."]
     print("\n".join(lines), flush=True)  # noqa: T201 - the command's own output
 
@@ -83,12 +97,53 @@ def _is_over(life: Life, runs_s: int, now: float) -> bool:
     return life.bound is not None and now > life.bound + runs_s + OUTLIVED_S
 
 
-@contextlib.contextmanager
-def _kubeconfig(stage: Stage) -> Iterator[Path]:
+# --- for the commands that look at it -----------------------------------------------------------------------------
+
+
+def _answers_commands(app: web.Application, stage: Stage) -> None:
+    """What `explain` and `doctor` ask of a running bridge: the one that lives at that moment."""
+
+    async def ready(_: web.Request) -> web.StreamResponse:
+        world = stage.world
+        return readiness(not_ready(world, stage.slurm.tokens, time.time()) if world else [NOT_STARTED])
+
+    async def explain(request: web.Request) -> web.StreamResponse:
+        world = stage.world
+        return explained(world, request, time.time()) if world else readiness([NOT_STARTED])
+
+    app.router.add_get("/readyz", ready)
+    app.router.add_get("/explain", explain)
+
+
+def _settings(stage: Stage, folder: Path, kubeconfig: Path, url: str) -> Path:
+    """Settings with both ends and the policy of this demo; times are left as usual, a real bridge may take them too."""
+    token_file = Path(stage.slurm.token_file).absolute() if stage.slurm.token_file else None
+    if stage.slurm.simulated is not None:
+        token_file = _write(folder / "token", stage.slurm.tokens.token())
+    content = stage.settings.model_dump(mode="json", exclude_unset=True, include={"scheduler_name", "policy"})
+    content |= {"kubeconfig": str(kubeconfig.absolute()), "slurm_url": stage.slurm.url}
+    content |= {"slurm_token_file": str(token_file)} if token_file else {}
+    content |= {"http": urlsplit(url).netloc}
+    return _write(folder / "settings.yaml", yaml.safe_dump(content, sort_keys=False))
+
+
+def _program() -> str:
+    """This command, as it can be typed here."""
+    here = Path(sys.executable).with_name(PROGRAM)
+    return PROGRAM if shutil.which(PROGRAM) or not here.exists() else shlex.quote(os.path.relpath(here))
+
+
+def _write(path: Path, text: str) -> Path:
+    """For its owner alone."""
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _kubeconfig(stage: Stage, folder: Path) -> Path:
     """A kubeconfig of the simulated Kubernetes, for as long as it lives; of a real one, the one that was given."""
     if stage.kube.simulated is None:
-        yield Path(stage.kube.kubeconfig)
-        return
+        return Path(stage.kube.kubeconfig)
     name = "slurm-bridge-dev"
     content = {
         "apiVersion": "v1",
@@ -98,11 +153,7 @@ def _kubeconfig(stage: Stage) -> Iterator[Path]:
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": stage.kube.space}}],
         "current-context": name,
     }
-    with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as folder:  # 0700
-        path = Path(folder) / "kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(content), encoding="utf-8")
-        yield path
+    return _write(folder / "kubeconfig", yaml.safe_dump(content))
 
 
 def _commands(stage: Stage, kubectl: str) -> list[str]:

@@ -82,7 +82,11 @@ class KubeSide:
 
 @dataclass(slots=True)
 class SlurmSide:
-    """Slurm.  user: whose jobs they are.  simulated None: it is real."""
+    """Slurm.
+
+    user        whose jobs they are
+    simulated   None: it is real, and `token_file` is the file that was given; "": the token is in SLURM_JWT
+    """
 
     url: str
     tokens: TokenSource
@@ -94,6 +98,7 @@ class SlurmSide:
     sight: SlurmSight
     simulated: SlurmCluster | None = None
     ticking: bool = True
+    token_file: str = ""
 
     def client(self, pool: HttpPool) -> SlurmClient:
         """One for itself; `discover` comes first."""
@@ -233,4 +238,5 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
         frozenset(each.name for each in partitions),
         DEFAULT_DEADLINE_S,
         SlurmLooks(client),
+        token_file=token_file,
     )

@@ -45,6 +45,7 @@ class Stage:
     """All of it.  `run` it; then everything else is there to be looked at.
 
     cable        the way to slurmrestd, and the faults on it
+    settings     of the bridge
     note         what the last fault did
     calm_since   when the last one was made, or ended
     at_once      keys of the last workloads that Slurm gave nodes at once
@@ -77,7 +78,7 @@ class Stage:
         )
         self.bridge: Bridge | None = None
         self._life: asyncio.Task[None] | None = None
-        self._settings = _settings(kube, slurm)
+        self.settings = _settings(kube, slurm)
 
     @property
     def world(self) -> World | None:
@@ -146,7 +147,7 @@ class Stage:
             )
             await slurm.discover()
             kube = KubeClient(wire, self.kube.scheduler_name, self.clock, self.telemetry.on_call("kubernetes"))
-            self.bridge = Bridge(self._settings, kube, wire, slurm, self.clock, self, self.chance)
+            self.bridge = Bridge(self.settings, kube, wire, slurm, self.clock, self, self.chance)
             await self.bridge.run()
 
     # --- Observer -------------------------------------------------------------------------------------------------

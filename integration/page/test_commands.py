@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -87,6 +88,44 @@ def test_a_pod_of_another_scheduler_is_left_alone(user: Kubectl) -> None:
     assert said["spec"]["schedulerName"] == "default-scheduler"
     assert "nodeName" not in said["spec"]
     user("delete", "pod", "not-ours")
+
+
+# --- our own commands on it ---------------------------------------------------------------------------------------
+
+
+def looks(dev: Dev, what: str, *arguments: str) -> str:
+    """`doctor` or `explain` with the settings that it printed, and nothing of this shell's."""
+    printed = re.search(rf"^  (?:\S*/)?slurm-bridge {what} .*--config (\S+)$", dev.said, re.MULTILINE)
+    assert printed, dev.said
+    command = [sys.executable, "-m", "bridge", what, *arguments, "--config", printed[1]]
+    environment = {name: value for name, value in os.environ.items() if name not in ("SLURM_JWT", "KUBECONFIG")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout
+
+
+def test_doctor_has_nothing_to_say_against_the_demo(dev: Dev) -> None:
+    told = looks(dev, "doctor")
+    assert "Nothing to do" in told
+    assert f"the bridge at {dev.url.removeprefix('http://').rstrip('/')} is ready" in told
+
+
+def test_explain_asks_the_bridge_of_the_demo(dev: Dev, user: Kubectl) -> None:
+    eventually("the service runs", lambda: user("get", "pods", "-l", "app=serve").count("Running") == 2)
+    name = user("get", "pods", "-l", "app=serve", "-o", "jsonpath={.items[0].metadata.name}")
+    told = looks(dev, "explain", f"hpc/{name}")
+    assert "by Slurm job" in told
+    assert f"pod hpc/{name} created" in told
+    assert "No bridge answers" not in told
+
+
+def test_the_token_of_the_demo_is_its_owners_alone_and_nowhere_else(dev: Dev) -> None:
+    folder = dev.kubeconfig.parent
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    token = (folder / "token").read_text()
+    assert token not in dev.said
+    assert token not in (folder / "settings.yaml").read_text()
 
 
 # --- headless -----------------------------------------------------------------------------------------------------
