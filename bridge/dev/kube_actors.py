@@ -14,6 +14,7 @@ up where the facts are.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,10 @@ NOT_READY_S = 40.0  # after a kubelet's last word its node is NotReady
 EVENT_TTL_S = 3600.0
 KEPT_EVENTS = 2000
 SIGTERM, SIGKILL = 143, 137
+SOME_S = 15.0  # of a program that is not really run
+# As sleep(1) takes it: "sleep 5", "sleep 0.5m", "sleep infinity".
+_NAP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?|inf(?:inity)?)([smhd]?)(?![\w.])")
+_NAP_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Actors:
@@ -425,11 +430,21 @@ def _seconds(pod: Object, annotation: str, default: float) -> float:
 
 
 def _runs_s(pod: Object) -> float:
-    """How long its containers run: as somebody wrote on it, else as long as it sleeps, else for ever."""
+    """How long its containers run: as somebody wrote on it, else as its command says.
+
+    That is as long as it sleeps, in a shell's line too; a program that nothing is known of takes a while.  A service, and
+    what only its image knows, runs for ever.
+    """
     first = pod["spec"]["containers"][0]
-    words = [*(first.get("command") or []), *(first.get("args") or [])]
-    slept = float(words[1]) if len(words) == 2 and words[0] == "sleep" and words[1].isdecimal() else float("inf")
-    return _seconds(pod, RUN_S, slept)
+    line = " ".join([*(first.get("command") or []), *(first.get("args") or [])])
+    naps = _NAP.findall(line)
+    if naps:
+        taken = sum(float(number) * _NAP_S[unit] for number, unit in naps)
+    elif line and pod["spec"].get("restartPolicy") in ("Never", "OnFailure"):
+        taken = SOME_S
+    else:
+        taken = float("inf")
+    return _seconds(pod, RUN_S, taken)
 
 
 def _asked(pod: Object, resource: str) -> int:

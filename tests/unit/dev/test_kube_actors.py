@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bridge.dev import kube_objects as objects
+from bridge.dev.kube_actors import SOME_S
 from bridge.dev.kube_cluster import KubeCluster, Refusal
 from bridge.dev.kube_objects import EXIT_CODE, RUN_S, START_S, STOP_S
 from bridge.dev.kube_store import selection
 
 START = 1_800_000_000.0
+ROOT = Path(__file__).parents[3]
 Object = dict[str, Any]
 
 
@@ -69,6 +73,55 @@ def test_a_bound_pod_starts_soon_runs_its_time_and_ends_as_it_is_told() -> None:
     cluster.pass_time(2)
     assert (cluster.phase("good"), cluster.phase("bad")) == ("Succeeded", "Failed")
     assert (ended(cluster.read("good"))["exitCode"], ended(cluster.read("bad"))["exitCode"]) == (0, 3)
+
+
+def running(*command: str, policy: str = "Never") -> Object:
+    told = objects.pod("hpc", "a", nodeName="x1", restart_policy=policy)
+    told["spec"]["containers"][0] |= {"command": list(command)}
+    return told
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        (("sleep", "30"), 30),
+        (("sh", "-c", "echo one of the sweep; sleep 5"), 5),
+        (("sh", "-c", "sleep 2; echo half; /bin/sleep 0.1m"), 8),
+        (("./solve", "--exactly"), SOME_S),
+        (("sh", "-c", "echo sleep well"), SOME_S),
+    ],
+)
+def test_a_pod_ends_when_its_command_would(command: tuple[str, ...], seconds: float) -> None:
+    cluster = Cluster()
+    cluster.kube.create(START, "pods", running(*command))
+    cluster.pass_time(seconds - 0.1)
+    assert cluster.phase("a") == "Running"
+    cluster.pass_time(1.5)
+    assert cluster.phase("a") == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(running("sleep", "infinity"), id="it sleeps for ever"),
+        pytest.param(running("nginx", "-g", "daemon off;", policy="Always"), id="a service"),
+        pytest.param(running(), id="what its image knows"),
+    ],
+)
+def test_a_pod_that_would_not_end_runs_on(told: Object) -> None:
+    cluster = Cluster()
+    cluster.kube.create(START, "pods", told)
+    cluster.pass_time(86400)
+    assert cluster.phase("a") == "Running"
+
+
+def test_the_example_of_a_job_comes_to_its_end() -> None:
+    cluster = Cluster()
+    template = yaml.safe_load((ROOT / "examples" / "job.yaml").read_text(encoding="utf-8"))["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    cluster.kube.create(START, "pods", running(*container["command"], policy=template["spec"]["restartPolicy"]))
+    cluster.pass_time(10)
+    assert cluster.phase("a") == "Succeeded"
 
 
 def test_a_pod_on_no_node_waits_for_ever() -> None:
