@@ -25,6 +25,7 @@ from scheduler.events import (
     Event,
     JobRead,
     JobsPolled,
+    NodeGone,
     NodeSeen,
     OwnerRead,
     Planned,
@@ -147,6 +148,13 @@ class Histories(RuleBasedStateMachine):
     def a_node_changes(self, name: str, ready: bool, cpu: int) -> None:
         self.tell(NodeSeen(node(name, ready=ready, cpu=cpu)))
 
+    def a_node_goes(self, name: str) -> None:
+        """Its object; whatever runs there runs on."""
+        self.tell(NodeGone(name))
+
+    def a_node_is_called_otherwise(self, name: str) -> None:
+        self.tell(NodeSeen(node(name, labels={names.SLURM_NODE_LABEL: "another"})))
+
     def slurms_nodes_change(self, limit: int | None, one: bool) -> None:
         known = tuple(slurm_node(name) for name in NODES[: 1 if one else 2])
         partitions = (Partition("main", default=True), Partition("gpu", max_time_min=limit))
@@ -155,13 +163,20 @@ class Histories(RuleBasedStateMachine):
     def a_side_comes_or_goes(self, side: Side, lost: bool) -> None:
         self.tell(SideLost(side, self.now, "It does not answer.") if lost else SideBack(side, self.now))
 
-    @rule(data=st.data(), what=st.sampled_from(["node", "node", "partitions", "side", "side", "list"]))
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["node", "node", "no node", "renamed", "partitions", "side", "side", "list"]),
+    )
     def the_surroundings_change(self, data: st.DataObject, what: str) -> None:
         if what == "node":
             name, ready, cpu = data.draw(
                 st.tuples(st.sampled_from(NODES), st.booleans(), st.sampled_from([3000, 64000]))
             )
             self.a_node_changes(name, ready, cpu)
+        elif what == "no node":
+            self.a_node_goes(data.draw(st.sampled_from(NODES)))
+        elif what == "renamed":
+            self.a_node_is_called_otherwise(data.draw(st.sampled_from(NODES)))
         elif what == "partitions":
             self.slurms_nodes_change(data.draw(st.sampled_from([None, 600, 60])), data.draw(st.booleans()))
         elif what == "side":
@@ -443,6 +458,8 @@ class Histories(RuleBasedStateMachine):
                 assert self.now >= START + CONFIG_HERE.tuning.quiet_s, "quiet period"
             if isinstance(action, CHANGES_A_JOB):
                 self.check_ours(action.job_id, action.user, action.key)
+            if isinstance(action, act.CancelJob):
+                self.check_nobody_stands_on(action)
             if isinstance(action, act.BindPod):
                 self.check_bind(action)
             if isinstance(action, HARMS_A_POD):
@@ -453,6 +470,22 @@ class Histories(RuleBasedStateMachine):
         job = self.jobs.get(job_id)
         assert user == "alice", "V6: nobody else is a tenant of these pods"
         assert job is None or job.user != user or names.whose(job.name) == (CLUSTER, key), "V6"
+
+    def check_nobody_stands_on(self, cancel: act.CancelJob) -> None:
+        """V7: nobody's own job is taken from under him, whatever is not seen of his node."""
+        workload = self.world.workloads.get(cancel.key)
+        job = self.jobs.get(cancel.job_id)
+        if workload is None or workload.group is not None or workload.hint != cancel.job_id:
+            return
+        if job is None or job.states != RUNS or names.whose(job.name) != (CLUSTER, cancel.key):
+            return
+        granted = [each.name for each in self.grants[job.id].nodes]
+        for one in (self.pods.get(uid) for uid in workload.pods):
+            stands = one is not None and one.node in granted and not one.finished and one.deleting_at is None
+            assert not stands or cancel.key not in self.was_seen_to_stand(), f"V7: {cancel.reason}"
+
+    def was_seen_to_stand(self) -> set[str]:
+        return {self.world.key_of_pod[uid] for uid, one in self.seen.items() if one.node}
 
     def check_bind(self, bind: act.BindPod) -> None:
         """V2: to a node of its own placeholder's live grant, as far as anybody could know."""
