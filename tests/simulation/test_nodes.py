@@ -181,3 +181,33 @@ def test_a_node_whose_object_is_deleted_leaves_slurm() -> None:
             assert clusters.slurm.nodes.keys() == {"n1"}
 
     run(story())
+
+
+def test_a_node_whose_object_is_deleted_under_a_running_pod_leaves_slurm_when_kubernetes_has_taken_the_pod_away() -> (
+    None
+):
+    clusters = Clusters()
+
+    async def story() -> None:
+        async with clusters.bridged():
+            clusters.label(**{LABEL: "true"})
+            await clusters.until(clusters.tainted, 95)
+            wants = {"cpu": "2", "nvidia.com/gpu": "1"}
+            clusters.kube.create(clusters.now(), "pods", objects.pod(SPACE, "train", requests=wants))
+            clusters.inner.wake()
+            await clusters.until(lambda: clusters.runs("train"), 3)
+            clusters.kube.remove(clusters.now(), "nodes", clusters.node(), 0)
+            clusters.inner.wake()
+            await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
+            await asyncio.sleep(60)
+            pod = clusters.pod("train")
+            assert pod is not None
+            assert "deletionTimestamp" not in pod["metadata"]
+            assert [job.ended for job in clusters.slurm.jobs.values()] == [False], "nothing that runs is harmed"
+            clusters.kube.remove(clusters.now(), "pods", pod, 0)  # as its garbage collector does
+            clusters.inner.wake()
+            await asyncio.sleep(30)
+            assert [job.ended for job in clusters.slurm.jobs.values()] == [False], "it may run for its grace"
+            await clusters.until(lambda: "x1" not in clusters.slurm.nodes, 130)
+
+    run(story())
