@@ -46,6 +46,8 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
         if workload is None:
             continue
         view.looked_at.append(key)
+        if workload.doubted:
+            _say_doubted(workload, view)
         RULES[world.phase_of[key]](workload, view)
     read_unknown(view)
     read_details(view)
@@ -310,6 +312,15 @@ def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:
         "there is no place for this pod. It waits until they end; delete them to start all of them anew."
     )
     say_all(workload, waiting, view, names.GATHERING, message)
+
+
+def _say_doubted(workload: Workload, view: View) -> None:
+    """What was not believed of its job is said once, as an event."""
+    for uid, message in workload.doubted.items():
+        if (pod := workload.pods.get(uid)) is not None:
+            event = names.DISBELIEVED
+            report = act.Report(workload.key, uid, pod.namespace, pod.name, "", message, event=event, warning=True)
+            view.add(report, workload.key)
 
 
 def _say_too_late(workload: Workload, view: View) -> None:

@@ -8,13 +8,14 @@ stays so until the last of them is settled: otherwise the count would fall below
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from scheduler.phase import Phase
 
 if TYPE_CHECKING:
-    from scheduler.workload import Placeholder
+    from scheduler.workload import Placeholder, Workload
     from scheduler.world import World
 
 
@@ -30,9 +31,21 @@ class Doubt(Enum):
     NOT_ITS_USER = "name of ours, user of another"
 
 
-def disbelieve(world: World, why: Doubt) -> None:
-    """Count it."""
+SAID = {
+    Doubt.CAME_BACK: "Slurm did not list job {job} for a while, and does again. That was not believed: nothing was ended.",
+    Doubt.NOT_LISTED: "Slurm does not list job {job}, but says that it lives when asked for it alone. It is taken as alive.",
+    Doubt.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: its number was given out again, to another job.",
+    Doubt.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job, of another user. It is left alone.",
+}
+
+
+def disbelieve(world: World, why: Doubt, job_id: int = 0, whose: Iterable[Workload] = ()) -> None:
+    """Count it; and have it said on the pods that it is about.  Of a mass absence that is said by `ending`."""
     world.disbelieved[why] += 1
+    for workload in whose:
+        for pod in workload.unfinished:
+            workload.doubted[pod.uid] = SAID[why].format(job=job_id)
+        world.dirty[workload.key] = None
 
 
 def missing(world: World) -> list[Placeholder]:

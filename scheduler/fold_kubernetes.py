@@ -186,6 +186,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.pod_holds.pop(pod.uid, None)
     workload.told.pop(pod.uid, None)
     workload.too_late.pop(pod.uid, None)
+    workload.doubted.pop(pod.uid, None)
     world.key_of_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
     world.claims_read_at.pop(pod.uid, None)

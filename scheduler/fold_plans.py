@@ -137,6 +137,8 @@ def _place_report(world: World, action: act.Report, at: float) -> None:
     workload = world.workloads[action.key]
     if action.event == names.CHANGE_IGNORED:
         workload.too_late.pop(action.uid, None)
+    if action.event == names.DISBELIEVED:
+        workload.doubted.pop(action.uid, None)
         return
     before = workload.told.get(action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))

@@ -74,11 +74,11 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     world.expected.discard(job_id)
     if job_id in world.absent:
         world.absent.discard(job_id)
-        disbelieve(world, Doubt.CAME_BACK)
+        disbelieve(world, Doubt.CAME_BACK, job_id, world.concerned(job))
     job.is_there()
     if job.ended and job.end_read and not is_ended(states):  # no job comes to life again: the id was given out again
         job.denied, job.end_read = True, False
-        disbelieve(world, Doubt.ID_AGAIN)
+        disbelieve(world, Doubt.ID_AGAIN, job_id, world.concerned(job))
     if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
         _to_be_read(world, job_id, event.began)
     if states != job.states:
@@ -246,7 +246,7 @@ def _whose(world: World, job: Job) -> str | None:
     users = world.users_of(workload) if workload is not None else world.config.policy.users
     if job.user in users:
         return named[1]
-    disbelieve(world, Doubt.NOT_ITS_USER)
+    disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
     return None
 
 
@@ -286,7 +286,7 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     if job.id in world.absent:
         world.absent.discard(job.id)
         if not job.end_read:
-            disbelieve(world, Doubt.NOT_LISTED)
+            disbelieve(world, Doubt.NOT_LISTED, job.id, [workload])
     world.expected.add(job.id)
     if workload.look is not None and not is_ended(event.job.states):
         workload.look = None

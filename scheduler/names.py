@@ -120,6 +120,7 @@ GIVEN_BACK = "SlurmGrantGivenBack"
 GATHERING = "GangGathering"
 SCHEDULED = "Scheduled"
 CHANGE_IGNORED = "SlurmChangeIgnored"
+DISBELIEVED = "SlurmNotBelieved"
 # The condition of bound pods, and its reasons.
 RUNNING_CONDITION = PREFIX + "job-running"
 RUNS = "SlurmJobRuns"

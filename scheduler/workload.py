@@ -232,6 +232,7 @@ class Workload:
     asked_in    the partition in which nodes were asked for last
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
+    doubted     pod UID to what was not believed of its job, in words, until that is said
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
     bereft      its job, whose id Slurm has given to another since: it is lost
     retaken     of which lost job the nodes were asked for again, and why in vain (S7)
@@ -268,6 +269,7 @@ class Workload:
     first_bound_at: float = float("-inf")
     bereft: Placeholder | None = None
     retaken: tuple[int, str] | None = None
+    doubted: dict[str, str] = field(default_factory=dict)
     too_late: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
 

@@ -236,9 +236,9 @@ def test_a_cordoned_node_is_drained_and_back_when_uncordoned_but_an_admins_drain
     in_service(kube, node)
 
     slurm.change_node(node, "DRAIN", "fan is broken")
+    cordon(kube, node, True)  # before a poll has shown what the admin did
     says(kube, node, "False SlurmNodeDrained", "fan is broken")
     eventually("and an event", lambda: "SlurmNodeDrained" in told(kube, node))
-    cordon(kube, node, True)
     cordon(kube, node, False)
     run(kube, ns, "next", node)
     eventually("a new pod waits", lambda: "False" in said(kube, node) and kube.said(ns, "next"))

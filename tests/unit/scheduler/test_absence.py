@@ -71,6 +71,13 @@ def test_a_job_that_comes_back_was_never_gone() -> None:
     story.polls({}, at=NOW + 5)
     story.polls({100: "RUNNING"}, at=NOW + 6)
     assert story.world.absent == set()
+    told = story.acts(Report, NOW + 6)
+    assert {(each.event, each.message) for each in told} == {
+        (
+            "SlurmNotBelieved",
+            "Slurm did not list job 100 for a while, and does again. That was not believed: nothing was ended.",
+        )
+    }
     for second in range(7, 20):
         story.polls({100: "RUNNING"}, at=NOW + second)
         for read in story.decides(NOW + second):

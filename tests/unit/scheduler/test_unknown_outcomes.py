@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, Report, SubmitJob
 from scheduler.events import ActionEnded
 from scheduler.model import Job
 from scheduler.tuning import Config
@@ -269,7 +269,9 @@ def test_a_cancel_that_slurm_took_back_is_noticed_by_the_next_poll() -> None:
     story.sees(TRAIN)  # the list of another life; the workload lives on
     story.ended(cancel, at=NOW + 1)
     story.polls({17: "PENDING"}, at=NOW + 2)
-    [read] = story.decides(NOW + 2)
+    [said, read] = story.decides(NOW + 2)
+    assert isinstance(said, Report)
+    assert said.event == "SlurmNotBelieved"
     assert isinstance(read, ReadJob), "no job comes to life again: the id may be another's by now"
     story.reads(job_of(TRAIN, 17, "PENDING"), at=NOW + 2)
     assert story.world.phase_of[key_of(TRAIN)].value == "queued"
