@@ -179,19 +179,18 @@ def token_source(settings: Settings, now: float) -> TokenSource:
         return _token_file(settings.slurm_token_file, "--slurm-token-file", now)
     if not (literal := os.environ.get("SLURM_JWT")):
         raise ConfigError(
-            "no Slurm token: name a file with --slurm-token-file, made by "
-            "`scontrol token username=slurm lifespan=900` or better by something that renews it."
+            "no Slurm token is named.",
+            "Name a file with --slurm-token-file, made by `scontrol token username=slurm lifespan=900` or better by "
+            "something that renews it.",
         )
     tokens = LiteralToken(literal)
-    if problem := tokens.problem(now):
-        raise ConfigError(problem)
+    tokens.check(now)
     return tokens
 
 
 def _token_file(path: str, option: str, now: float) -> FileToken:
     tokens = FileToken(path, option=option)
-    if problem := tokens.problem(now):
-        raise ConfigError(problem)
+    tokens.check(now)
     return tokens
 
 

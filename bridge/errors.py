@@ -32,7 +32,16 @@ def said(error: BridgeError) -> str:
 
 
 class ConfigError(BridgeError):
-    """What the admin wrote cannot be used; says which key or file, why, and what to do."""
+    """What the admin wrote cannot be used.
+
+    what   which key or file, and why
+    do     what to do about it; "": `what` says it, or shows it
+    """
+
+    def __init__(self, what: str, do: str = "") -> None:
+        super().__init__(f"{what} {do}" if do else what)
+        self.what = what
+        self.do = do
 
 
 class FarSideError(BridgeError):

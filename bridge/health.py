@@ -15,7 +15,7 @@ from bridge.errors import ConfigError
 from bridge.explain_text import encoded
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.release import HEADER
-from bridge.slurm.token import TokenSource
+from bridge.slurm.token import TokenSource, problem
 from bridge.telemetry import Telemetry
 from scheduler.doubt import Doubt, held_back, missing
 from scheduler.events import AbsenceBelieved, Side
@@ -33,8 +33,8 @@ def not_ready(world: World, tokens: TokenSource, now: float) -> list[str]:
     reasons += [f"waiting for {what}" for what in world.missing]
     if world.held_back_since is not None:
         reasons.append(f"since {time_of_day(world.held_back_since, now)}: {held_back(world)}")
-    problem = tokens.problem(now)
-    return reasons + ([problem] if problem else [])
+    token = problem(tokens, now)
+    return reasons + ([token] if token else [])
 
 
 def readiness(reasons: list[str]) -> web.Response:

@@ -6,6 +6,7 @@ key.  An option wins over `SLURM_BRIDGE_…`, which wins over the file, which wi
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Mapping
@@ -267,33 +268,60 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
     options   by field name, None where not given; `config` names the file
     Raises ConfigError.
     """
-    path = options.get("config") or environment.get(ENVIRONMENT + "CONFIG")
-    written = _read(path) if path else {}
+    path = _path(options, environment)
+    written = {**(_read(path) if path else {}), **_given(options, environment)}
+    try:
+        return Settings.model_validate(written)
+    except ValidationError as error:
+        raise ConfigError(f"{path or 'settings'}: {_sentence(error)}", _advice(error)) from None
+
+
+def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
+    """What can be used of settings that `load` refuses, so that somebody may look further: each key with a mistake is left
+    out, and of a file that cannot be read everything.
+    """
+    path, written = _path(options, environment), _given(options, environment)
+    with contextlib.suppress(ConfigError):  # `load` told of it
+        written = {**(_read(path) if path else {}), **written}
+    for _ in range(len(written)):
+        try:
+            return Settings.model_validate(written)
+        except ValidationError as error:
+            # A mistake between keys is that of a URL over which no token may travel (I5).
+            wrong = {str(each["loc"][0]) if each["loc"] else "slurm_url" for each in error.errors()}
+            written = {key: value for key, value in written.items() if str(key) not in wrong}
+    return Settings.model_validate(written)
+
+
+def _path(options: Mapping[str, str | None], environment: Mapping[str, str]) -> str | None:
+    return options.get("config") or environment.get(ENVIRONMENT + "CONFIG")
+
+
+def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, Any]:
+    """What is not in the file, by field."""
+    given = {}
     for name in OPTIONS:
         value = options.get(name)
         if value is None:
             value = environment.get(ENVIRONMENT + name.upper())
         if value is not None:
-            written[name] = value
-    try:
-        return Settings.model_validate(written)
-    except ValidationError as error:
-        raise ConfigError(f"{path or 'settings'}: {_sentence(error)}") from None
+            given[name] = value
+    return given
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}. Point --config at a settings file.") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}.", "Point --config at a settings file.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
-        raise ConfigError(f"{path}: is not YAML{line}.") from None
+        raise ConfigError(f"{path}: is not YAML{line}.", "Correct it, or point --config at a settings file.") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must be a mapping of keys to values.")
+        raise ConfigError(f"{path}: must be a mapping of keys to values.", "Write lines like key: value there.")
     return content
 
 
@@ -308,6 +336,14 @@ def _sentence(error: ValidationError) -> str:
     rest = f" ({more} more like it)" if more else ""
     sentence = f"{key + ': ' if key else ''}{message}{rest}"
     return sentence if sentence.endswith("?") else f"{sentence}."
+
+
+def _advice(error: ValidationError) -> str:
+    """ "" where the sentence says what would be right."""
+    first = error.errors()[0]
+    if first["type"] != "extra_forbidden" or _near(str(first["loc"][-1]), _keys_at(first["loc"][:-1])):
+        return ""
+    return "Take it away, or correct it: bridge/settings.py says what keys there are."
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:

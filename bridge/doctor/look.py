@@ -30,6 +30,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, FileToken, LiteralToken, TokenSource, claims_of
+from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from scheduler.policy import ANY
 
 T = TypeVar("T")
@@ -45,6 +46,11 @@ REFERRED = (
 READY_DEADLINE_S = 3.0
 RESOLVE_DEADLINE_S = 3.0
 PROBES_AT_ONCE = 4
+MISTAKEN = "the settings cannot be used"
+CORRECT = "Correct it: bridge/settings.py says what each key means."
+NAME_KUBECONFIG = "Name a kubeconfig that kubectl can use with --kubeconfig FILE."
+TOKENLESS = "there is no usable Slurm token"
+MAKE_ONE = "Name a file that holds one with --slurm-token-file; scontrol token username=slurm makes one."
 NOT_ACCEPTED = "Slurm does not accept the token"
 RENEW_OR_REPLACE = f"{RENEW}, on a host of this cluster; slurmctld's log says why it refuses one."
 
@@ -68,35 +74,46 @@ async def _sight(asked: Callable[[], Awaitable[T]], because: str = "", do: str =
     except NotSeen as missing:
         return Sight(missing=missing)
     except BridgeError as error:
-        return Sight(missing=NotSeen(_sentence(error), because=because, do=do))
+        return Sight(missing=_not_seen(error, because, do))
     took_s = time.perf_counter() - began
     return Sight(value, took_s=took_s, at=clock + took_s / 2)
 
 
+def _not_seen(error: BridgeError, because: str, do: str = "") -> NotSeen:
+    """do: where the error itself does not say what to do."""
+    advice = error.do if isinstance(error, ConfigError) else ""
+    return NotSeen(_sentence(error), because=because, do=advice or do)
+
+
 def _sentence(error: BridgeError) -> str:
-    """Without the words for the log: which side it was, and which call."""
+    """Without the words for the log, which side it was and which call, and without what to do."""
+    if isinstance(error, ConfigError):
+        return said(ConfigError(error.what))
     if not isinstance(error, FarSideError):
         return said(error)
-    text = error.message[:1].upper() + error.message[1:].rstrip(".")
+    text = error.message.rstrip(".")
+    if text.partition(" ")[0].isalpha():  # not an address
+        text = text[:1].upper() + text[1:]
     number = f" (error {error.code})" if error.code else ""
     return f"{text}{number}" + ("" if text.endswith("?") else ".")
 
 
 def _settings(seen: Sights, options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
-    """What `run` would use; where that cannot be read, what the options alone say, so that the rest can be looked at."""
+    """What `run` would use; where that has a mistake, what of it can be used, so that the rest can be looked at."""
     path = options.get("config") or environment.get(settings.ENVIRONMENT + "CONFIG")
     seen.source = path or seen.source
     try:
-        chosen = settings.load(options, environment)
+        seen.usable = settings.load(options, environment)
+        seen.settings = Sight(seen.usable)
     except ConfigError as error:
-        seen.settings = Sight(missing=NotSeen(said(error), because="the settings cannot be used"))
-        bare = {key: value for key, value in environment.items() if key != settings.ENVIRONMENT + "CONFIG"}
-        try:
-            return settings.load({**options, "config": None}, bare)
-        except ConfigError:
-            return Settings(kubeconfig=options.get("kubeconfig") or "")
-    seen.settings = Sight(chosen)
-    return chosen
+        seen.usable = settings.usable(options, environment)
+        seen.settings = Sight(missing=_not_seen(error, MISTAKEN, CORRECT))
+    return seen.usable
+
+
+def _unnamed(seen: Sights, missing: NotSeen) -> NotSeen:
+    """What the settings do not name they may name where the mistake is."""
+    return missing if seen.settings.missing is None else NotSeen(MISTAKEN, failed=False)
 
 
 # --- Kubernetes -----------------------------------------------------------------------------------------------------
@@ -107,8 +124,11 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
         access = await auth.load(chosen.kubeconfig or None)
         headers = await access.headers()
     except ConfigError as error:
-        seen.server = Sight(missing=NotSeen(said(error), because="there is no way to Kubernetes"))
-        _no_kubernetes(seen, "there is no way to Kubernetes")
+        missing = _not_seen(error, "there is no way to Kubernetes", NAME_KUBECONFIG)
+        if not (chosen.kubeconfig or os.environ.get("KUBECONFIG")):
+            missing = _unnamed(seen, missing)
+        seen.server = Sight(missing=missing)
+        _no_kubernetes(seen, missing.because)
         return
     transport = HttpTransport(access)
     stack.push_async_callback(transport.close)
@@ -162,23 +182,34 @@ async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) 
             because="no Slurm is named",
             do="Name slurmrestd: slurm_url in the settings, or --slurm-url.",
         )
-        seen.discovery = Sight(missing=why)
-    elif tokens is None:
-        seen.discovery = nothing("there is no usable Slurm token")
-    if seen.discovery.missing is not None or tokens is None:
-        _no_slurm(seen, seen.discovery.missing.because if seen.discovery.missing else "")
+        seen.discovery = Sight(missing=_unnamed(seen, why))
+        _no_slurm(seen, _because(seen.discovery))
         return
     pool = HttpPool(chosen.slurm_url, connections=PROBES_AT_ONCE)
     stack.callback(pool.close)
-    acting = FileToken(chosen.slurm_acting_token_file) if chosen.slurm_acting_token_file else None
-    client = SlurmClient(pool, tokens, acting_tokens=acting)
     no_slurmrestd = "slurmrestd does not answer"
     do = f"Is {chosen.slurm_url} right, does slurmrestd run there (systemctl status slurmrestd), is a firewall between?"
+    if tokens is None:
+        seen.knock = await _sight(lambda: _knock(pool), no_slurmrestd, do)
+        seen.discovery = Sight(missing=seen.knock.missing) if seen.knock.missing else nothing(_because(seen.token))
+        _no_slurm(seen, _because(seen.discovery))
+        return
+    acting = FileToken(chosen.slurm_acting_token_file) if chosen.slurm_acting_token_file else None
+    client = SlurmClient(pool, tokens, acting_tokens=acting)
     seen.discovery = await _sight(client.discover, no_slurmrestd, do)
     if seen.discovery.missing is not None:
         _no_slurm(seen, no_slurmrestd)
     else:
         await _look_at_slurmctld(seen, chosen, client)
+
+
+def _because(sight: Sight[T]) -> str:
+    return sight.missing.because if sight.missing is not None else ""
+
+
+async def _knock(pool: HttpPool) -> int:
+    """Without a token slurmrestd says no more than that somebody is there."""
+    return (await pool.exchange("GET", "/slurm/", {}, b"", deadline_s=DEFAULT_DEADLINE_S)).status
 
 
 async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient) -> None:
@@ -214,7 +245,10 @@ def _tokens(seen: Sights, chosen: Settings) -> TokenSource | None:
     try:
         tokens = app.token_source(chosen, seen.now)
     except ConfigError as error:
-        seen.token = Sight(missing=NotSeen(said(error), because="there is no usable Slurm token"))
+        missing = _not_seen(error, TOKENLESS, MAKE_ONE)
+        if not (chosen.slurm_token_file or os.environ.get("SLURM_JWT")):
+            missing = _unnamed(seen, missing)
+        seen.token = Sight(missing=missing)
         return None
     seen.token = _token(lambda: tokens, chosen.slurm_token_file)
     return tokens
@@ -225,7 +259,7 @@ def _token(source: Callable[[], TokenSource], path: str) -> Sight[Token]:
         tokens = source()
         found = claims_of(tokens.token())
     except ConfigError as error:
-        return Sight(missing=NotSeen(said(error), because="there is no usable Slurm token"))
+        return Sight(missing=_not_seen(error, TOKENLESS, MAKE_ONE))
     is_file = not isinstance(tokens, LiteralToken)
     for_all = is_file and bool(os.stat(path).st_mode & stat.S_IROTH)
     name = f"token file {path}" if is_file else "token in SLURM_JWT"

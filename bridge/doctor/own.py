@@ -38,7 +38,7 @@ def _bridge(seen: Sights) -> Iterator[Said]:
         yield unknown(missing.because)
         return
     reasons = seen.bridge.get()
-    http = seen.settings.get().http if seen.settings.missing is None else ""
+    http = seen.usable.http
     if reasons:
         yield warning(f"The bridge at {http} is not ready: {'; '.join(reasons)}", "Its log says more.")
     else:

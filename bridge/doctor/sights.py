@@ -89,6 +89,8 @@ class Sights:
     """Everything that checks read.
 
     source         where the settings are from, in words
+    usable         the settings; where they have a mistake, what of them can be used all the same
+    knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
     rights         each of app.RIGHTS, look.REFERRED and app.NODE_RIGHTS to whether we have it
     all_jobs       Slurm hides nobody's jobs from our token
     bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready
@@ -98,6 +100,7 @@ class Sights:
     now: float
     source: str = "no settings file"
     settings: Sight[Settings] = field(default_factory=Sight)
+    usable: Settings = field(default_factory=Settings)
     server: Sight[str] = field(default_factory=Sight)
     greeting: Sight[Greeting] = field(default_factory=Sight)
     whoami: Sight[str] = field(default_factory=Sight)
@@ -109,6 +112,7 @@ class Sights:
     token: Sight[Token] = field(default_factory=Sight)
     acting_token: Sight[Token] = field(default_factory=Sight)
     discovery: Sight[Discovery] = field(default_factory=Sight)
+    knock: Sight[int] = field(default_factory=lambda: nothing("it is asked with a token"))
     jobs: Sight[int] = field(default_factory=Sight)
     configuration: Sight[Configuration] = field(default_factory=Sight)
     all_jobs: Sight[bool] = field(default_factory=Sight)

@@ -23,8 +23,11 @@ NUMBERS = {"account": 2045, "partition": 2000, "qos": 2066}
 
 
 def _slurmrestd(seen: Sights) -> Iterator[Said]:
+    url = seen.usable.slurm_url
+    if seen.knock.missing is None:
+        yield ok(f"something answers at {url} (HTTP {seen.knock.get()}); what it is, it tells only to a token")
+        return
     found = seen.discovery.get()
-    url = seen.settings.get().slurm_url if seen.settings.missing is None else ""
     said = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
     if seen.discovery.took_s > SLOW_S:
         yield warning(f"{said}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")

@@ -42,6 +42,11 @@ RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
 EXEC_DEADLINE_S = 30.0
 SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
+# What to do.
+POINT = "Point --kubeconfig or KUBECONFIG at one."
+CHOOSE = "Choose one of its contexts: kubectl config use-context NAME"
+TRY = "See whether kubectl works with it, or point --kubeconfig or KUBECONFIG at another one."
+BY_HAND = "Run it by hand to see why."
 
 # The package's loaders carry no types.
 _InClusterLoader: Any = incluster_config.InClusterConfigLoader
@@ -92,7 +97,8 @@ async def load(
         return await _from_service_account(service_account, now, environ)
     raise ConfigError(
         f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {home}) and this is not "
-        "a pod of a cluster. Name a kubeconfig with --kubeconfig FILE."
+        "a pod of a cluster.",
+        "Name a kubeconfig with --kubeconfig FILE.",
     )
 
 
@@ -121,7 +127,10 @@ async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, st
             loader.load_and_set(loaded)
         except (ConfigException, OSError) as error:
             # These texts name files and variables only.
-            raise ConfigError(f"the pod's service account in {folder} cannot be used: {_reason(error)}") from None
+            raise ConfigError(
+                f"the pod's service account in {folder} cannot be used: {_reason(error)}.",
+                "See that its token is mounted (automountServiceAccountToken), or name a kubeconfig with --kubeconfig FILE.",
+            ) from None
         return loaded
 
     return await _access(configuration, "the pod's service account", (), now)
@@ -145,11 +154,11 @@ async def _from_kubeconfig(named: str, now: Now) -> Access:
         except ConfigException as error:
             # Only the text about a missing file is known to quote no secret.
             missing = str(error).partition("File does not exists: ")[2]
-            raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}") from None
+            raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}.", TRY) from None
         except OSError as error:
-            raise ConfigError(f"{where}: {_reason(error)}") from None
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{where}: cannot be used ({type(error).__name__} in its entries)") from None
+            raise ConfigError(f"{where}: {_reason(error)}.", TRY) from None
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(f"{where}: cannot be used, for something in its entries.", TRY) from None
         return loaded
 
     return await _access(configuration, where, impersonate, now, plugin)
@@ -160,20 +169,21 @@ def _checked_user(named: str) -> tuple[dict[str, Any], str]:
     paths = [os.path.expanduser(path) for path in named.split(os.pathsep) if path]
     files = {path: _read_yaml(path) for path in paths if len(paths) == 1 or Path(path).exists()}
     if not files:
-        raise ConfigError(f"kubeconfig {named}: no such file. Point --kubeconfig or KUBECONFIG at one.")
+        raise ConfigError(f"kubeconfig {named}: no such file.", POINT)
     current = next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
     if not current:
-        raise ConfigError(f"kubeconfig {named}: no current-context. Choose one: kubectl config use-context NAME")
+        raise ConfigError(f"kubeconfig {named}: no current-context.", CHOOSE)
     context = _entry(files, "contexts", str(current), "context")
     if context is None:
-        raise ConfigError(f'kubeconfig {named}: its current-context "{current}" is not among its contexts.')
+        raise ConfigError(f'kubeconfig {named}: its current-context "{current}" is not among its contexts.', CHOOSE)
     cluster = _entry(files, "clusters", str(context.get("cluster")), "cluster")
     if cluster is None or not cluster.get("server"):
-        raise ConfigError(f'kubeconfig {named}: context "{current}" names no cluster that has a server.')
+        raise ConfigError(f'kubeconfig {named}: context "{current}" names no cluster that has a server.', CHOOSE)
     user_name = context.get("user")
     user = _entry(files, "users", str(user_name), "user") if user_name else {}
     if user is None:
-        raise ConfigError(f'kubeconfig {named}: context "{current}" names the user "{user_name}", who is not in it.')
+        said = f'kubeconfig {named}: context "{current}" names the user "{user_name}", who is not in it.'
+        raise ConfigError(said, CHOOSE)
     return user, f'kubeconfig {named}, context "{current}"'
 
 
@@ -181,15 +191,17 @@ def _read_yaml(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"kubeconfig {path}: no such file. Point --kubeconfig or KUBECONFIG at one.") from None
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"kubeconfig {path}: cannot be read: {_reason(error)}") from None
+        raise ConfigError(f"kubeconfig {path}: no such file.", POINT) from None
+    except OSError as error:
+        raise ConfigError(f"kubeconfig {path}: cannot be read: {_reason(error)}.", POINT) from None
+    except UnicodeError:
+        raise ConfigError(f"kubeconfig {path}: not a kubeconfig (it is no text).", POINT) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f" (line {mark.line + 1})" if mark else ""
-        raise ConfigError(f"kubeconfig {path}: not valid YAML{at}.") from None
+        raise ConfigError(f"kubeconfig {path}: not valid YAML{at}.", TRY) from None
     if not isinstance(content, dict) or not _well_formed(content):
-        raise ConfigError(f"kubeconfig {path}: not a kubeconfig (no clusters, contexts and users in it).")
+        raise ConfigError(f"kubeconfig {path}: not a kubeconfig (no clusters, contexts and users in it).", POINT)
     return content
 
 
@@ -214,7 +226,7 @@ def _entry(files: Mapping[str, dict[str, Any]], plural: str, name: str, singular
 def _impersonation(user: Mapping[str, Any], where: str) -> Headers:
     """Never dropped: that would act with more rights than the kubeconfig says."""
     if unknown := sorted({"as-uid", "as-user-extra"} & user.keys()):
-        raise ConfigError(f"{where}: {' and '.join(unknown)} is not supported; use as and as-groups.")
+        raise ConfigError(f"{where}: {' and '.join(unknown)} is not supported.", "Use as and as-groups.")
     if "as" not in user:
         return ()
     groups = [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
@@ -366,7 +378,8 @@ class _ExecPlugin:
                 stdout=subprocess.PIPE,
             )
         except FileNotFoundError:
-            raise self._wrong("is not installed", " ".join(str(self.entry.get("installHint") or "").split())) from None
+            hint = " ".join(str(self.entry.get("installHint") or "").split())
+            raise self._wrong("is not installed", hint or "Install it on this host.") from None
         except OSError as error:
             raise self._wrong(f"cannot be started: {_reason(error)}") from None
         try:
@@ -379,13 +392,13 @@ class _ExecPlugin:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            raise self._wrong(f"failed with exit code {process.returncode}", "Run it by hand to see why.")
+            raise self._wrong(f"failed with exit code {process.returncode}")
         return output
 
     def _command(self) -> str:
         command = str(self.entry.get("command") or "")
         if not command or not self.entry.get("apiVersion"):
-            raise ConfigError(f"{self.where}: its exec entry lacks command or apiVersion.")
+            raise ConfigError(f"{self.where}: its exec entry lacks command or apiVersion.", TRY)
         if self.entry.get("interactiveMode") == "Always":
             raise self._wrong("asks for a terminal (interactiveMode Always), which a scheduler does not have")
         if "/" in command and not command.startswith("/"):  # relative to the kubeconfig, as kubectl has it
@@ -408,9 +421,7 @@ class _ExecPlugin:
         return status
 
     def _wrong(self, what: str, hint: str = "") -> ConfigError:
-        return ConfigError(
-            f"{self.where}: its exec plugin {self.entry.get('command')} {what}." + (f" {hint}" if hint else "")
-        )
+        return ConfigError(f"{self.where}: its exec plugin {self.entry.get('command')} {what}.", hint or BY_HAND)
 
 
 # --- TLS ------------------------------------------------------------------------------------------------------------
@@ -420,7 +431,9 @@ def _tls_context(loaded: Configuration, where: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=loaded.ssl_ca_cert or None)
     except (ssl.SSLError, OSError):
-        raise ConfigError(f"{where}: its certificate-authority {loaded.ssl_ca_cert} holds no certificate.") from None
+        raise ConfigError(
+            f"{where}: its certificate-authority {loaded.ssl_ca_cert} holds no certificate.", TRY
+        ) from None
     # Python >= 3.13 demands extensions that the certificates of many clusters lack and that no other client asks for.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not loaded.verify_ssl:
@@ -440,7 +453,7 @@ def _load_certificates(context: ssl.SSLContext, loaded: Configuration, where: st
             context.load_cert_chain(loaded.cert_file, loaded.key_file or None, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError):
         raise ConfigError(
-            f"{where}: its client certificate and key, or the certificate-authority, cannot be used."
+            f"{where}: its client certificate and key, or the certificate-authority, cannot be used.", TRY
         ) from None
 
 

@@ -32,7 +32,7 @@ from bridge.slurm.answers import (
     read,
 )
 from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
-from bridge.slurm.token import TokenSource
+from bridge.slurm.token import TokenSource, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
 from scheduler.actions import NodeChange
 from scheduler.model import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
@@ -452,8 +452,8 @@ class SlurmClient:
 
     def _explained(self, error: Unauthorized, tokens: TokenSource) -> Unauthorized:
         """With what to do, where the token itself shows what is wrong."""
-        problem = tokens.problem(self._clock())
-        advice = problem or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
+        told = problem(tokens, self._clock())
+        advice = told or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
         return Unauthorized(error.operation, SIDE, advice, error.code)
 
 

@@ -41,8 +41,8 @@ class TokenSource(Protocol):
         """The Slurm user that the token names; "" where it names none."""
         ...
 
-    def problem(self, now: float) -> str | None:
-        """What is wrong with it, in a sentence that says what to do; None: nothing that can be seen from here."""
+    def check(self, now: float) -> None:
+        """Raises ConfigError where something is wrong with it that can be seen from here."""
         ...
 
     def expires_at(self) -> float | None:
@@ -92,15 +92,11 @@ class FileToken:
         """The Slurm user that the token names; "" where it names none."""
         return self._current().claims.sun
 
-    def problem(self, now: float) -> str | None:
+    def check(self, now: float) -> None:
         """See TokenSource."""
-        try:
-            expires = self._current().claims.exp
-        except ConfigError as error:
-            return str(error)
-        if expires is None or expires > now:
-            return None
-        return f"{self._name}: expired {age(now - expires)} ago. {RENEW} or point {self._option} elsewhere."
+        expires = self._current().claims.exp
+        if expires is not None and expires <= now:
+            raise _expired(self._name, now - expires, f"{RENEW} or point {self._option} elsewhere.")
 
     @property
     def _name(self) -> str:
@@ -115,7 +111,9 @@ class FileToken:
                     token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
                 self._known = _Known(stamp, token, claims_of(token))
         except OSError as error:
-            raise ConfigError(f"{self._name}: {_why(error)}. Point {self._option} to a file with a token.") from None
+            raise ConfigError(
+                f"{self._name}: {_why(error)}.", f"Point {self._option} to a file with a token."
+            ) from None
         return self._known
 
 
@@ -144,12 +142,24 @@ class LiteralToken:
         """The Slurm user that the token names; "" where it names none."""
         return self._claims.sun
 
-    def problem(self, now: float) -> str | None:
+    def check(self, now: float) -> None:
         """See TokenSource."""
         expires = self._claims.exp
-        if expires is None or expires > now:
-            return None
-        return f"{self._name}: expired {age(now - expires)} ago. {RENEW}; a token file needs no restart for that."
+        if expires is not None and expires <= now:
+            raise _expired(self._name, now - expires, f"{RENEW}; a token file needs no restart for that.")
+
+
+def problem(tokens: TokenSource, now: float) -> str | None:
+    """What is wrong with it, in a sentence that says what to do; None: nothing that can be seen from here."""
+    try:
+        tokens.check(now)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _expired(name: str, for_s: float, do: str) -> ConfigError:
+    return ConfigError(f"{name}: expired {age(for_s)} ago.", do)
 
 
 def age(seconds: float) -> str:
@@ -162,11 +172,11 @@ def age(seconds: float) -> str:
 
 def _read(content: bytes, name: str, option: str) -> str:
     if not content.strip():
-        raise ConfigError(f"{name}: empty. Put a token there (scontrol token username=slurm) or change {option}.")
+        raise ConfigError(f"{name}: empty.", f"Put a token there (scontrol token username=slurm) or change {option}.")
     text = content[:MAX_TOKEN_BYTES].decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
     if len(content) > MAX_TOKEN_BYTES or not _JWT.fullmatch(text):
         raise ConfigError(
-            f"{name}: this is no token (a JWT has three parts, a.b.c). Make one: scontrol token username=slurm."
+            f"{name}: this is no token (a JWT has three parts, a.b.c).", "Make one: scontrol token username=slurm."
         )
     return text
 

@@ -161,7 +161,7 @@ def test_the_headless_run_tells_a_story() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--slurm-url", "http://127.0.0.1:1"), "no Slurm token: name a file with --slurm-token-file"),
+        (("--slurm-url", "http://127.0.0.1:1"), "no Slurm token is named. Name a file with --slurm-token-file"),
         (("--slurm-url", "http://far.example"), "unencrypted"),
         (("--kubeconfig", "/nowhere/kubeconfig"), "/nowhere/kubeconfig"),
     ],

@@ -22,8 +22,9 @@ class Tokens:
     def __init__(self, problem: str | None = None) -> None:
         self._problem = problem
 
-    def problem(self, now: float) -> str | None:
-        return self._problem
+    def check(self, now: float) -> None:
+        if self._problem is not None:
+            raise ConfigError(self._problem)
 
     def expires_at(self) -> float | None:
         return 1_900_000_000.0

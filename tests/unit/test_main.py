@@ -40,7 +40,7 @@ def test_an_unknown_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 
 
 def test_no_token(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "--slurm-url", "http://localhost:1").startswith("no Slurm token: name a file with")
+    assert said(capsys, "--slurm-url", "http://localhost:1").startswith("no Slurm token is named. Name a file with")
 
 
 def test_a_token_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

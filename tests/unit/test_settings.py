@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.settings import DEFAULT_GRES, Settings, load
+from bridge.settings import DEFAULT_GRES, Settings, load, usable
 from scheduler.policy import Choice, Rule, Tenant
 from scheduler.tuning import Tuning
 
@@ -94,7 +94,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("slurm_ulr: http://localhost", "slurm_ulr: unknown key; did you mean slurm_url?"),
-        ("zzz: 1", "zzz: unknown key."),
+        ("zzz: 1", "zzz: unknown key. Take it away, or correct it: bridge/settings.py says what keys there are."),
         ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
         (
             "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",
@@ -124,8 +124,8 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
             "slurm_url: http://slurm:6820 would send the token unencrypted to another host; "
             "use https, or say allow_plain_http: true.",
         ),
-        ("- a list", "must be a mapping of keys to values."),
-        ("just text", "must be a mapping of keys to values."),
+        ("- a list", "must be a mapping of keys to values. Write lines like key: value there."),
+        ("just text", "must be a mapping of keys to values. Write lines like key: value there."),
     ],
 )
 def test_each_mistake_is_one_sentence_that_names_the_key(tmp_path: Path, text: str, sentence: str) -> None:
@@ -159,7 +159,7 @@ def test_a_value_of_the_wrong_kind_names_its_key(tmp_path: Path, text: str, key:
 
 
 def test_of_many_mistakes_the_first_is_told_and_the_others_counted(tmp_path: Path) -> None:
-    assert mistake(tmp_path, "a: 1\nb: 2\nc: 3").endswith("(2 more like it).")
+    assert "(2 more like it). Take it away" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "where"), [("a: [1", " in line 1"), ("a: 1\n\tb: 2", " in line 2"), ("\x00", "")])
 def test_a_file_that_is_no_yaml_names_the_line(tmp_path: Path, text: str, where: str) -> None:
-    assert mistake(tmp_path, text) == f"is not YAML{where}."
+    assert mistake(tmp_path, text) == f"is not YAML{where}. Correct it, or point --config at a settings file."
 
 
 def test_a_file_that_is_no_text_is_no_yaml(tmp_path: Path) -> None:
@@ -178,6 +178,32 @@ def test_a_file_that_is_no_text_is_no_yaml(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(ConfigError, match="is not YAML"):
         load({"config": str(file)}, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bogus: 1",
+        "1: one",
+        "log_level: loud\nbogus: 1\npolicy: {ruels: []}",
+        "http: {a: b}",
+    ],
+)
+def test_of_settings_with_a_mistake_all_other_keys_can_be_used(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, f"{text}\nslurm_url: http://localhost:1\nscheduler_name: other")
+    chosen = usable({"config": path, "slurm_token_file": "t"}, {})
+    assert (chosen.slurm_url, chosen.scheduler_name, chosen.slurm_token_file) == ("http://localhost:1", "other", "t")
+    assert chosen.log_level == "info"
+
+
+def test_of_settings_that_cannot_be_read_the_options_can_be_used(tmp_path: Path) -> None:
+    options = {"config": written(tmp_path, "a: ["), "slurm_url": "http://localhost:1"}
+    assert usable(options, {}) == Settings(slurm_url="http://localhost:1")
+
+
+def test_a_url_over_which_no_token_may_travel_is_never_usable(tmp_path: Path) -> None:
+    """I5."""
+    assert usable({"config": written(tmp_path, "bogus: 1\nslurm_url: http://slurm:6820")}, {}).slurm_url == ""
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from aiohttp import web
 
 from bridge.dev import kube_objects as objects
 from bridge.dev.slurm_nodes import SlurmSimNode
 from bridge.doctor.findings import Finding, Level, exit_code
 from scheduler import names
-from tests.unit.doctor.clusters import POLICY, Both, said, troubles
+from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
 
 
 @pytest.fixture
@@ -69,7 +71,87 @@ async def test_a_settings_file_that_cannot_be_read_leaves_the_ends_to_be_looked_
     assert sentence.startswith(f"{tmp_path}/none.yaml: cannot be read")
     assert said(found, "API server", Level.OK)
     assert said(found, "tenants", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
-    assert said(found, "slurmrestd", Level.ERROR) == ["No Slurm is named."]
+    assert said(found, "slurmrestd", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
+    assert troubles(found) == [("file", Level.ERROR)], "that no Slurm is named cannot be known"
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence", "do"),
+    [
+        ("bogus", "bogus: unknown key.", "Take it away, or correct it: "),
+        ("log_levle", "log_levle: unknown key; did you mean log_level?", "Correct it: "),
+    ],
+)
+async def test_a_settings_key_that_nobody_knows_is_the_only_error_and_says_what_to_do(
+    both: Both, key: str, sentence: str, do: str
+) -> None:
+    both.settings[key] = "1"
+    found = await both.findings()
+    assert troubles(found) == [("file", Level.ERROR)]
+    [told] = [each for each in found if each.check == "file"]
+    assert told.sentence.endswith(sentence)
+    assert told.do.startswith(do)
+    [slurmrestd] = said(found, "slurmrestd", Level.OK)
+    assert " at http://127.0.0.1:" in slurmrestd, "the file names Slurm all the same"
+    assert said(found, "users", Level.OK), "and whose jobs they are"
+
+
+async def test_a_key_with_a_mistake_that_might_name_slurm_is_no_second_error(both: Both) -> None:
+    both.settings["slurm_url"] = "localhost:6820"
+    found = await both.findings()
+    assert troubles(found) == [("file", Level.ERROR)]
+    assert said(found, "slurmrestd", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
+
+
+async def test_settings_that_are_no_yaml_say_what_to_do_and_so_does_their_token(both: Both, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [")
+    found = await both.findings(config=str(tmp_path / "bad.yaml"), slurm_token_file=None)
+    [told] = [each for each in found if each.level is Level.ERROR]
+    assert told.sentence == f"{tmp_path}/bad.yaml: is not YAML in line 1."
+    assert told.do == "Correct it, or point --config at a settings file."
+    assert said(found, "token", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
+
+
+async def test_a_kubeconfig_that_is_a_program_is_no_kubeconfig_and_what_to_do_is_told_apart(both: Both) -> None:
+    found = await both.findings(kubeconfig=sys.executable)
+    [told] = [each for each in found if each.level is Level.ERROR]
+    assert (told.check, told.do) == ("API server", "Point --kubeconfig or KUBECONFIG at one.")
+    assert told.sentence == f"kubeconfig {sys.executable}: not a kubeconfig (it is no text)."
+
+
+async def test_an_address_that_does_not_answer_keeps_its_small_letter(both: Both) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        (both.folder / "nobody").write_text(yaml.safe_dump(kubeconfig(server)))
+        [sentence] = said(await both.findings(kubeconfig=str(both.folder / "nobody")), "API server", Level.ERROR)
+    assert "Http" not in sentence
+    assert server in sentence
+
+
+@pytest.mark.parametrize("content", ["", "no token", None])
+async def test_without_a_usable_token_it_is_still_said_whether_somebody_answers_where_slurmrestd_should_be(
+    both: Both, tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "other-token"
+    if content is not None:
+        file.write_text(content)
+    found = await both.findings(slurm_token_file=str(file))
+    [told] = [each for each in found if each.level is Level.ERROR]
+    assert told.check == "token"
+    assert told.do, "what to do is no part of the sentence"
+    assert told.do not in told.sentence
+    [slurmrestd] = said(found, "slurmrestd", Level.OK)
+    assert slurmrestd.startswith("something answers at http://127.0.0.1:")
+    assert said(found, "jobs", Level.UNKNOWN) == ["not checked: there is no usable Slurm token"]
+
+
+async def test_neither_a_token_nor_somebody_who_answers_are_two_errors(both: Both, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+        found = await both.findings(slurm_url=nobody, slurm_token_file=str(tmp_path / "none"))
+    assert troubles(found) == [("slurmrestd", Level.ERROR), ("token", Level.ERROR)]
 
 
 async def test_a_slurmctld_that_is_away_is_told_from_a_slurmrestd_that_is(both: Both) -> None:

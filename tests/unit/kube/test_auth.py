@@ -359,7 +359,7 @@ async def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"current-context": None}, "no current-context. Choose one: kubectl config use-context NAME"),
+        ({"current-context": None}, "no current-context. Choose one of its contexts: kubectl config use-context NAME"),
         ({"current-context": "prod"}, 'its current-context "prod" is not among its contexts'),
         ({"contexts": [{"name": "lab", "context": {"cluster": "x"}}]}, 'context "lab" names no cluster'),
         ({"clusters": []}, 'context "lab" names no cluster that has a server'),
@@ -434,3 +434,12 @@ async def test_an_odd_entry_is_refused_without_quoting_it(tmp_path: Path) -> Non
             await load(kubeconfig(tmp_path, user))
         assert SECRET not in str(failed.value)
         assert json.dumps(user) not in str(failed.value)
+
+
+async def test_a_program_in_the_place_of_a_kubeconfig_is_told_without_a_word_of_python(tmp_path: Path) -> None:
+    program = tmp_path / "ls"
+    program.write_bytes(b"\x7fELF\xc0\xff\xee")
+    with pytest.raises(ConfigError) as failed:
+        await load(str(program))
+    assert failed.value.what == f"kubeconfig {program}: not a kubeconfig (it is no text)."
+    assert failed.value.do == "Point --kubeconfig or KUBECONFIG at one."

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import ConfigError
-from bridge.slurm.token import FileToken, LiteralToken, age
+from bridge.slurm.token import FileToken, LiteralToken, age, problem
 
 NOW = 1_800_000_000.0
 
@@ -63,7 +63,7 @@ def test_an_expired_token_is_told_with_its_age_and_what_to_do(tmp_path: Path) ->
     file = tmp_path / "token"
     file.write_text(jwt(exp=NOW - 3 * 3600))
     source = FileToken(file)
-    assert source.problem(NOW) == (
+    assert problem(source, NOW) == (
         f"token file {file}: expired 3 h ago. Renew it (scontrol token username=slurm lifespan=900) "
         "or point --slurm-token-file elsewhere."
     )
@@ -71,8 +71,8 @@ def test_an_expired_token_is_told_with_its_age_and_what_to_do(tmp_path: Path) ->
 
 
 def test_a_living_token_and_one_without_an_end_have_no_problem(tmp_path: Path) -> None:
-    assert LiteralToken(jwt(exp=NOW + 1)).problem(NOW) is None
-    assert LiteralToken(jwt()).problem(NOW) is None
+    assert problem(LiteralToken(jwt(exp=NOW + 1)), NOW) is None
+    assert problem(LiteralToken(jwt()), NOW) is None
     assert LiteralToken(jwt()).expires_at() is None
 
 
@@ -102,7 +102,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         source.token()
     assert source.expires_at() is None
     assert (
-        source.problem(NOW)
+        problem(source, NOW)
         == f"token file {tmp_path / 'none'}: there is no such file. Point --slurm-token-file to a file with a token."
     )
 
