@@ -6,7 +6,6 @@ key.  An option wins over `SLURM_BRIDGE_…`, which wins over the file, which wi
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from scheduler.values import GRES_NAME
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.
 OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "slurm_acting_token_file", "http")
+NEEDED = ("kubeconfig", "slurm_url", "slurm_token_file", "policy")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_GRES = {
     "nvidia.com/gpu": "gpu",
@@ -276,21 +276,34 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
         raise ConfigError(f"{path or 'settings'}: {_sentence(error)}", _advice(error)) from None
 
 
-def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
-    """What can be used of settings that `load` refuses, so that somebody may look further: each key with a mistake is left
-    out, and of a file that cannot be read everything.
+def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
+    """What can be used of settings that `load` refuses, so that somebody may look further, and the keys that are in doubt.
+
+    Each key with a mistake is left out.  It may have been meant for any that is spelled nearly so, or for one without which
+    nothing goes.  Of a file that cannot be read every key is in doubt that nothing else gives.
     """
-    path, written = _path(options, environment), _given(options, environment)
-    with contextlib.suppress(ConfigError):  # `load` told of it
-        written = {**(_read(path) if path else {}), **written}
-    for _ in range(len(written)):
+    path, given = _path(options, environment), _given(options, environment)
+    try:
+        written = {**(_read(path) if path else {}), **given}
+    except ConfigError:  # `load` told of it
+        chosen, _ = _without_mistakes(given)
+        return chosen, frozenset(Settings.model_fields) - chosen.model_fields_set
+    chosen, wrong = _without_mistakes(written)
+    meant = {near for key in wrong for near in difflib.get_close_matches(key, Settings.model_fields, n=5)}
+    return chosen, frozenset({*wrong, *meant, *NEEDED}) - chosen.model_fields_set
+
+
+def _without_mistakes(written: Mapping[str, Any]) -> tuple[Settings, set[str]]:
+    """What is left, and which keys are not."""
+    wrong: set[str] = set()
+    for _ in range(len(written)):  # each time one key is left out at least
+        left = {key: value for key, value in written.items() if str(key) not in wrong}
         try:
-            return Settings.model_validate(written)
+            return Settings.model_validate(left), wrong
         except ValidationError as error:
             # A mistake between keys is that of a URL over which no token may travel (I5).
-            wrong = {str(each["loc"][0]) if each["loc"] else "slurm_url" for each in error.errors()}
-            written = {key: value for key, value in written.items() if str(key) not in wrong}
-    return Settings.model_validate(written)
+            wrong |= {str(each["loc"][0]) if each["loc"] else "slurm_url" for each in error.errors()}
+    return Settings(), wrong
 
 
 def _path(options: Mapping[str, str | None], environment: Mapping[str, str]) -> str | None:

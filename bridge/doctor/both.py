@@ -68,7 +68,7 @@ def _why_out(node: Node, known: NodeDetails) -> str:
 
 def _sizes(seen: Sights) -> Iterator[Said]:
     """Slurm grants what Slurm counts; what Kubernetes does not let pods have of it is given back (F6)."""
-    gres, both = seen.settings.get().gres, common(seen)
+    gres, both = seen.chosen("gres").gres, common(seen)
     larger = [f"{name} ({why})" for name, (node, known) in both.items() if (why := _larger(node, known, gres))]
     if larger:
         yield warning(
@@ -152,7 +152,7 @@ def _addresses(seen: Sights) -> Iterator[Said]:
 def _partitions(seen: Sights) -> Iterator[Said]:
     """Where the pods of each rule would go: is there a node at all?"""
     known = {each.name: each for each in seen.partitions.get()}
-    policy = seen.settings.get().policy
+    policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}
     default = next((each.name for each in known.values() if each.default), "")
     tenants = [*policy.rules, *([policy.default] if policy.default else [])]
@@ -195,7 +195,7 @@ def _kept(node: Node) -> bool:
 
 def _mapping(seen: Sights) -> Iterator[Said]:
     """Who the managed namespaces are in Slurm."""
-    policy, managed = seen.settings.get().policy.policy(), managed_namespaces(seen)
+    policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
     unmapped = [name for name in managed if not any(_speaks_of(rule.namespaces, name) for rule in policy.rules)]
     if unmapped and policy.default is None:
         yield warning(
@@ -211,7 +211,7 @@ def _mapping(seen: Sights) -> Iterator[Said]:
 
 
 def _users(seen: Sights, managed: list[str]) -> set[str]:
-    policy = seen.settings.get().policy.policy()
+    policy = seen.chosen("policy").policy.policy()
     users = {rule.tenant.user for rule in policy.rules if any(_speaks_of(rule.namespaces, name) for name in managed)}
     return users | ({policy.default.user} if policy.default else set())
 

@@ -69,13 +69,13 @@ def _namespaces(seen: Sights) -> Iterator[Said]:
             f"kubectl label namespace NAME {names.MANAGED_LABEL}=true",
         )
     existing = {namespace.name for namespace in seen.namespaces.get()}
-    if missing := set(seen.settings.get().managed_namespaces) - existing:
+    if missing := set(seen.chosen("managed_namespaces").managed_namespaces) - existing:
         yield warning(f"managed_namespaces names what does not exist: {some(missing)}.", "Correct the settings.")
 
 
 def managed_namespaces(seen: Sights) -> list[str]:
     """Namespaces whose pods may use the bridge."""
-    listed = seen.settings.get().managed_namespaces
+    listed = seen.chosen("managed_namespaces").managed_namespaces
     return sorted(
         each.name
         for each in seen.namespaces.get()

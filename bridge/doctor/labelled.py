@@ -27,7 +27,7 @@ def _registration(seen: Sights) -> Iterator[Said]:
         yield ok(f"no node is labelled {names.EXTERNAL_NODE_LABEL}=true")
         return
     known = {each.node.name for each in seen.slurm_nodes.get()}
-    conf, gres = seen.configuration.get(), seen.settings.get().gres
+    conf, gres = seen.configuration.get(), seen.chosen("gres").gres
     token = seen.acting_token.value or seen.token.get()
     told = [*_by_whom(token.user, conf.slurm_user)]
     missing = [node.name for node in wanted if slurm_name(node) not in known]

@@ -106,14 +106,14 @@ def _settings(seen: Sights, options: Mapping[str, str | None], environment: Mapp
         seen.usable = settings.load(options, environment)
         seen.settings = Sight(seen.usable)
     except ConfigError as error:
-        seen.usable = settings.usable(options, environment)
+        seen.usable, seen.doubtful = settings.usable(options, environment)
         seen.settings = Sight(missing=_not_seen(error, MISTAKEN, CORRECT))
     return seen.usable
 
 
-def _unnamed(seen: Sights, missing: NotSeen) -> NotSeen:
+def _unnamed(seen: Sights, key: str, missing: NotSeen) -> NotSeen:
     """What the settings do not name they may name where the mistake is."""
-    return missing if seen.settings.missing is None else NotSeen(MISTAKEN, failed=False)
+    return NotSeen(MISTAKEN, failed=False) if key in seen.doubtful else missing
 
 
 # --- Kubernetes -----------------------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
         headers = await access.headers()
     except ConfigError as error:
         missing = _not_seen(error, "there is no way to Kubernetes", NAME_KUBECONFIG)
-        if not (chosen.kubeconfig or os.environ.get("KUBECONFIG")):
-            missing = _unnamed(seen, missing)
+        if not os.environ.get("KUBECONFIG"):
+            missing = _unnamed(seen, "kubeconfig", missing)
         seen.server = Sight(missing=missing)
         _no_kubernetes(seen, missing.because)
         return
@@ -182,7 +182,7 @@ async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) 
             because="no Slurm is named",
             do="Name slurmrestd: slurm_url in the settings, or --slurm-url.",
         )
-        seen.discovery = Sight(missing=_unnamed(seen, why))
+        seen.discovery = Sight(missing=_unnamed(seen, "slurm_url", why))
         _no_slurm(seen, _because(seen.discovery))
         return
     pool = HttpPool(chosen.slurm_url, connections=PROBES_AT_ONCE)
@@ -246,8 +246,8 @@ def _tokens(seen: Sights, chosen: Settings) -> TokenSource | None:
         tokens = app.token_source(chosen, seen.now)
     except ConfigError as error:
         missing = _not_seen(error, TOKENLESS, MAKE_ONE)
-        if not (chosen.slurm_token_file or os.environ.get("SLURM_JWT")):
-            missing = _unnamed(seen, missing)
+        if not os.environ.get("SLURM_JWT"):
+            missing = _unnamed(seen, "slurm_token_file", missing)
         seen.token = Sight(missing=missing)
         return None
     seen.token = _token(lambda: tokens, chosen.slurm_token_file)

@@ -24,7 +24,7 @@ def _file(seen: Sights) -> Iterator[Said]:
 
 def _patience(seen: Sights) -> Iterator[Said]:
     """As `run` checks it at start: what settle and quiet period promise holds only if they outlast the longest call."""
-    tuning = seen.settings.get().tuning.tuning()
+    tuning = seen.chosen("tuning").tuning.tuning()
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
             yield error(

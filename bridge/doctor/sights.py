@@ -90,6 +90,7 @@ class Sights:
 
     source         where the settings are from, in words
     usable         the settings; where they have a mistake, what of them can be used all the same
+    doubtful       keys of the settings that may have been meant where the mistake is
     knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
     rights         each of app.RIGHTS, look.REFERRED and app.NODE_RIGHTS to whether we have it
     all_jobs       Slurm hides nobody's jobs from our token
@@ -101,6 +102,7 @@ class Sights:
     source: str = "no settings file"
     settings: Sight[Settings] = field(default_factory=Sight)
     usable: Settings = field(default_factory=Settings)
+    doubtful: frozenset[str] = frozenset()
     server: Sight[str] = field(default_factory=Sight)
     greeting: Sight[Greeting] = field(default_factory=Sight)
     whoami: Sight[str] = field(default_factory=Sight)
@@ -124,3 +126,7 @@ class Sights:
     verdicts: Mapping[Choice, Sight[Verdict]] = field(default_factory=dict)
     unresolved: Sight[frozenset[str]] = field(default_factory=Sight)
     bridge: Sight[tuple[str, ...]] = field(default_factory=Sight)
+
+    def chosen(self, key: str) -> Settings:
+        """The settings, to read that key of.  Raises NotSeen where it is in doubt."""
+        return self.settings.get() if key in self.doubtful else self.usable

@@ -112,7 +112,7 @@ def _users(seen: Sights) -> Iterator[Said]:
     verdicts = {user: verdict for (user, what, _), verdict in seen.verdicts.items() if not what}
     if not verdicts:
         _needs(seen.jobs)
-        seen.settings.get()
+        seen.chosen("policy")
         yield unknown("not checked: the policy names no Slurm user")
         return
     may = [user for user, verdict in verdicts.items() if _accepted(verdict)]
@@ -162,7 +162,7 @@ def _look_in_log() -> str:
 def _choices(seen: Sights) -> Iterator[Said]:
     """Is every account, partition and QOS that the policy offers one that Slurm takes from that user?"""
     _needs(seen.jobs)
-    seen.settings.get()
+    seen.chosen("policy")
     tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}
     known_users = {user for (user, what, _), verdict in seen.verdicts.items() if not what and _accepted(verdict)}
     taken = 0
@@ -193,7 +193,7 @@ def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:
 
 def _reservations(seen: Sights) -> Iterator[Said]:
     there = seen.reservations.get()
-    policy = seen.settings.get().policy
+    policy = seen.chosen("policy").policy
     tenants = [*policy.rules, *([policy.default] if policy.default else [])]
     named = {name for tenant in tenants for name in (tenant.reservation.default, *tenant.reservation.allowed)}
     named -= {"", ANY}

@@ -90,7 +90,7 @@ def _job_limit(seen: Sights) -> Iterator[Said]:
             "MinJobAge=300",
         )
         return
-    needed = 2 * seen.settings.get().poll_interval_s + 2
+    needed = 2 * seen.chosen("poll_interval_s").poll_interval_s + 2
     if age_s < needed:
         yield warning(
             f"MinJobAge={age_s}: Slurm forgets ended jobs before the bridge has looked how they ended.",

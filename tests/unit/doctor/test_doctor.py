@@ -93,7 +93,16 @@ async def test_a_settings_key_that_nobody_knows_is_the_only_error_and_says_what_
     assert told.do.startswith(do)
     [slurmrestd] = said(found, "slurmrestd", Level.OK)
     assert " at http://127.0.0.1:" in slurmrestd, "the file names Slurm all the same"
-    assert said(found, "users", Level.OK), "and whose jobs they are"
+    for check in ("users", "choices", "tenants", "partitions", "sizes", "namespaces"):
+        assert said(found, check, Level.OK), "and whose jobs they are, and all the rest"
+    assert not any(each.sentence.startswith("not checked: the settings") for each in found)
+
+
+async def test_rules_that_stand_outside_the_policy_are_one_error(both: Both) -> None:
+    both.settings = {"http": "", **POLICY}
+    found = await both.findings()
+    assert troubles(found) == [("file", Level.ERROR)]
+    assert said(found, "tenants", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
 
 
 async def test_a_key_with_a_mistake_that_might_name_slurm_is_no_second_error(both: Both) -> None:
