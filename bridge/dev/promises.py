@@ -348,13 +348,16 @@ class Promises:
         self._judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))
 
     def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
-        """The job that it says, or, where Slurm lost that, the one that has held its place for a while by now (S7)."""
+        """The job that it says, or, where Slurm lost that, the one that has held its place for a while by now (S7).
+
+        A lost job's id may be that of its gang's others since, who stand elsewhere.
+        """
         job = self.slurm.job(claimed)
-        if job is not None and self._is_for(job, pod):
-            return job
         node = self._known_as(pod["spec"]["nodeName"])
+        if job is not None and self._is_for(job, pod) and (job.ended or node in self._held_by(job)):
+            return job
         holding = (each for each in self.ours() if each.holds and self._is_for(each, pod) and node in each.nodes)
-        return next((each for each in holding if each.starts < sent - ON_ITS_WAY_S), job)
+        return next((each for each in holding if each.starts < sent - ON_ITS_WAY_S), None)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         who = _name(pod)
