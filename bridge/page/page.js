@@ -321,6 +321,13 @@ const DRAW = {
 let disconnected = true;
 let fresh = true;
 
+// What was told last stays to be read; it is not said to be so any more, and nothing can be done about it.
+function away(now) {
+  disconnected = now;
+  document.body.classList.toggle("away", now);
+  $("faults").disabled = now;
+}
+
 function connect() {
   const stream = new EventSource("events");
   stream.onopen = () => (fresh = true);
@@ -329,7 +336,8 @@ function connect() {
     if (fresh) for (const section of Object.keys(known)) known[section] = {}; // a new stream begins with everything
     const sections = new Set([...Object.keys(changed), ...(fresh ? Object.keys(known) : [])]);
     if (disconnected) trouble("");
-    fresh = disconnected = false;
+    fresh = false;
+    away(false);
     clockOffset = now - Date.now() / 1000;
     for (const [section, told] of Object.entries(changed)) {
       const kept = (known[section] ??= {});
@@ -342,7 +350,7 @@ function connect() {
     if (sections.has("pods")) readDetail();
   };
   stream.onerror = () => {
-    disconnected = true;
+    away(true);
     trouble("The bridge does not answer; trying again.");
     if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
   };

@@ -121,16 +121,41 @@ async def test_a_page_without_faults_and_promises_shows_none(shown: Shown, tab: 
     assert await tab.ask(hidden)
 
 
+async def test_before_anything_is_told_nothing_is_said_of_pods(shown: Shown, tab: Tab) -> None:
+    shown.state = {}
+    await tab.open(shown.url)
+    assert await tab.ask("document.getElementById('none').innerText") == "Connecting …"
+    shown.state = {"pods": {}, "counts": {"queued": 0}}
+    await tab.eventually("document.getElementById('none').innerText === 'No pods yet.'")
+
+
+DOT = "getComputedStyle(document.querySelector('#sides li'), '::before').backgroundColor"
+BUTTON_WORKS = "document.querySelector('#faults button').matches(':enabled')"
+ANSWERS = {"since": None, "why": ""}
+SIDES = {
+    "Kubernetes": ANSWERS,
+    "Slurm": ANSWERS,
+    "bridge": {"started": NOW, "polled": NOW, "missing": [], "quiet": None},
+}
+FAULT = {"label": "Break it", "does": "breaks it", "on": None, "unavailable": ""}
+
+
 async def test_a_bridge_that_went_away_is_said_and_taken_up_anew(shown: Shown, tab: Tab) -> None:
-    shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}}
+    shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}, "sides": SIDES, "faults": {"break": FAULT}}
     await tab.open(shown.url)
     await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")
+    alive = await tab.ask(DOT)
+    assert await tab.ask(BUTTON_WORKS)
     await shown.stop()
     await tab.eventually("document.getElementById('trouble').innerText.includes('does not answer')")
-    shown.state = {"pods": {"b": row("two")}, "counts": {"queued": 1}}
+    assert not await tab.ask(BUTTON_WORKS)
+    assert await tab.ask(DOT) != alive, "what nobody says is not so any more"
+    shown.state = shown.state | {"pods": {"b": row("two")}, "counts": {"queued": 1}}
     await shown.start()
     await tab.eventually("document.querySelector('#pods tbody').innerText.includes('two')")
     assert "one" not in await tab.ask("document.querySelector('#pods tbody').innerText"), "it begins with everything"
     assert await tab.ask("document.getElementById('trouble').hidden")
+    assert await tab.ask(BUTTON_WORKS)
+    assert await tab.ask(DOT) == alive
     assert all("net::ERR_" in error for error in tab.errors)
     tab.errors.clear()
