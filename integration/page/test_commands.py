@@ -176,7 +176,8 @@ def test_a_mistake_is_one_line(arguments: tuple[str, ...], said: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_ends_it_as_well_and_it_leaves_nothing_behind(number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "bridge", "dev"]
+    heard = ["env", "--default-signal=HUP"]  # whoever runs this test under nohup ignores it, and so would the command
+    command = [*heard, sys.executable, "-m", "bridge", "dev"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         export = next(line for line in process.stdout if line.startswith("export KUBECONFIG="))
@@ -184,7 +185,10 @@ def test_a_closed_terminal_ends_it_as_well_and_it_leaves_nothing_behind(number: 
         assert folder.exists()
         process.send_signal(number)
         process.send_signal(number)  # a shell that is hung up tells its jobs once more
-        _, complaints = process.communicate(timeout=PATIENCE_S)
+        try:
+            _, complaints = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
     assert (process.returncode, complaints) == (0, "")
     assert not folder.exists()
 
