@@ -315,24 +315,25 @@ def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:
 
 
 def _say_doubted(workload: Workload, view: View) -> None:
-    """What was not believed of its job is said once, as an event."""
+    """What was not believed of its job is said once."""
     for uid, message in workload.doubted.items():
-        if (pod := workload.pods.get(uid)) is not None:
-            event = names.DISBELIEVED
-            report = act.Report(workload.key, uid, pod.namespace, pod.name, "", message, event=event, warning=True)
-            view.add(report, workload.key)
+        if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload by now
+            _say_once(workload, pod, names.DISBELIEVED, message, view)
 
 
 def _say_too_late(workload: Workload, view: View) -> None:
     """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is said once (K, T11)."""
     for uid, what in workload.too_late.items():
-        pod = workload.pods[uid]
         message = (
             f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
         )
-        event = names.CHANGE_IGNORED
-        report = act.Report(workload.key, uid, pod.namespace, pod.name, "", message, event=event, warning=True)
-        view.add(report, workload.key)
+        _say_once(workload, workload.pods[uid], names.CHANGE_IGNORED, message, view)
+
+
+def _say_once(workload: Workload, pod: Pod, event: str, message: str, view: View) -> None:
+    """As an event alone."""
+    report = act.Report(workload.key, pod.uid, pod.namespace, pod.name, "", message, event=event, warning=True)
+    view.add(report, workload.key)
 
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:

@@ -190,6 +190,11 @@ def shape_of(pod: Pod, asked: Wishes, translation: Translation) -> Shape:
     )
 
 
+def deadline_min(deadline_s: int) -> int:
+    """A deadline as a time limit, which Slurm counts in minutes (T7)."""
+    return max(1, -(-deadline_s // 60))
+
+
 def _time_limit(pod: Pod, owners: tuple[Owner, ...], wanted: int | None, longest_min: int | None) -> int | None:
     """T7: annotation, else the pod's or its batch Job's activeDeadlineSeconds, else (services) the longest allowed."""
     if wanted is not None:
@@ -197,7 +202,7 @@ def _time_limit(pod: Pod, owners: tuple[Owner, ...], wanted: int | None, longest
     deadlines_s = [pod.active_deadline_s] + [owner.active_deadline_s for owner in owners]
     known = [deadline_s for deadline_s in deadlines_s if deadline_s is not None]
     if known:
-        return max(1, -(-min(known) // 60))
+        return deadline_min(min(known))
     if pod.restart_policy == "Always":
         return longest_min
     return None

@@ -15,6 +15,7 @@ from scheduler import actions as act
 from scheduler import names, values
 from scheduler.ending import end_pod, is_service
 from scheduler.events import Side
+from scheduler.jobspec import deadline_min
 from scheduler.looking import look_at, trusted
 from scheduler.model import UNLIMITED, Job, Pod, PodPhase
 from scheduler.telling import clock, exact_clock
@@ -37,7 +38,7 @@ def watch(workload: Workload, job: Placeholder, view: View) -> None:
         )
         _tell_all(workload, pods, view, names.SUSPENDED, message, runs=False, warning=True)
     elif "SIGNALING" in job.states and _preempted(workload, job, pods, view):
-        pass
+        return
     elif job.job is not None:
         _time_limit(workload, job, job.job, pods, view)
     else:
@@ -90,7 +91,7 @@ def _asked_for(pod: Pod) -> int | None:
     """The minutes that it says itself; None: its namespace's or partition's default, or none."""
     said = pod.annotations.get(names.PREFIX + names.TIME_LIMIT)
     if said is None:
-        return None if pod.active_deadline_s is None else -(-pod.active_deadline_s // 60)
+        return None if pod.active_deadline_s is None else deadline_min(pod.active_deadline_s)
     try:
         limit = values.time_limit_min(said)
     except values.Unreadable:  # edited since
