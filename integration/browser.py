@@ -19,8 +19,8 @@ from typing import Any
 import aiohttp
 
 PROGRAM = "chromium"
-START_S = 30.0
-WITHIN_S = 30.0
+START_S = 90.0
+WITHIN_S = 90.0
 LOOK_EVERY_S = 0.05
 QUIET = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 

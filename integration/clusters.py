@@ -25,12 +25,15 @@ T = TypeVar("T")
 PREFIX = "slurm-bridge/"
 API = "v0.0.45"
 ENDED = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"}
+IN_ORDER = {"IDLE", "MIXED", "ALLOCATED", "EXTERNAL", "DYNAMIC_NORM"}  # of a node
 IMAGE = "localhost/busybox:rig"
 PAUSE_S = 0.05  # between the first two questions; then ever longer, since some of them list all jobs
 LONGEST_PAUSE_S = 0.5
+# When to give up, on whatever machine and beside whatever else: how soon things happen is for `make bench` to say.
+PATIENCE_S = 150.0
 
 
-def eventually(what: str, ask: Callable[[], T], *, within_s: float = 30.0) -> T:
+def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S) -> T:
     """Ask until the answer is truthy.  Raises AssertionError with the last answer."""
     deadline, pause = time.monotonic() + within_s, PAUSE_S
     while True:
@@ -55,7 +58,7 @@ class Slurm:
         headers = {"X-SLURM-USER-TOKEN": Path(self.token_file).read_text().strip()}
         if user:
             headers["X-SLURM-USER-NAME"] = user
-        answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=20)
+        answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=60)
         found: dict[str, Any] = answer.json()
         if check:
             assert not found.get("errors"), (method, path, found["errors"])
@@ -77,7 +80,7 @@ class Slurm:
     def accounted(self, job_id: int) -> dict[str, Any]:
         """The job in slurmdbd."""
         headers = {"X-SLURM-USER-TOKEN": Path(self.token_file).read_text().strip()}
-        answer = self._session.get(f"{self.url}/slurmdb/{API}/job/{job_id}", headers=headers, timeout=20).json()
+        answer = self._session.get(f"{self.url}/slurmdb/{API}/job/{job_id}", headers=headers, timeout=60).json()
         return answer["jobs"][-1] if answer["jobs"] else {}
 
     def submit(self, user: str, **fields: Any) -> int:
@@ -120,6 +123,19 @@ class Slurm:
     def remove_node(self, name: str) -> bool:
         """False: a job is still on it."""
         return not self._call("DELETE", f"node/{name}", check=False).get("errors")
+
+    def renew_node(self, name: str) -> None:
+        """Delete it once no job is there, and make it anew, without devices: nothing else lets such a node respond again."""
+        was = self.node(name)
+        eventually(f"Slurm lets {name} go", lambda: self.remove_node(name))
+        self.add_node(name, was["address"], was["cpus"], was["real_memory"], f"Feature={','.join(was['features'])}")
+
+    def in_short(self) -> list[str]:
+        """A line for each job that has not ended, and for each node that is not as it should be."""
+        nodes = [(node["name"], set(node["state"]), node["reason"]) for node in self._call("GET", "nodes/")["nodes"]]
+        odd = [f"{name} {sorted(state)} {why}" for name, state, why in nodes if state - IN_ORDER]
+        keys = ("job_id", "name", "job_state", "state_reason", "required_nodes", "nodes")
+        return odd + [" ".join(str(job[key]) for key in keys) for job in self.live()]
 
     def responding(self) -> bool:
         try:
@@ -192,6 +208,13 @@ class Kube:
                 gone = {"metadata": {"labels": dict.fromkeys(added)}}
                 self.core.patch_node(name, gone | ({"spec": {"taints": None}} if name in (taints or {}) else {}))
 
+    def in_short(self) -> list[str]:
+        """A line for each pod of ours, and for each node that Slurm does not serve."""
+        nodes = [(node.metadata.name, condition(node, "SlurmReady")) for node in self.core.list_node().items]
+        odd = [f"{name} {said.reason}: {said.message}" for name, said in nodes if said and said.status != "True"]
+        pods = self.core.list_pod_for_all_namespaces().items
+        return odd + [_in_a_line(each) for each in pods if each.spec.scheduler_name == "slurm-bridge"]
+
     def run(self, namespace: str, name: str, **wishes: Any) -> None:
         self.core.create_namespaced_pod(namespace, pod(name, **wishes))
 
@@ -228,14 +251,26 @@ class Kube:
 
     def said(self, namespace: str, name: str) -> str:
         """Reason and message of the PodScheduled condition while it is False."""
-        for condition in self.pod(namespace, name).status.conditions or []:
-            if condition.type == "PodScheduled" and condition.status == "False":
-                return f"{condition.reason}: {condition.message}"
-        return ""
+        said = condition(self.pod(namespace, name), "PodScheduled")
+        return f"{said.reason}: {said.message}" if said and said.status == "False" else ""
 
     def events(self, namespace: str, name: str) -> set[str]:
         found = self.core.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}").items
         return {event.reason for event in found}
+
+
+def condition(each: Any, kind: str) -> Any:
+    """That condition of a pod or a node; None: it has none."""
+    return next((found for found in each.status.conditions or [] if found.type == kind), None)
+
+
+def _in_a_line(each: Any) -> str:
+    leaving = "on its way out" if each.metadata.deletion_timestamp else ""
+    said = condition(each, "PodScheduled")
+    words = [each.status.phase, leaving, said and said.message, str(each.metadata.annotations)]
+    return " ".join(
+        [f"{each.metadata.namespace}/{each.metadata.name}", f"on {each.spec.node_name}", *filter(None, words)]
+    )
 
 
 def pod(
@@ -306,7 +341,7 @@ class BridgeProcess:
 
     def start(self) -> None:
         self.launch()
-        eventually("the bridge is ready", self._ready_or_gone, within_s=30)
+        eventually("the bridge is ready", self._ready_or_gone)
 
     def launch(self) -> None:
         """Start it, and wait for nothing."""
@@ -345,6 +380,10 @@ class BridgeProcess:
         assert self._process is not None
         return "" if self._process.poll() is None else self.log.read_text()[-2000:] or "(it said nothing)"
 
+    def in_short(self) -> list[str]:
+        """Its log."""
+        return self.log.read_text().splitlines()
+
     def _ready_or_gone(self) -> bool:
         assert not self.last_words, self.last_words
         return self.ready()
@@ -355,7 +394,7 @@ class BridgeProcess:
     def ask(self, path: str) -> tuple[int, str]:
         """Status and text of one of its own pages; 0 while it does not listen."""
         try:
-            answer = requests.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5)
+            answer = requests.get(f"http://127.0.0.1:{self.port}/{path}", timeout=30)
         except requests.ConnectionError:
             return 0, ""
         return answer.status_code, answer.text
@@ -364,7 +403,7 @@ class BridgeProcess:
         """SIGKILL: no chance to tidy up."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -381,7 +420,7 @@ class BridgeProcess:
         if self._process is None or self._process.poll() is not None:
             return -1
         self._process.terminate()
-        return self._process.wait(15)
+        return self._process.wait(PATIENCE_S)
 
 
 def free_port() -> int:

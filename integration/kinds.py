@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from integration.clusters import PREFIX, Kube, Slurm, eventually, pod, replica_set
+from integration.clusters import PREFIX, Kube, Slurm, condition, eventually, pod, replica_set
 
 KINDS = ("alone", "batch", "service")
 DISRUPTION = {"type": "DisruptionTarget", "status": "True"}
@@ -59,11 +59,11 @@ class Three:
 
     def say(self) -> list[str]:
         """What their conditions say, in the words of the document."""
-        said = {_kind(each): _told(each, PREFIX + "job-running") for each in self.running()}
+        said = {_kind(each): condition(each, PREFIX + "job-running") for each in self.running()}
         return [f"runs on, says `{said[kind].reason}`" if said.get(kind) else "" for kind in KINDS]
 
     def messages(self) -> set[str]:
-        return {_told(each, PREFIX + "job-running").message for each in self.running()}
+        return {condition(each, PREFIX + "job-running").message for each in self.running()}
 
     # --- who ends ---
 
@@ -104,7 +104,7 @@ class Three:
         there = {each.metadata.uid: each for each in self.kube.pods(self.ns)}
         last = there.get(uid, self._last[uid])
         words = [f"`{last.status.phase}`, `{last.status.reason}`" if uid in there else "deleted"]
-        if (told := _told(last, "DisruptionTarget")) is not None and told.status == "True":
+        if (told := condition(last, "DisruptionTarget")) is not None and told.status == "True":
             words.append("disrupted")
         if any(_kind(each) == kind and each.metadata.uid != uid for each in there.values()):
             words.append("replaced")
@@ -122,7 +122,3 @@ def _job(each: Any) -> int:
 
 def _places(pods: Any) -> Mapping[str, str]:
     return {each.metadata.uid: each.spec.node_name for each in pods}
-
-
-def _told(each: Any, kind: str) -> Any:
-    return next((found for found in each.status.conditions or [] if found.type == kind), None)

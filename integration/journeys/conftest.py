@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
 
 from integration.clusters import BridgeProcess, Kube, Slurm, eventually
 from integration.rigging.nodes import mebibytes
 
 # alice and bob are in the policy; carol is a Slurm user outside it.
 NUMBERS = itertools.count(1)
+SHORT = 60  # lines
 ONE_GPU = "count=1,name=gpu,type=h100,file=/dev/nvidia0"
 POLICY = {
     "rules": [
@@ -28,6 +32,25 @@ POLICY = {
         {"namespaces": ["bob-*"], "user": "bob", "partition": {"allowed": ["main", "gpu"]}},
     ]
 }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A journey that fails shows what both clusters and the bridge said then: elsewhere it may not fail again."""
+    report = yield
+    if report.failed:
+        there: dict[str, Any] = getattr(item, "funcargs", {})
+        report.sections += [
+            (f"{side} then", _in_short(there[side])) for side in ("kube", "slurm", "one_bridge") if side in there
+        ]
+    return report
+
+
+def _in_short(side: Kube | Slurm | BridgeProcess) -> str:
+    try:
+        return "\n".join(side.in_short()[-SHORT:])
+    except (OSError, AssertionError, ApiException, HTTPError) as error:  # it must not hide why the journey failed
+        return f"nothing to be had: {error!r}"
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +112,7 @@ def space(
     yield make
     for name in made:
         kube.remove(name)
-        eventually(f"no job of {name} is left", lambda n=name: not slurm.live(f"{n}/"), within_s=60)  # type: ignore[misc]
+        eventually(f"no job of {name} is left", lambda n=name: not slurm.live(f"{n}/"))  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -138,7 +161,7 @@ def _size(kube: Kube, name: str) -> tuple[str, int, int]:
 
 
 def _resize(slurm: Slurm, name: str, address: str, cpus: int, memory_mib: int, devices: str = "") -> None:
-    eventually(f"Slurm lets {name} go", lambda: slurm.remove_node(name), within_s=60)
+    eventually(f"Slurm lets {name} go", lambda: slurm.remove_node(name))
     slurm.add_node(name, address, cpus, memory_mib, f"Feature=kubelet {devices}")
 
 

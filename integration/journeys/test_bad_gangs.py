@@ -10,7 +10,6 @@ import pytest
 
 from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
 
-SOON_S = 5.0
 MANY = 300
 Space = Callable[[str], str]
 pytestmark = pytest.mark.usefixtures("bridge")
@@ -35,18 +34,18 @@ def create(kube: Kube, space: str, *pods: dict[str, Any]) -> None:
         list(pool.map(lambda each: kube.core.create_namespaced_pod(space, each), pods))
 
 
-def says(kube: Kube, space: str, name: str, words: str, within_s: float = SOON_S) -> None:
+def says(kube: Kube, space: str, name: str, words: str) -> None:
     def told() -> str:
         said = kube.said(space, name)
         return said if words in said else ""
 
-    eventually(f"{name} says {words!r} and not {kube.said(space, name)!r}", told, within_s=within_s)
+    eventually(f"{name} says {words!r} and not {kube.said(space, name)!r}", told)
 
 
 def runs_soon(kube: Kube, space: str, name: str) -> None:
     """A pod that has nothing to do with any of it."""
     kube.run(space, name)
-    eventually(f"{name} is bound", lambda: kube.pod(space, name).spec.node_name, within_s=SOON_S)
+    eventually(f"{name} is bound", lambda: kube.pod(space, name).spec.node_name)
 
 
 BAD_SIZE = "is not a whole number from 1 to 10000."
@@ -96,7 +95,7 @@ def test_a_size_that_is_no_number_is_said_on_its_pod_until_it_is_mended(kube: Ku
         says(kube, here, f"ring{number}-0", f"1 of 2 pods of gang ring{number} are here in namespace {here}.")
     patch = {"metadata": {"annotations": {PREFIX + "gang-size": "2"}}}
     kube.core.patch_namespaced_pod("ring0-1", here, patch)
-    eventually("mended, both run", lambda: len(kube.bound(here)) == 2, within_s=SOON_S)
+    eventually("mended, both run", lambda: len(kube.bound(here)) == 2)
 
 
 def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_said(kube: Kube, space: Space) -> None:
@@ -119,5 +118,5 @@ def test_a_gang_label_on_hundreds_of_pods_by_mistake_holds_nobody_else_up(
         made.result()
     runs_soon(kube, elsewhere, "when-they-are-here")
     for name in ("ring-0", f"ring-{MANY - 1}"):
-        says(kube, here, name, "gang ring does not tell how many pods it has: give annotation", within_s=20)
+        says(kube, here, name, "gang ring does not tell how many pods it has: give annotation")
     assert slurm.live(f"{here}/") == []

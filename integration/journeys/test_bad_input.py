@@ -24,7 +24,7 @@ def start(*arguments: str, **environment: str) -> tuple[int, str, str]:
         [sys.executable, "-m", "bridge", "run", "--http", f"127.0.0.1:{free_port()}", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=os.environ | environment,
         check=False,
     )

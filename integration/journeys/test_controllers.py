@@ -65,12 +65,12 @@ def test_what_is_rolled_scaled_retried_and_drained_is_followed(
     new = {"spec": {"template": {"metadata": {"annotations": {PREFIX + "comment": "version 2"}}}}}
     kube.apps.patch_namespaced_deployment("web", rolled, new)
     kube.apps.patch_namespaced_stateful_set_scale("web", scaled, {"spec": {"replicas": 3}})
-    eventually("rolled is new", lambda: in_step(kube, slurm, rolled, 2) and not old & _uids(kube, rolled), within_s=60)
+    eventually("rolled is new", lambda: in_step(kube, slurm, rolled, 2) and not old & _uids(kube, rolled))
     assert {job["comment"] for job in slurm.live(f"{rolled}/")} == {"version 2"}
     eventually("scaled up", lambda: in_step(kube, slurm, scaled, 3))
     kube.apps.patch_namespaced_stateful_set_scale("web", scaled, {"spec": {"replicas": 1}})
     eventually("scaled down", lambda: in_step(kube, slurm, scaled, 1))
-    status = eventually("its tries are over", lambda: (s := _status(kube, retried)).conditions and s, within_s=60)
+    status = eventually("its tries are over", lambda: (s := _status(kube, retried)).conditions and s)
     assert status.failed == 2
     before = _uids(kube, drained)
     kubectl(kube, "drain", roomy[0], "--ignore-daemonsets", "--force", "--pod-selector=app=web")
@@ -79,7 +79,7 @@ def test_what_is_rolled_scaled_retried_and_drained_is_followed(
         eventually("its jobs have ended", lambda: not _live_on(slurm, drained, roomy[0]))
     finally:
         kubectl(kube, "uncordon", roomy[0])
-    eventually("they run there again", lambda: in_step(kube, slurm, drained, 2), within_s=60)
+    eventually("they run there again", lambda: in_step(kube, slurm, drained, 2))
 
     jobs = [job["job_id"] for job in slurm.jobs() if job["name"].startswith(f"{retried}/") and job["nodes"]]
     said = eventually("sacct tells of both tries", lambda: len(s := _recorded(jobs)) == 2 and s)
@@ -102,7 +102,7 @@ def test_a_service_leaves_its_job_one_replica_at_a_time_before_the_job_ends(
         assert ready, "one of them serves, always"
         return not first.keys() & _uids(kube, ns)
 
-    eventually("both have moved", moved, within_s=60)
+    eventually("both have moved", moved)
     for job in first.values():
         eventually("it ended before its time", lambda j=job: "CANCELLED" in slurm.job(j)["job_state"])  # type: ignore[misc]
     for name in names:
@@ -114,7 +114,7 @@ def test_a_crash_loop_is_said_and_its_job_stays(
 ) -> None:
     ns = space("alice")
     kube.run(ns, "loops", **SMALL | {"command": "exit 1", "spec": {"restartPolicy": "Always"}})
-    eventually("it says so", lambda: "PodCrashLooping" in kube.events(ns, "loops"), within_s=60)
+    eventually("it says so", lambda: "PodCrashLooping" in kube.events(ns, "loops"))
     [job] = slurm.live(f"{ns}/loops~")
     assert job["job_state"] == ["RUNNING"]
     assert [each.metadata.name for each in kube.bound(ns)] == ["loops"]

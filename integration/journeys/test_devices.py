@@ -112,7 +112,7 @@ def test_a_pod_with_devices_takes_a_node_with_a_slurmd_whole(
     kube.run(ns, "train", gpu=2, on="", spec=on_node(with_slurmd))
     eventually("the pod waits, though six devices are free", lambda: "SlurmJobPending" in kube.said(ns, "train"))
     slurm.cancel(before)
-    eventually("it has the node", lambda: kube.pod(ns, "train").spec.node_name == with_slurmd, within_s=60)
+    eventually("it has the node", lambda: kube.pod(ns, "train").spec.node_name == with_slurmd)
     held = slurm.holds(job_of(kube, ns, "train"))[with_slurmd]
     assert (held["cores"], held["gpu"]) == (64, set(range(8)))
 
@@ -121,7 +121,7 @@ def test_a_pod_with_devices_takes_a_node_with_a_slurmd_whole(
     eventually("a pod beside it waits", lambda: "SlurmJobPending" in kube.said(ns, "beside"))
     assert state(slurm, after) == "PENDING"
     kube.core.delete_namespaced_pod("train", ns)
-    eventually("then both have room", lambda: kube.bound(ns) and state(slurm, after) == "RUNNING", within_s=60)
+    eventually("then both have room", lambda: kube.bound(ns) and state(slurm, after) == "RUNNING")
 
 
 def test_while_external_nodes_may_come_free_devices_of_other_nodes_are_not_asked_for(

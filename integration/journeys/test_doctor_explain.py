@@ -27,7 +27,7 @@ def ran(*arguments: str, given: str = "") -> tuple[int, str]:
         [sys.executable, "-m", "bridge", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=os.environ | {"COLUMNS": "100"},
         input=given,
         check=False,

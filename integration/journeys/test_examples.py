@@ -70,7 +70,7 @@ def test_the_examples_run(kube: Kube, slurm: Slurm, space: Callable[[str], str])
 
 def is_bound(name: str, space: str, kube: Kube, slurm: Slurm) -> None:
     pods, jobs = RUNS[name]
-    bound = eventually(f"all of {name} runs", lambda: len(found := kube.bound(space)) == pods and found, within_s=60)
+    bound = eventually(f"all of {name} runs", lambda: len(found := kube.bound(space)) == pods and found)
     assert len({each.metadata.annotations[PREFIX + "job-id"] for each in bound}) == jobs
     if name == "mig-notebook.yaml":
         [pod] = bound
@@ -98,6 +98,6 @@ def played(kube: Kube, space: str, kind: str, name: str) -> Iterator[None]:
 @contextmanager
 def applied(kube: Kube, space: str, name: str) -> Iterator[None]:
     command = ["kubectl", "--kubeconfig", kube.kubeconfig, "-n", space]
-    subprocess.run([*command, "apply", "-f", str(EXAMPLES / name)], check=True, capture_output=True, timeout=60)
+    subprocess.run([*command, "apply", "-f", str(EXAMPLES / name)], check=True, capture_output=True, timeout=120)
     yield
-    subprocess.run([*command, "delete", "--wait=false", "-f", str(EXAMPLES / name)], check=True, timeout=60)
+    subprocess.run([*command, "delete", "--wait=false", "-f", str(EXAMPLES / name)], check=True, timeout=120)

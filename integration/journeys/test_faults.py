@@ -21,13 +21,13 @@ def test_killed_in_the_middle_of_a_burst_no_pod_is_lost_and_no_job_doubled_or_le
             eventually("some have jobs, so it is in the middle", lambda: slurm.live(f"{ns}/"))
             bridge.kill()
     bridge.start()
-    bound = eventually("all 60 are bound", lambda: len(found := kube.bound(ns)) == 60 and found, within_s=60)
+    bound = eventually("all 60 are bound", lambda: len(found := kube.bound(ns)) == 60 and found)
 
     def settled() -> bool:
         names = Counter(job["name"] for job in slurm.live(f"{ns}/"))
         return len(names) == 60 and set(names.values()) == {1}
 
-    eventually("one live job a pod", settled, within_s=60)
+    eventually("one live job a pod", settled)
     live = {job["job_id"]: job for job in slurm.live(f"{ns}/")}
     for pod in bound:
         job = live[int(pod.metadata.annotations[PREFIX + "job-id"])]
@@ -44,7 +44,7 @@ def test_a_restart_leaves_running_pods_in_peace(kube: Kube, slurm: Slurm, space:
     bridge.kill()
     kube.core.delete_namespaced_pod("p0", ns)  # ends while nobody watches
     bridge.start()
-    eventually("the job of the one that ended is gone", lambda: len(slurm.live(f"{ns}/")) == 4, within_s=60)
+    eventually("the job of the one that ended is gone", lambda: len(slurm.live(f"{ns}/")) == 4)
     after = {pod.metadata.uid for pod in kube.bound(ns)}
     assert len(after) == 4
     assert after < before
@@ -59,17 +59,17 @@ def test_slurmctld_stopped_for_half_a_minute(
     eventually("they run", lambda: len(kube.bound(ns)) == 4)
     uids = {pod.metadata.uid for pod in kube.bound(ns)}
     with stopped("slurmctld"):
-        eventually("the bridge says so", lambda: bridge.ask("readyz")[0] == 503, within_s=30)
+        eventually("the bridge says so", lambda: bridge.ask("readyz")[0] == 503)
         kube.run(ns, "meanwhile")
-        said = eventually("the waiting pod says so", lambda: kube.said(ns, "meanwhile"), within_s=30)
+        said = eventually("the waiting pod says so", lambda: kube.said(ns, "meanwhile"))
         assert "SlurmUnavailable" in said
         kube.core.delete_namespaced_pod("before0", ns)
         down_until = time.monotonic() + 30
-        eventually("half a minute has passed", lambda: time.monotonic() > down_until, within_s=60)
+        eventually("half a minute has passed", lambda: time.monotonic() > down_until)
         assert {pod.metadata.uid for pod in kube.bound(ns)} < uids, "nobody else was harmed"
     eventually("slurmctld answers", slurm.responding)
-    eventually("what waited is bound", lambda: "meanwhile" in {p.metadata.name for p in kube.bound(ns)}, within_s=30)
-    eventually("what ended meanwhile has no job", lambda: not slurm.live(f"{ns}/before0~"), within_s=30)
+    eventually("what waited is bound", lambda: "meanwhile" in {p.metadata.name for p in kube.bound(ns)})
+    eventually("what ended meanwhile has no job", lambda: not slurm.live(f"{ns}/before0~"))
     assert len(kube.bound(ns)) == 4
     assert len(slurm.live(f"{ns}/")) == 4
     assert bridge.ready()

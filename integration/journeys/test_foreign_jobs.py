@@ -51,7 +51,7 @@ def test_foreign_jobs_of_any_name_and_comment_are_untouched_through_a_restart(
         # A bridge that took one of them for an orphan of its own would end it once its quiet period is over; so it ends
         # this one, which is.
         orphan = slurm.submit("alice", name=f"{ns}/orphan~{cluster}.fedcba9876543210")
-        eventually("an orphan of ours is ended", lambda: "CANCELLED" in slurm.job(orphan)["job_state"], within_s=60)
+        eventually("an orphan of ours is ended", lambda: "CANCELLED" in slurm.job(orphan)["job_state"])
         assert snapshot(slurm, foreign) == before
         assert len(kube.bound(ns)) == 2
     finally:
@@ -77,9 +77,7 @@ def test_a_foreign_job_that_a_pods_annotation_claims_is_left_alone(
         bridge.start()
         kube.core.delete_namespaced_pod("liar", ns)
         kube.core.delete_namespaced_pod("squatter", ns)
-        eventually(
-            "both pods and their jobs are gone", lambda: not kube.pods(ns) and not slurm.live(f"{ns}/"), within_s=60
-        )
+        eventually("both pods and their jobs are gone", lambda: not kube.pods(ns) and not slurm.live(f"{ns}/"))
         assert snapshot(slurm, [foreign]) == before
     finally:
         slurm.cancel(foreign)

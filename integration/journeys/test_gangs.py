@@ -28,8 +28,8 @@ def keys(pods: list[Any], key: str) -> list[str]:
     return [each.metadata.annotations[PREFIX + key] for each in pods]
 
 
-def whole(kube: Kube, space: str, name: str, size: int, within_s: float = 30) -> list[Any]:
-    eventually(f"all of {name} are bound", lambda: len(bound(kube, space, name)) == size, within_s=within_s)
+def whole(kube: Kube, space: str, name: str, size: int) -> list[Any]:
+    eventually(f"all of {name} are bound", lambda: len(bound(kube, space, name)) == size)
     return bound(kube, space, name)
 
 
@@ -63,7 +63,7 @@ def test_a_gang_that_does_not_fit_holds_nothing_and_starts_when_it_does(
     eventually("its job waits", lambda: [job["job_state"] for job in slurm.live(f"{here}/ring")] == [["PENDING"]])
     assert bound(kube, here, "ring") == []
     full()
-    pods = whole(kube, here, "ring", 4, within_s=60)
+    pods = whole(kube, here, "ring", 4)
     assert len({each.spec.node_name for each in pods}) == 4
 
 

@@ -19,11 +19,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = pytest.mark.usefixtures("pool")  # before the bridge starts, which asks for Slurm's nodes but now and then
 
 
-def bound(kube: Kube, space: str, count: int, within_s: float = 30) -> list[Any]:
+def bound(kube: Kube, space: str, count: int) -> list[Any]:
     """So many pods, once all of them stand on nodes, by rank."""
-    found = eventually(
-        f"{count} pods are bound", lambda: len(pods := kube.bound(space)) == count and pods, within_s=within_s
-    )
+    found = eventually(f"{count} pods are bound", lambda: len(pods := kube.bound(space)) == count and pods)
     return sorted(found, key=lambda each: int(says(each, "rank")))
 
 
@@ -56,7 +54,7 @@ def test_a_launcher_and_its_workers_are_one_job_of_two_components(kube: Kube, sl
     for body in yaml.safe_load_all((EXAMPLES / "mpi.yaml").read_text()):
         if body["kind"] == "Pod":
             kube.core.create_namespaced_pod(here, body)
-    launcher, *workers = bound(kube, here, 3, within_s=60)  # Slurm starts such a job by backfill alone
+    launcher, *workers = bound(kube, here, 3)  # Slurm starts such a job by backfill alone
     assert [launcher.metadata.name, *names(workers)] == ["solve-launcher", "solve-worker-0", "solve-worker-1"]
 
     first, second = sorted(slurm.live(f"{here}/solve~"), key=lambda job: job["het_job_offset"]["number"])
@@ -88,7 +86,7 @@ def test_a_gang_of_any_size_is_bound_wholly_and_packed_in_order(
 ) -> None:
     here = space("alice")
     ring(here, range(size), size, kube, spec={"nodeSelector": {pool: "wide"}})
-    pods = bound(kube, here, size, within_s=60)
+    pods = bound(kube, here, size)
     is_one_job(slurm, pods, f"{here}/ring")
     assert names(pods) == [f"ring-{number}" for number in range(size)]
     nodes = [each.spec.node_name for each in pods]
@@ -243,10 +241,10 @@ def test_an_indexed_job_preempted_after_three_of_its_eight_indexes_gathers_the_o
     assert "RUNNING" in slurm.job(first["job_id"])["job_state"]
     node = pods[0].spec.node_name
     slurm.submit("carol", name="native", required_nodes=[node], cpus_per_task=64, time_limit=1)
-    eventually("it was preempted", lambda: "PREEMPTED" in slurm.job(first["job_id"])["job_state"], within_s=60)
+    eventually("it was preempted", lambda: "PREEMPTED" in slurm.job(first["job_id"])["job_state"])
 
     eventually("its pods are gone", lambda: kube.bound(here) == [])
-    pods = bound(kube, here, 5, within_s=60)
+    pods = bound(kube, here, 5)
     is_one_job(slurm, pods, f"{here}/train")
     assert indexes(pods) == [0, 2, 3, 5, 7]
     assert node not in {each.spec.node_name for each in pods}

@@ -38,7 +38,7 @@ def test_forty_pods_are_bound_within_their_grants(kube: Kube, slurm: Slurm, spac
     ns = space("alice")
     for number in range(40):
         kube.run(ns, f"p{number}", cpu="2")
-    bound = eventually("all 40 are bound", lambda: len(found := kube.bound(ns)) == 40 and found, within_s=60)
+    bound = eventually("all 40 are bound", lambda: len(found := kube.bound(ns)) == 40 and found)
     jobs = {job["job_id"]: job for job in slurm.live(f"{ns}/")}
     assert len(jobs) == 40
     claimed = [int(pod.metadata.annotations[PREFIX + "job-id"]) for pod in bound]
@@ -69,7 +69,7 @@ def test_pods_beyond_capacity_all_stand_in_slurms_queue_and_start_when_it_is_fre
 
     for pod in first:
         kube.core.delete_namespaced_pod(pod.metadata.name, ns)
-    eventually("the others are bound", lambda: {p.metadata.name for p in kube.bound(ns)} == set(waiting), within_s=60)
+    eventually("the others are bound", lambda: {p.metadata.name for p in kube.bound(ns)} == set(waiting))
 
 
 def test_a_pod_deleted_while_it_waits_leaves_no_job(kube: Kube, slurm: Slurm, space: Space, full: None) -> None:
@@ -99,7 +99,6 @@ def test_a_cancelled_jobs_pod_is_evicted_and_recreated_by_its_replica_set(
     after = eventually(
         "another one runs",
         lambda: [pod for pod in kube.bound(ns) if pod.metadata.uid != before.metadata.uid],
-        within_s=60,
     )[0]
     assert int(after.metadata.annotations[PREFIX + "job-id"]) != job_id
     eventually("the first pod is gone", lambda: len(kube.pods(ns)) == 1)
@@ -118,7 +117,7 @@ def test_two_tenants_each_with_his_own_user_and_limits(kube: Kube, slurm: Slurm,
     assert {job["user_name"] for job in slurm.live(f"{bob}/")} == {"bob"}
 
     kube.core.delete_namespaced_pod("b1", bob)
-    eventually("b2 goes on by itself", lambda: [p.metadata.name for p in kube.bound(bob)] == ["b2"], within_s=60)
+    eventually("b2 goes on by itself", lambda: [p.metadata.name for p in kube.bound(bob)] == ["b2"])
 
 
 def test_a_namespace_that_is_not_managed_is_told_so(kube: Kube, slurm: Slurm, bridge: BridgeProcess) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, rig
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, condition, eventually, rig
 from integration.journeys.conftest import POLICY
 from integration.journeys.test_doctor_explain import findings, sentences
 
@@ -67,7 +67,7 @@ def nodes(quick: None, kube: Kube, slurm: Slurm) -> Iterator[Callable[..., str]]
         if name in {node.metadata.name for node in kube.core.list_node().items}:
             kube.core.delete_node(name)
     for name in made:
-        eventually(f"Slurm has no {name} any more", lambda n=name: not slurm.node(n), within_s=60)  # type: ignore[misc]
+        eventually(f"Slurm has no {name} any more", lambda n=name: not slurm.node(n))  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -83,21 +83,18 @@ def node(nodes: Callable[..., str], kube: Kube) -> str:
 
 def said(kube: Kube, name: str) -> str:
     """Status, reason and message of our condition of the node."""
-    conditions = kube.core.read_node(name).status.conditions or []
-    found = next((each for each in conditions if each.type == "SlurmReady"), None)
+    found = condition(kube.core.read_node(name), "SlurmReady")
     return f"{found.status} {found.reason}: {found.message}" if found else ""
 
 
-def says(kube: Kube, name: str, *words: str, within_s: float = 30.0) -> str:
+def says(kube: Kube, name: str, *words: str) -> str:
     """The condition, once it holds all these words."""
     what = f"{name} says {', '.join(words)}"
-    return eventually(
-        what, lambda: (text := said(kube, name)) and all(word in text for word in words) and text, within_s=within_s
-    )
+    return eventually(what, lambda: (text := said(kube, name)) and all(word in text for word in words) and text)
 
 
-def in_service(kube: Kube, name: str, within_s: float = 30.0) -> None:
-    says(kube, name, "True SlurmNodeInService", within_s=within_s)
+def in_service(kube: Kube, name: str) -> None:
+    says(kube, name, "True SlurmNodeInService")
 
 
 def told(kube: Kube, name: str) -> set[str]:
@@ -116,7 +113,7 @@ def state(slurm: Slurm, name: str) -> set[str]:
     return set(slurm.node(name).get("state", ()))
 
 
-def is_now(slurm: Slurm, name: str, *states: str, without: str = "", within_s: float = 30.0) -> dict[str, Any]:
+def is_now(slurm: Slurm, name: str, *states: str, without: str = "") -> dict[str, Any]:
     """Slurm's node, once it is in all these states."""
 
     def there() -> dict[str, Any]:
@@ -124,7 +121,7 @@ def is_now(slurm: Slurm, name: str, *states: str, without: str = "", within_s: f
         now = set(known.get("state", ()))
         return known if now and set(states) <= now and without not in now else {}
 
-    return eventually(f"{name} is {states} without {without!r}", there, within_s=within_s)
+    return eventually(f"{name} is {states} without {without!r}", there)
 
 
 def cordon(kube: Kube, name: str, cordoned: bool) -> None:
@@ -351,14 +348,14 @@ def test_a_dead_kubelets_device_is_nobody_elses_until_its_pod_cannot_run_any_mor
     job = job_of(kube, ns, "train")
     rig("kubelet-x1", "kill")
     try:
-        assert is_now(slurm, "x1", "DRAIN", within_s=70)["reason"] == "slurm-bridge: not ready in Kubernetes"
+        assert is_now(slurm, "x1", "DRAIN")["reason"] == "slurm-bridge: not ready in Kubernetes"
         silent = silent_since(kube, "x1")
         kube.core.delete_namespaced_pod("train", ns)
         run(kube, ns, "next", "x1", gpu=1)
         eventually("the next one waits", lambda: kube.said(ns, "next"))
         says(kube, "x1", "False SlurmNodeDrained", "not ready")
         assert "RUNNING" in slurm.job(job)["job_state"], "the dead node's pod may still hold the device"
-        eventually("the job is over", lambda: "RUNNING" not in slurm.job(job)["job_state"], within_s=SILENT_S + 10)
+        eventually("the job is over", lambda: "RUNNING" not in slurm.job(job)["job_state"])
         assert slurm.job(job)["end_time"]["number"] >= silent + SILENT_S - 1
         assert "DOWN" not in state(slurm, "x1"), "its pod is not proven gone"
         assert not kube.pod(ns, "next").spec.node_name
@@ -366,9 +363,9 @@ def test_a_dead_kubelets_device_is_nobody_elses_until_its_pod_cannot_run_any_mor
         is_now(slurm, "x1", "DOWN")
     finally:
         rig("kubelet-x1", "start")
-    in_service(kube, "x1", within_s=60)
+    in_service(kube, "x1")
     has_devices(kube, "x1", 1)
-    eventually("the next one has the device", lambda: kube.pod(ns, "next").status.phase == "Running", within_s=60)
+    eventually("the next one has the device", lambda: kube.pod(ns, "next").status.phase == "Running")
     assert slurm.holds(job_of(kube, ns, "next"))["x1"]["gpu"] == {0}
 
 

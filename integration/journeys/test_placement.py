@@ -120,7 +120,7 @@ def test_where_nothing_fits_it_is_said_as_kube_scheduler_says_it(
         "and would take 8.",
     }
     for name, sentence in sentences.items():
-        eventually(f"{name} says why", lambda n=name, s=sentence: s in kube.said(ns, n), within_s=5)  # type: ignore[misc]
+        eventually(f"{name} says why", lambda n=name, s=sentence: s in kube.said(ns, n))  # type: ignore[misc]
     assert slurm.live(f"{ns}/") == []
     assert kube.bound(ns) == []
 

@@ -45,7 +45,7 @@ def test_what_slurmctld_lost_is_taken_again_or_held_back_until_an_admin_releases
         assert "RUNNING" in slurm.job(somebody)["job_state"]
     finally:
         slurm.cancel(somebody)
-    eventually("the controller's new pods run", lambda: len(kube.bound(ns)) == KEPT + LOST, within_s=60)
+    eventually("the controller's new pods run", lambda: len(kube.bound(ns)) == KEPT + LOST)
     eventually("all is well", bridge.ready)
 
 
@@ -58,7 +58,7 @@ def _on(node: str, kube: Kube, ns: str, name: str, count: int) -> list[str]:
         there = [pod for pod in kube.bound(ns) if pod.metadata.labels["app"] == name]
         return there if len(there) == count else []
 
-    return [pod.metadata.uid for pod in eventually(f"{name} runs", bound, within_s=60)]
+    return [pod.metadata.uid for pod in eventually(f"{name} runs", bound)]
 
 
 def _are_held_back(kube: Kube, slurm: Slurm, ns: str, bridge: BridgeProcess, kept: list[str], lost: list[str]) -> None:
@@ -72,8 +72,8 @@ def _are_held_back(kube: Kube, slurm: Slurm, ns: str, bridge: BridgeProcess, kep
         events = kube.core.list_namespaced_event(ns, field_selector="reason=SlurmJobMissing").items
         return set(lost) <= {each.involved_object.uid for each in events}
 
-    eventually("the others are told", are_told, within_s=60)
-    eventually("who can be kept is", lambda: have_jobs() == {by_uid[uid] for uid in kept}, within_s=60)
+    eventually("the others are told", are_told)
+    eventually("who can be kept is", lambda: have_jobs() == {by_uid[uid] for uid in kept})
     status, why = bridge.ask("readyz")
     assert status == 503
     assert "jobs no more: no pod is ended for it" in why
@@ -96,7 +96,7 @@ def _are_released(kube: Kube, ns: str, bridge: BridgeProcess, lost: list[str]) -
         assert count <= AT_ONCE + RATE * (time.monotonic() - released + SLACK_S)
         return count
 
-    eventually("they are ended", lambda: ended() == LOST, within_s=30)
+    eventually("they are ended", lambda: ended() == LOST)
     took = time.monotonic() - told
     assert took >= (LOST - AT_ONCE) / RATE - SLACK_S
     print(f"release: {LOST} pods were ended within {took:.1f} s")

@@ -41,10 +41,10 @@ def crowd(kube: Kube, slurm: Slurm, proxy: FaultProxy) -> Iterator[None]:
         kube.run(NS, f"alone{number}")
     kube.batch.create_namespaced_job(NS, _batch_job("batch", OF_A_BATCH_JOB))
     kube.apps.create_namespaced_replica_set(NS, replica_set("service", OF_A_SERVICE))
-    eventually("all run", lambda: len(_stand(kube)) == PODS, within_s=60)
+    eventually("all run", lambda: len(_stand(kube)) == PODS)
     yield
     kube.remove(NS)
-    eventually("no job of theirs is left", lambda: not slurm.live(f"{NS}/"), within_s=60)
+    eventually("no job of theirs is left", lambda: not slurm.live(f"{NS}/"))
 
 
 @pytest.fixture

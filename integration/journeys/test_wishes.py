@@ -39,7 +39,7 @@ def waits(kube: Kube, namespace: str, name: str, *words: str) -> str:
 
 
 def bound(kube: Kube, namespace: str, name: str) -> None:
-    eventually(f"{name} is bound", lambda: kube.pod(namespace, name).spec.node_name, within_s=10)
+    eventually(f"{name} is bound", lambda: kube.pod(namespace, name).spec.node_name)
 
 
 def test_pods_wait_for_what_they_are_told_to_wait_for(kube: Kube, slurm: Slurm, space: Space) -> None:

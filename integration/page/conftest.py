@@ -15,7 +15,7 @@ import pytest
 from integration.browser import Tab, browser
 from integration.rigging import places
 
-STOP_S = 20
+STOP_S = 60
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from integration.clusters import eventually
 from integration.page.conftest import Dev
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pod.yaml"
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Kubectl:

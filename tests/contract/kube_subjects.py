@@ -41,7 +41,7 @@ TIMES = {
     "firstTimestamp",
     "lastTimestamp",
 }  # in questions; of these any will do
-PATIENCE_S = 20.0
+PATIENCE_S = 90.0
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
