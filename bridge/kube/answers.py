@@ -8,8 +8,9 @@ word of something else (an ingress, a wrong URL), and proves nothing about any o
 from __future__ import annotations
 
 from bridge.errors import Conflict, ContractError, Exhausted, FarSideError, Invalid, NotFound, Unanswered, Unauthorized
-from bridge.kube.codec import Status, status_of
+from bridge.kube.codec import status_of
 from bridge.kube.transport import SIDE, Reply
+from bridge.kube.wire import Status
 
 MESSAGE_MOST = 500
 

@@ -26,8 +26,10 @@ from urllib.parse import quote
 from bridge.errors import BridgeError, Conflict, ContractError, FarSideError, NotFound, Unanswered, Unauthorized
 from bridge.kube import codec
 from bridge.kube.answers import judged
-from bridge.kube.codec import encode, node_terms
+from bridge.kube.codec import encode
+from bridge.kube.objects import node_terms
 from bridge.kube.transport import NO_PARAMS, SIDE, Reply, Transport
+from bridge.kube.wire import Meta, WireClaim
 from scheduler import names
 from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod, HandDeadline, ReportRunning, ShowNode
 from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
@@ -274,11 +276,11 @@ class KubeClient:
         body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         await self._patch(operation, f"{_node_path(node)}/status", body, STRATEGIC)
 
-    async def _taints(self, node: str) -> tuple[codec.Meta, list[dict[str, Any]]]:
+    async def _taints(self, node: str) -> tuple[Meta, list[dict[str, Any]]]:
         found = codec.TAINTED.one((await self._read("read node", _node_path(node))).body)
         return found.metadata, found.spec.taints or []
 
-    async def _write_taints(self, node: str, uid: str, meta: codec.Meta, taints: list[dict[str, Any]]) -> None:
+    async def _write_taints(self, node: str, uid: str, meta: Meta, taints: list[dict[str, Any]]) -> None:
         body = {"metadata": {"uid": uid, "resourceVersion": meta.resource_version}, "spec": {"taints": taints}}
         await self._patch("taint node", _node_path(node), body, MERGE)
 
@@ -401,7 +403,7 @@ class KubeClient:
         affinity = codec.VOLUMES.one(reply.body).spec.node_affinity
         return Claim(name, True, node_terms(affinity.required) if affinity else None)
 
-    async def _unbound(self, name: str, claim: codec.WireClaim) -> Claim:
+    async def _unbound(self, name: str, claim: WireClaim) -> Claim:
         """A claim without a volume: it waits to be told where its pod goes (F4), or says what is wrong."""
         storage_class = claim.spec.storage_class_name
         if not storage_class:

@@ -18,6 +18,7 @@ from bridge.kube import codec
 from bridge.kube.answers import judged
 from bridge.kube.client import DEADLINE_S
 from bridge.kube.transport import SIDE, Transport
+from bridge.kube.wire import Wire
 
 MOST_EVENTS = 200  # of one pod; the API server forgets them after an hour
 
@@ -42,28 +43,28 @@ class PodEvent:
     warning: bool = False
 
 
-class _UserInfo(codec.Wire):
+class _UserInfo(Wire):
     username: str = ""
 
 
-class _ReviewStatus(codec.Wire):
+class _ReviewStatus(Wire):
     user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
 
 
-class _SelfReview(codec.Wire):
+class _SelfReview(Wire):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-class _Source(codec.Wire):
+class _Source(Wire):
     component: str = ""
 
 
-class _Series(codec.Wire):
+class _Series(Wire):
     count: int = 1
     last_observed_time: datetime | None = None
 
 
-class _Event(codec.Wire):
+class _Event(Wire):
     reason: str | None = None
     message: str | None = None
     type: str | None = None
@@ -76,7 +77,7 @@ class _Event(codec.Wire):
     series: _Series | None = None
 
 
-class _Events(codec.Wire):
+class _Events(Wire):
     items: tuple[_Event, ...] | None = ()
 
 

@@ -31,6 +31,7 @@ from bridge.kube import codec
 from bridge.kube.answers import judged, refusal
 from bridge.kube.codec import Bookmark, Changed, Codec, Failed
 from bridge.kube.transport import StreamRefused, Transport
+from bridge.kube.wire import Page
 from scheduler import events, model
 from scheduler.events import Event, Scope, Side, SideBack, SideLost
 
@@ -122,7 +123,7 @@ async def listed(transport: Transport, resource: Resource[M], page_size: int = P
     """
     operation = f"list {resource.name}"
 
-    async def asked(token: str) -> codec.Page:
+    async def asked(token: str) -> Page:
         params = {"limit": str(page_size)} | ({"fieldSelector": resource.selector} if resource.selector else {})
         params |= {"continue": token} if token else {}
         reply = await transport.exchange("GET", resource.path, params=params, deadline_s=LIST_DEADLINE_S)

@@ -1,0 +1,315 @@
+"""A pod as the scheduler's noun.
+
+One odd pod must never take a whole list with it.  So a quantity that cannot be read is not an error here: it becomes one of
+the pod's `refused_fields`, in words, and the pod alone is refused for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from bridge.kube.objects import annotations_of, condition_of, controller_of, epoch, node_terms, requirements
+from bridge.kube.wire import (
+    Affinity,
+    Container,
+    ContainerState,
+    LabelSelector,
+    Meta,
+    PodMeta,
+    PodSpec,
+    PodStatus,
+    PodTerms,
+    Texts,
+    Volume,
+    WireCondition,
+    WirePod,
+)
+from scheduler import model, names
+from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
+from scheduler.quantity import QuantityError, amount
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def to_pod(wire: WirePod) -> model.Pod:
+    """A pod; see model.Pod for what each field says."""
+    meta, spec, status = wire.metadata, wire.spec, wire.status
+    refused = list(_refused_fields(spec))
+    containers = _containers(spec.containers, refused)
+    init_containers = _containers(spec.init_containers, refused)
+    asked = spec.resources
+    exit_code, end_reason = _end(spec, status)
+    scheduled, bound_at, on_job, disrupted = _conditions(status.conditions)
+    own_deadline, handed_deadline = _deadlines(meta, spec)
+    waits, waited_on = _waits(spec, status)
+    grace = spec.termination_grace_period_seconds
+    if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
+        # Not 0, by force: its kubelet may give its containers their own all the same.
+        grace = meta.deletion_grace_period_seconds
+    return model.Pod(
+        uid=meta.uid,
+        namespace=sys.intern(meta.namespace),
+        name=meta.name,
+        created=epoch(meta.creation_timestamp) or 0.0,
+        labels=_labels(meta.labels),
+        annotations=annotations_of(meta),
+        owner=controller_of(meta),
+        pod_group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group else "",
+        scheduler_name=sys.intern(spec.scheduler_name),
+        service_account=sys.intern(spec.service_account_name),
+        node=sys.intern(spec.node_name),
+        phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
+        deleting_at=epoch(meta.deletion_timestamp),
+        grace_s=30 if grace is None else grace,
+        gated=bool(spec.scheduling_gates),
+        restart_policy=sys.intern(spec.restart_policy),
+        active_deadline_s=own_deadline,
+        handed_deadline_s=handed_deadline,
+        containers=containers,
+        init_containers=init_containers,
+        overhead=_asked(spec.overhead, "overhead", refused),
+        pod_requests=_asked(asked.requests, "requests", refused) if asked else EMPTY,
+        pod_limits=_asked(asked.limits, "limits", refused) if asked else EMPTY,
+        node_selector=spec.node_selector or NO_TEXT,
+        node_affinity=_required_nodes(spec.affinity),
+        apart=_pod_terms(meta, spec.affinity.pod_anti_affinity, "anti-affinity", refused) if spec.affinity else (),
+        beside=_pod_terms(meta, spec.affinity.pod_affinity, "affinity", refused) if spec.affinity else (),
+        tolerations=_tolerations(tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ())),
+        host_ports=_host_ports(spec),
+        claims=_claims(meta.name, spec.volumes),
+        refused_fields=tuple(refused),
+        scheduled=scheduled,
+        disrupted=disrupted,
+        bound_at=bound_at,
+        started=epoch(status.start_time),
+        waits=waits,
+        waits_since=max((at for at in (bound_at, waited_on) if at is not None), default=None) if waits else None,
+        crashes=_crashes(status),
+        on_job=on_job,
+        exit_code=exit_code,
+        end_reason=end_reason,
+    )
+
+
+_PHASES = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
+
+
+def _refused_fields(spec: PodSpec) -> Iterable[str]:
+    """Demands that would be broken silently if they were not refused (T11, F5)."""
+    if spec.resource_claims:
+        yield "resourceClaims (dynamic resource allocation)"
+    if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
+        yield "topologySpreadConstraints with DoNotSchedule"
+
+
+# What pods of one template have in common is kept once: ten thousand of them then cost a third of the memory, and whoever
+# compares two of them mostly compares an object with itself.  Nobody changes what is shared: the nouns are frozen.  What is
+# large is not worth keeping.
+_SHAPES = 1024
+_FEW = 16
+
+_Items = tuple[tuple[str, str], ...]
+_Asked = tuple[str, bool, _Items, _Items]
+
+
+def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[model.Container, ...]:
+    if not wires:
+        return ()
+    read = _shared_containers if len(wires) <= _FEW else _shared_containers.__wrapped__
+    made, problems = read(tuple(map(_asked_by, wires)))
+    refused.extend(problems)
+    return made
+
+
+def _asked_by(wire: Container) -> _Asked:
+    asked = wire.resources
+    requests = tuple(asked.requests.items()) if asked and asked.requests else ()
+    limits = tuple(asked.limits.items()) if asked and asked.limits else ()
+    return wire.name, wire.restart_policy == "Always", requests, limits
+
+
+@lru_cache(_SHAPES)
+def _shared_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, ...], tuple[str, ...]]:
+    """The containers, and what of them cannot be read."""
+    refused: list[str] = []
+    made = [
+        model.Container(
+            name=name,
+            requests=_asked(dict(requests), f"requests of container {name}", refused),
+            limits=_asked(dict(limits), f"limits of container {name}", refused),
+            sidecar=sidecar,
+        )
+        for name, sidecar, requests, limits in asked
+    ]
+    return tuple(made), tuple(refused)
+
+
+def _labels(labels: Texts | None) -> Mapping[str, str]:
+    if not labels:
+        return NO_TEXT
+    return _shared_texts(tuple(labels.items())) if len(labels) <= _FEW else labels
+
+
+@lru_cache(_SHAPES)
+def _shared_texts(items: _Items) -> Mapping[str, str]:
+    return dict(items)
+
+
+@lru_cache(_SHAPES)
+def _tolerations(
+    wires: tuple[tuple[str | None, str | None, str | None, str | None], ...],
+) -> tuple[model.Toleration, ...]:
+    return tuple(
+        model.Toleration(key or "", operator or "Equal", value or "", effect or "")
+        for key, operator, value, effect in wires
+    )
+
+
+def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:
+    """What is asked for, rounded up."""
+    if not texts:
+        return EMPTY
+    try:
+        return {resource: amount(resource, text, True) for resource, text in texts.items()}
+    except QuantityError as error:
+        refused.append(f"{where}: {error}")
+        return EMPTY
+
+
+def _host_ports(spec: PodSpec) -> tuple[model.HostPort, ...]:
+    return tuple(
+        model.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "")
+        for container in (*(spec.containers or ()), *(spec.init_containers or ()))
+        if container.ports
+        for port in container.ports
+        if port.host_port
+    )
+
+
+def _claims(pod_name: str, volumes: list[Volume] | None) -> tuple[str, ...]:
+    """Claims by name; the claim of a generic ephemeral volume is named after the pod and the volume."""
+    found = []
+    for volume in volumes or ():
+        if volume.persistent_volume_claim:
+            found.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral:
+            found.append(f"{pod_name}-{volume.name}")
+    return tuple(found)
+
+
+def _required_nodes(affinity: Affinity | None) -> tuple[model.NodeTerm, ...] | None:
+    if affinity is None or affinity.node_affinity is None:
+        return None
+    return node_terms(affinity.node_affinity.required)
+
+
+def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]) -> tuple[model.PodTerm, ...]:
+    """Those on hostname; any other is refused (F5)."""
+    found = []
+    for term in (terms.required if terms else None) or ():
+        if term.topology_key != HOSTNAME:
+            refused.append(f'required pod {kind} on "{term.topology_key}" (only {HOSTNAME})')
+        elif term.namespace_selector is not None or term.match_label_keys or term.mismatch_label_keys:
+            refused.append(f"required pod {kind} by namespaceSelector or matchLabelKeys")
+        elif term.label_selector is not None:  # without a selector it speaks of no pod
+            found.append(model.PodTerm(_selector(term.label_selector), frozenset(term.namespaces or [meta.namespace])))
+    return tuple(found)
+
+
+def _selector(selector: LabelSelector) -> tuple[model.Requirement, ...]:
+    equal = ((key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))
+    return (*(model.Requirement(*each) for each in equal), *requirements(selector.match_expressions))
+
+
+def _conditions(
+    conditions: list[WireCondition] | None,
+) -> tuple[model.Condition | None, float | None, model.Condition | None, bool]:
+    """(PodScheduled, since when that is True, our own of bound pods, DisruptionTarget)."""
+    scheduled, bound_at, on_job, disrupted = None, None, None, False
+    for condition in conditions or ():
+        if condition.type == "PodScheduled":
+            scheduled = condition_of(condition)
+            bound_at = epoch(condition.last_transition_time) if scheduled.status else None
+        elif condition.type == names.RUNNING_CONDITION:
+            on_job = condition_of(condition)
+        elif condition.type == "DisruptionTarget":
+            disrupted = condition.status == "True"
+    return scheduled, bound_at, on_job, disrupted
+
+
+def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
+    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and whoever wrote it last owns it (T7)."""
+    deadline = spec.active_deadline_seconds
+    if deadline is None:
+        return None, None
+    ours = any(
+        each.manager == spec.scheduler_name and b'"f:activeDeadlineSeconds"' in bytes(each.fields_v1)
+        for each in meta.managed_fields or ()
+    )
+    return (None, deadline) if ours else (deadline, None)
+
+
+# What kubelet says of a container of which there is nothing to say: another one is in its way.
+IN_TURN = ("PodInitializing", "")
+WAITS_MOST = 200  # characters of a container's own message; the rest is in its events
+
+
+def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
+    """(why no container starts, as kubelet says; when the last init container ended well).
+
+    One that runs, or ran, of the pod's own containers: it has started.  An init container that runs is on its way.
+    Where there are init containers kubelet says PodInitializing of all, also while nothing is in the way of the first of
+    them but a volume, a secret or the network.
+    """
+    if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
+        return "", None
+    sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
+    ended_at: float | None = None
+    for container in status.init_container_statuses or ():
+        state = container.state or ContainerState()
+        if state.running is not None and container.name not in sidecars:
+            return "", None
+        if state.terminated is not None and state.terminated.exit_code == 0:
+            ended_at = max(ended_at or 0.0, epoch(state.terminated.finished_at) or 0.0)
+    first = next(iter(status.init_container_statuses or ()), None)
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        state = container.state or ContainerState()
+        if state.waiting is None:
+            continue
+        if (state.waiting.reason or "") not in IN_TURN or (container is first and state.waiting.reason):
+            reason, said = state.waiting.reason, state.waiting.message or ""
+            said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
+            return f"container {container.name}: {reason}" + (f", {said}" if said else ""), ended_at
+    return "", None
+
+
+def _crashes(status: PodStatus) -> str:
+    """(after it started) the container that kubelet starts again and again, and how it ended last; "" none."""
+    if status.phase != "Running":
+        return ""
+    for container in status.container_statuses or ():
+        state, last = container.state or ContainerState(), container.last_state or ContainerState()
+        if state.waiting is not None and state.waiting.reason == "CrashLoopBackOff":
+            if last.terminated is None:
+                return f"container {container.name}"
+            reason = last.terminated.reason or "Error"
+            return f"container {container.name}, which ended with exit code {last.terminated.exit_code} ({reason})"
+    return ""
+
+
+def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
+    """(exit code, reason) of the containers that ended.  Sidecars are ended by the kubelet and say nothing."""
+    sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
+    worst: tuple[int, str] | None = None
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        ended = container.state.terminated if container.state else None
+        if ended is None or container.name in sidecars:
+            continue
+        code = ended.exit_code or (128 + ended.signal if ended.signal else 0)
+        if worst is None or code >= worst[0]:
+            worst = (code, ended.reason or "")
+    if worst is None:
+        return None, status.reason or ""
+    return worst[0], status.reason or worst[1]
