@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bridge.kube.survey import PodEvent
-from bridge.slurm import codec
+from bridge.slurm import bodies
 from bridge.slurm.survey import Verdict
 from scheduler.explaining import Explanation, as_sbatch
 from scheduler.model import SINGLETON, UNLIMITED, Job, JobSpec
@@ -283,7 +283,7 @@ def _entry(told: Told) -> dict[str, Any]:
         "title": told.title,
         "planned": told.planned,
         "explanation": msgspec.to_builtins(told.explanation, enc_hook=_plain),
-        "request": json.loads(codec.job_body(spec, immediate=False)) if spec is not None else None,
+        "request": json.loads(bodies.job_body(spec, immediate=False)) if spec is not None else None,
         "sbatch": as_sbatch(spec) if spec is not None else None,
         "events": msgspec.to_builtins(told.events),
         "trial": msgspec.to_builtins(told.trial),

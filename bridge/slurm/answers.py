@@ -24,8 +24,8 @@ from bridge.errors import (
     Unauthorized,
     Unreachable,
 )
-from bridge.slurm.codec import Envelope, ErrorEntry
 from bridge.slurm.transport import SIDE, Reply
+from bridge.slurm.wire import Envelope, ErrorEntry
 
 AUTHENTICATION: Final = 1007
 NO_SUCH_JOB: Final = 2017

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, Unauthorized
-from bridge.slurm import codec
+from bridge.slurm import bodies, codec, wire
 from bridge.slurm.answers import (
     ALREADY_ENDED,
     ANOTHERS_NAME,
@@ -31,9 +31,9 @@ from bridge.slurm.answers import (
     by_number,
     read,
 )
-from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from bridge.slurm.token import TokenSource, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
+from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from scheduler.actions import NodeChange
 from scheduler.model import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
 
@@ -43,15 +43,15 @@ OnCall = Callable[[str, float, str], None]
 _E = TypeVar("_E", bound=Envelope)
 
 _ENVELOPE = msgspec.json.Decoder(Envelope)
-_PING = msgspec.json.Decoder(codec.PingAnswer)
-_ID = msgspec.json.Decoder(codec.IdAnswer)
-_STATES = msgspec.json.Decoder(codec.StatesAnswer)
-_JOB = msgspec.json.Decoder(codec.JobAnswer)
-_RESOURCES = msgspec.json.Decoder(codec.ResourcesAnswer)
-_NODES = msgspec.json.Decoder(codec.NodesAnswer)
-_PARTITIONS = msgspec.json.Decoder(codec.PartitionsAnswer)
-_KILL = msgspec.json.Decoder(codec.KillAnswer)
-_ACCOUNTED = msgspec.json.Decoder(codec.AccountedAnswer)
+_PING = msgspec.json.Decoder(wire.PingAnswer)
+_ID = msgspec.json.Decoder(wire.IdAnswer)
+_STATES = msgspec.json.Decoder(wire.StatesAnswer)
+_JOB = msgspec.json.Decoder(wire.JobAnswer)
+_RESOURCES = msgspec.json.Decoder(wire.ResourcesAnswer)
+_NODES = msgspec.json.Decoder(wire.NodesAnswer)
+_PARTITIONS = msgspec.json.Decoder(wire.PartitionsAnswer)
+_KILL = msgspec.json.Decoder(wire.KillAnswer)
+_ACCOUNTED = msgspec.json.Decoder(wire.AccountedAnswer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class SlurmClient:
         self._stopwatch = stopwatch
         self._discovery: Discovery | None = None
         self._states_reader = Unchanged(_STATES)
-        self._shown: tuple[codec.StatesAnswer, Mapping[int, States]] | None = None
+        self._shown: tuple[wire.StatesAnswer, Mapping[int, States]] | None = None
         self._threads: Mapping[
             str, int
         ] = {}  # threads a core by node, of the last nodes(): resources/ tells cores only
@@ -137,7 +137,7 @@ class SlurmClient:
                     raise
                 refusal = error
                 continue
-            meta = answer.meta or codec.Meta()
+            meta = answer.meta or wire.Meta()
             self._discovery = Discovery(
                 api=version.name,
                 release=meta.slurm.release if meta.slurm else "",
@@ -171,7 +171,7 @@ class SlurmClient:
         for it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED
         record, and where partitions preempt, 2016 may have ended lower jobs already: callers ration it (ARCHITECTURE 5).
         """
-        body = codec.job_body(spec, immediate=True)
+        body = bodies.job_body(spec, immediate=True)
         return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
 
     async def submit(self, spec: JobSpec) -> int:
@@ -181,7 +181,7 @@ class SlurmClient:
         A second one of a name waits (singleton), so this may be repeated after Unanswered.
         Raises Exhausted (a limit on jobs), Invalid (2038: it depends on a job that Slurm does not know).
         """
-        body = codec.job_body(spec, immediate=False)
+        body = bodies.job_body(spec, immediate=False)
         return (await self._write("submit", "POST", self._path("job/submit"), body, _ID, user=spec.user)).job_id
 
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
@@ -191,7 +191,7 @@ class SlurmClient:
         Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
         has ended (2084), NotFound where it is gone.
         """
-        body = codec.update_body(spec, changes)
+        body = bodies.update_body(spec, changes)
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
     async def kick(self, job_id: int, user: str, comment: str) -> None:
@@ -200,7 +200,7 @@ class SlurmClient:
         comment  what its comment is already
         Raises NotFound where the job is gone, Invalid where it has ended (2084).
         """
-        body = codec.comment_body(comment)
+        body = bodies.comment_body(comment)
         await self._write("kick", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
@@ -279,7 +279,7 @@ class SlurmClient:
         A GRES that slurm.conf does not know is dropped without a word.
         Raises Conflict (2168: it exists), Unauthorized, Invalid (2002: not this token's to do).
         """
-        await self._change("register_node", "POST", "new/node/", codec.node_body(spec))
+        await self._change("register_node", "POST", "new/node/", bodies.node_body(spec))
 
     async def change_node(self, name: str, change: NodeChange, reason: str) -> None:
         """Drain it, give it jobs again, or set it down, which ends its jobs for good (`POST node/{name}`).
@@ -287,7 +287,7 @@ class SlurmClient:
         reason   kept by Slurm while it is drained or down
         Raises Invalid (2018: Slurm has no such node; 2002: not this token's to do).
         """
-        await self._change("change_node", "POST", _node_path(name), codec.node_change_body(change, reason))
+        await self._change("change_node", "POST", _node_path(name), bodies.node_change_body(change, reason))
 
     async def remove_node(self, name: str) -> None:
         """Delete one that was made by `new/node` (`DELETE node/{name}`).
@@ -334,7 +334,7 @@ class SlurmClient:
         if not self._accounting:
             return False
         path = f"/slurmdb/{self._api}/job/{job_id}"
-        await self._write("record_end", "POST", path, codec.end_body(exit_code, comment), _ENVELOPE)
+        await self._write("record_end", "POST", path, bodies.end_body(exit_code, comment), _ENVELOPE)
         return True
 
     # --- one call

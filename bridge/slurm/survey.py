@@ -16,9 +16,9 @@ from urllib.parse import quote
 import msgspec
 
 from bridge.errors import ContractError, Refused
-from bridge.slurm import codec
+from bridge.slurm import bodies, codec, wire
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.codec import Envelope, IdAnswer, Number
+from bridge.slurm.wire import Envelope, IdAnswer, Number
 from scheduler.model import JobSpec, SlurmNode
 
 CONFIGURATION_SINCE = "v0.0.45"
@@ -158,13 +158,13 @@ class UsersAnswer(Envelope, kw_only=True):
     users: tuple[_User, ...]
 
 
-class _DetailedNode(codec._Node):
+class _DetailedNode(wire.Node):
     address: str = ""
     reason: str = ""
     alloc_cpus: int = 0
 
 
-class DetailedNodesAnswer(codec.NodesAnswer, kw_only=True):
+class DetailedNodesAnswer(wire.NodesAnswer, kw_only=True):
     """`GET nodes/`, with how each is made."""
 
     nodes: tuple[_DetailedNode, ...]
@@ -296,7 +296,7 @@ async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
 
 
 async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
-    job = msgspec.json.decode(codec.job_body(spec, immediate=False))["job"]
+    job = msgspec.json.decode(bodies.job_body(spec, immediate=False))["job"]
     body = msgspec.json.encode({"job": {**job, "hold": True, "excluded_nodes": [NO_NODE]}})
     try:
         taken = await slurm.ask("probe", "POST", "job/submit", _ID, body, user=spec.user)

@@ -28,10 +28,10 @@ from typing import Any, Protocol, TypeVar
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_transport import InProcessSlurm
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.codec import API_VERSIONS, ApiVersion
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
 from bridge.slurm.transport import Reply, Transport
+from bridge.slurm.wire import API_VERSIONS, ApiVersion
 from scheduler.hostlist import fold
 from scheduler.model import JobSpec, SlurmNode
 

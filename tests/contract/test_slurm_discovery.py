@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import ContractError, Unauthorized
-from bridge.slurm.codec import API_VERSIONS, ApiVersion
 from bridge.slurm.token import LiteralToken
+from bridge.slurm.wire import API_VERSIONS, ApiVersion
 from tests.contract.slurm_subjects import Slurm
 
 FUTURE, NOW, OLDER = ApiVersion("v0.0.99", "99.05"), *API_VERSIONS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import Conflict, Exhausted, Invalid
-from bridge.slurm.codec import API_VERSIONS
+from bridge.slurm.wire import API_VERSIONS
 from scheduler.model import Grant, Job
 from tests.contract.slurm_subjects import Slurm
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bridge.slurm import survey
-from bridge.slurm.codec import API_VERSIONS
 from bridge.slurm.survey import NODE_UNKNOWN
+from bridge.slurm.wire import API_VERSIONS
 from tests.contract.slurm_subjects import Slurm
 
 # What is tried -> the number that Slurm refuses it with; 2018 stands for "all but the node was accepted".

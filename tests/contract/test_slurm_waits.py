@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bridge.errors import Conflict, Exhausted, Invalid
-from bridge.slurm.codec import Envelope
+from bridge.slurm.wire import Envelope
 from scheduler.model import Job, is_ended
 from tests.contract.slurm_subjects import Slurm
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from bridge.errors import Invalid
-from bridge.slurm.codec import API_VERSIONS, ApiVersion, Envelope
+from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope
 from scheduler.edits import unchangeable
 from scheduler.model import UNLIMITED, JobSpec
 from scheduler.values import LONGEST_WAIT_S

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bridge.dev.slurm_cluster import MIN_JOB_AGE_S, SlurmCluster
 from bridge.dev.slurm_layout import layout
 from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
-from bridge.slurm.codec import job_body
+from bridge.slurm.bodies import job_body
 from scheduler.model import JobSpec
 
 

@@ -20,8 +20,8 @@ from bridge.errors import (
     Unreachable,
 )
 from bridge.slurm.answers import failure, read
-from bridge.slurm.codec import IdAnswer
 from bridge.slurm.transport import Reply
+from bridge.slurm.wire import IdAnswer
 
 DECODER = msgspec.json.Decoder(IdAnswer)
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.slurm import codec
+from bridge.slurm import bodies, codec, wire
 from scheduler.model import UNLIMITED, JobSpec
 
 SPEC = JobSpec("ns/a~c.k", "alice", 2, 1024)
 
 
-def states(*jobs: tuple[object, list[str]]) -> codec.StatesAnswer:
-    return msgspec.convert({"jobs": [{"job_id": i, "state": s} for i, s in jobs]}, codec.StatesAnswer)
+def states(*jobs: tuple[object, list[str]]) -> wire.StatesAnswer:
+    return msgspec.convert({"jobs": [{"job_id": i, "state": s} for i, s in jobs]}, wire.StatesAnswer)
 
 
 def number(value: int) -> dict[str, object]:
@@ -30,7 +30,7 @@ def job(**fields: Any) -> dict[str, Any]:
 
 
 def one(**fields: Any) -> Any:
-    return codec.job(msgspec.convert({"jobs": [job(**fields)]}, codec.JobAnswer), 7)
+    return codec.job(msgspec.convert({"jobs": [job(**fields)]}, wire.JobAnswer), 7)
 
 
 def test_equal_states_of_many_jobs_are_one_object() -> None:
@@ -76,7 +76,7 @@ def test_a_time_limit_is_minutes_unlimited_or_not_set(sent: object, minutes: int
 
 
 def test_the_part_that_was_asked_for_is_taken_from_a_heterogeneous_job() -> None:
-    answer = msgspec.convert({"jobs": [job(job_id=53), job(job_id=54, name="b")]}, codec.JobAnswer)
+    answer = msgspec.convert({"jobs": [job(job_id=53), job(job_id=54, name="b")]}, wire.JobAnswer)
     assert codec.job(answer, 54).name == "b"
     with pytest.raises(ValueError, match="does not hold it"):
         codec.job(answer, 55)
@@ -86,13 +86,13 @@ def test_the_leader_of_a_heterogeneous_job_tells_all_of_it_and_another_component
     parts = [
         job(job_id=53 + i, tasks=number(i + 1), het_job_id=number(53), het_job_offset=number(i)) for i in (0, 2, 1)
     ]
-    leader = codec.job(msgspec.convert({"jobs": parts}, codec.JobAnswer), 53)
+    leader = codec.job(msgspec.convert({"jobs": parts}, wire.JobAnswer), 53)
     assert (leader.tasks, leader.het_id, leader.het_offset) == (1, 53, 0)
     assert [(part.id, part.tasks, part.het_id, part.het_offset) for part in leader.parts] == [
         (54, 2, 53, 1),
         (55, 3, 53, 2),
     ]
-    other = codec.job(msgspec.convert({"jobs": parts[2:]}, codec.JobAnswer), 54)
+    other = codec.job(msgspec.convert({"jobs": parts[2:]}, wire.JobAnswer), 54)
     assert (other.het_id, other.het_offset, other.parts) == (53, 1, ())
 
 
@@ -103,7 +103,7 @@ def test_an_ordinary_job_is_no_component() -> None:
 
 def test_a_job_without_the_field_that_says_whose_it_is_makes_no_sense() -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"jobs": [{"job_id": 7, "name": "n", "job_state": []}]}, codec.JobAnswer)
+        msgspec.convert({"jobs": [{"job_id": 7, "name": "n", "job_state": []}]}, wire.JobAnswer)
 
 
 def test_a_grant_counts_cores_threads_and_devices_under_both_names() -> None:
@@ -122,7 +122,7 @@ def test_a_grant_counts_cores_threads_and_devices_under_both_names() -> None:
                 }
             ]
         },
-        codec.ResourcesAnswer,
+        wire.ResourcesAnswer,
     )
     [node] = codec.grant(answer, 1, {"x1": 2}).nodes
     assert (node.cpus, node.memory_mib) == (8, 100)
@@ -169,12 +169,12 @@ def test_a_node_offers_what_slurm_does_not_keep_for_itself() -> None:
         "real_memory": 1000,
         "specialized_memory": 24,
     }
-    [node] = codec.nodes(msgspec.convert({"nodes": [sent]}, codec.NodesAnswer))
+    [node] = codec.nodes(msgspec.convert({"nodes": [sent]}, wire.NodesAnswer))
     assert (node.cpus, node.memory_mib) == (62, 976)
 
 
 def test_the_smallest_placeholder_is_one_task_on_one_node_with_its_memory_named() -> None:
-    assert json.loads(codec.job_body(SPEC, immediate=False)) == {
+    assert json.loads(bodies.job_body(SPEC, immediate=False)) == {
         "job": {
             "flags": ["EXTERNAL_JOB"],
             "tasks": 1,
@@ -194,7 +194,7 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
         excluded_nodes="x[1-3,07],gpu-a", required_nodes="x4", dependency="singleton,afterany:8",
         begin=1_800_000_000, switches=(2, 60), licenses=(("ansys", 1), ("matlab@flex", 2)),
     )  # fmt: skip
-    assert json.loads(codec.job_body(spec, immediate=True))["job"] == {
+    assert json.loads(bodies.job_body(spec, immediate=True))["job"] == {
         "flags": ["EXTERNAL_JOB"], "tasks": 1, "nodes": "1", "immediate": True, "name": "n", "cpus_per_task": 2,
         "memory_per_node": {"set": True, "number": 1024}, "tres_per_node": "gres/gpu:h100:2,gres/shard:1", "account": "a",
         "partition": "p", "qos": "q", "reservation": "r", "constraints": "c&d", "wckey": "w", "comment": "why",
@@ -208,12 +208,12 @@ def test_every_wish_reaches_slurm_in_its_own_words() -> None:
 
 def test_every_field_of_a_spec_but_the_user_can_be_sent() -> None:
     layout = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}  # of a new job alone (edits.py)
-    assert set(codec._FIELDS) == set(JobSpec.__dataclass_fields__) - {"user"} - layout
+    assert set(bodies._FIELDS) == set(JobSpec.__dataclass_fields__) - {"user"} - layout
 
 
 def sent(spec: JobSpec) -> dict[str, Any]:
     """What of a new job is about tasks, nodes, memory and devices."""
-    body = json.loads(codec.job_body(spec, immediate=True))["job"]
+    body = json.loads(bodies.job_body(spec, immediate=True))["job"]
     told = ("task", "node", "memory", "tres")
     return {field: value for field, value in body.items() if any(word in field for word in told)}
 
@@ -255,7 +255,7 @@ def test_the_number_of_nodes_is_sent_where_it_is_said() -> None:
 
 def test_a_heterogeneous_job_is_its_components_each_in_its_own_words() -> None:
     launcher = replace(SPEC, cpus_per_task=1, parts=(replace(SPEC, tasks=3, gres=(("gpu", 1),), account="a"),))
-    body = json.loads(codec.job_body(launcher, immediate=False))
+    body = json.loads(bodies.job_body(launcher, immediate=False))
     assert [(part["tasks"], part.get("tres_per_task"), part.get("account")) for part in body["jobs"]] == [
         (1, None, None),
         (3, "gres/gpu:1", "a"),
@@ -265,7 +265,7 @@ def test_a_heterogeneous_job_is_its_components_each_in_its_own_words() -> None:
 
 
 def test_changed_cpus_of_many_tasks_are_sent_with_what_slurm_reckons_from_them() -> None:
-    assert json.loads(codec.update_body(replace(SPEC, tasks=6, cpus_per_task=3), frozenset({"cpus_per_task"}))) == {
+    assert json.loads(bodies.update_body(replace(SPEC, tasks=6, cpus_per_task=3), frozenset({"cpus_per_task"}))) == {
         "tasks": 6,
         "cpus_per_task": 3,
         "memory_per_cpu": {"set": True, "number": 342},
@@ -273,11 +273,11 @@ def test_changed_cpus_of_many_tasks_are_sent_with_what_slurm_reckons_from_them()
 
 
 def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
-    assert json.loads(codec.update_body(SPEC, frozenset({"comment", "excluded_nodes"}))) == {
+    assert json.loads(bodies.update_body(SPEC, frozenset({"comment", "excluded_nodes"}))) == {
         "comment": "",
         "excluded_nodes": [""],
     }
-    assert json.loads(codec.update_body(SPEC, frozenset({"begin", "licenses", "switches", "dependency"}))) == {
+    assert json.loads(bodies.update_body(SPEC, frozenset({"begin", "licenses", "switches", "dependency"}))) == {
         "begin_time": {"set": True, "number": 1},  # long past; 0 would leave it as it is
         "dependency": "singleton",
         "licenses": "",
@@ -289,8 +289,8 @@ def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
 @pytest.mark.parametrize("field", ["exclusive", "time_limit_min", "account", "user", "tasks"])
 def test_an_update_of_what_slurm_does_not_change_is_a_mistake_of_ours(field: str) -> None:
     with pytest.raises(AssertionError):
-        codec.update_body(SPEC, frozenset({field}))
+        bodies.update_body(SPEC, frozenset({field}))
 
 
 def test_an_exit_code_is_written_as_the_wait_status_slurm_wants() -> None:
-    assert json.loads(codec.end_body(3, "ns/a: Error"))["derived_exit_code"]["return_code"]["number"] == 768
+    assert json.loads(bodies.end_body(3, "ns/a: Error"))["derived_exit_code"]["return_code"]["number"] == 768

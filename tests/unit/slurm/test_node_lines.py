@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from bridge.slurm import codec
+from bridge.slurm import bodies
 from scheduler.actions import NodeChange
 from scheduler.model import NodeSpec
 
 
 def line(**fields: object) -> str:
     given: dict[str, object] = {"name": "x1", "address": "198.51.100.7", "cpus": 63, "memory_mib": 510_976, **fields}
-    told = json.loads(codec.node_body(NodeSpec(**given)))  # type: ignore[arg-type]
+    told = json.loads(bodies.node_body(NodeSpec(**given)))  # type: ignore[arg-type]
     assert told.keys() == {"node_conf"}
     return str(told["node_conf"])
 
@@ -51,5 +51,5 @@ def test_a_value_with_a_blank_in_it_is_never_sent() -> None:
 
 
 def test_a_resume_takes_no_reason() -> None:
-    assert json.loads(codec.node_change_body(NodeChange.RESUME, "why")) == {"state": ["RESUME"]}
-    assert json.loads(codec.node_change_body(NodeChange.DRAIN, "why")) == {"state": ["DRAIN"], "reason": "why"}
+    assert json.loads(bodies.node_change_body(NodeChange.RESUME, "why")) == {"state": ["RESUME"]}
+    assert json.loads(bodies.node_change_body(NodeChange.DRAIN, "why")) == {"state": ["DRAIN"], "reason": "why"}

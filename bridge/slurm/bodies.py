@@ -1,0 +1,168 @@
+"""The core's nouns as the bodies of requests, in slurmrestd's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler.actions import NodeChange
+from scheduler.edits import unchangeable
+from scheduler.model import UNLIMITED, JobSpec, NodeSpec
+
+_EXCLUSIVE = {"exclusive": "none", "user": "user", "mcs": "mcs"}
+
+# Each field of a JobSpec in slurmrestd's words.  For a new job a field with nothing in it is left out; in an update it
+# is sent, and clears.  `user` is no field of a job but who sends the request (I2).
+_FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
+    "name": lambda spec: {"name": spec.name},
+    "cpus_per_task": lambda spec: _cpus(spec),
+    "memory_mib": lambda spec: _memory(spec),
+    "gres": lambda spec: _gres(spec),
+    "account": lambda spec: {"account": spec.account},
+    "partition": lambda spec: {"partition": spec.partition},
+    "qos": lambda spec: {"qos": spec.qos},
+    "reservation": lambda spec: {"reservation": spec.reservation},
+    "constraints": lambda spec: {"constraints": spec.constraints},
+    "wckey": lambda spec: {"wckey": spec.wckey},
+    "comment": lambda spec: {"comment": spec.comment},
+    "time_limit_min": lambda spec: {"time_limit": _time_limit(spec.time_limit_min)},
+    "nice": lambda spec: {"nice": spec.nice or 0},
+    "exclusive": lambda spec: {"shared": [_EXCLUSIVE[spec.exclusive]]},
+    # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
+    # and an empty one clears, where an empty list would change nothing
+    "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
+    "required_nodes": lambda spec: {"required_nodes": [spec.required_nodes]},
+    "licenses": lambda spec: {"licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses)},
+    # 0 would leave it as it is; the second after it is long past, which clears
+    "begin": lambda spec: {"begin_time": {"set": True, "number": spec.begin or 1}},
+    "dependency": lambda spec: {"dependency": spec.dependency},
+    "switches": lambda spec: dict(zip(("required_switches", "wait_for_switch"), spec.switches or (0, 0), strict=True)),
+}
+
+_ALWAYS = frozenset({"name", "cpus_per_task", "memory_mib"})
+
+
+def job_body(spec: JobSpec, *, immediate: bool) -> bytes:
+    """A new placeholder without a script (`EXTERNAL_JOB`), one job or a heterogeneous one."""
+    if not spec.parts:
+        return msgspec.json.encode({"job": _job(spec) | ({"immediate": True} if immediate else {})})
+    assert not immediate, "Slurm starts heterogeneous jobs from its queue alone (2078)"
+    assert all(part.user == spec.user and not part.parts for part in spec.parts), "one job of one user"
+    return msgspec.json.encode({"jobs": [_job(component) for component in (spec, *spec.parts)]})
+
+
+def _job(spec: JobSpec) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"flags": ["EXTERNAL_JOB"], **_layout(spec)}
+    for field, render in _FIELDS.items():
+        if field in _ALWAYS or getattr(spec, field) not in ("", (), None):
+            wanted |= render(spec)
+    return wanted
+
+
+def _layout(spec: JobSpec) -> dict[str, Any]:
+    """How many tasks on how many nodes; of what is not said, Slurm packs them on as few as it can."""
+    if spec.tasks == 1:
+        return {"tasks": 1, "nodes": "1"}
+    said = {"tasks_per_node": spec.tasks_per_node, "minimum_nodes": spec.min_nodes, "maximum_nodes": spec.max_nodes}
+    return {"tasks": spec.tasks, **{field: number for field, number in said.items() if number is not None}}
+
+
+def _places(spec: JobSpec) -> int | None:
+    """On every node that it gets; None where that is Slurm's to decide."""
+    return 1 if spec.tasks == 1 else spec.tasks_per_node
+
+
+def _cpus(spec: JobSpec) -> Mapping[str, Any]:
+    if spec.tasks == 1:
+        return {"cpus_per_task": spec.cpus_per_task}
+    # without the tasks beside them Slurm would go on counting the CPUs of before; and memory goes by CPUs
+    return {"tasks": spec.tasks, "cpus_per_task": spec.cpus_per_task, **_memory(spec)}
+
+
+def _memory(spec: JobSpec) -> Mapping[str, Any]:
+    """Of a node where it is known how many tasks that has, else for each CPU, so that no task gets less than it asks for.
+
+    (For each CPU is the lesser choice: an exclusive job is charged for all CPUs of its nodes.)
+    """
+    places = _places(spec)
+    if places is not None:
+        return {"memory_per_node": {"set": True, "number": places * spec.memory_mib}}
+    return {"memory_per_cpu": {"set": True, "number": -(-spec.memory_mib // spec.cpus_per_task)}}
+
+
+def _gres(spec: JobSpec) -> Mapping[str, Any]:
+    """Of a node, which static external nodes count rightly too (FACTS 7), else of each task."""
+    places = _places(spec)
+    text = ",".join(f"gres/{name}:{count * (places or 1)}" for name, count in spec.gres)
+    return {"tres_per_task" if places is None else "tres_per_node": text}
+
+
+def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
+    """The named fields of `spec`, empty ones too; only what Slurm changes of a waiting job (edits.py)."""
+    assert not unchangeable(spec, changes), "decided against Slurm's rules"
+    wanted: dict[str, Any] = {}
+    for field in sorted(changes):
+        wanted |= _FIELDS[field](spec)
+    return msgspec.json.encode(wanted)
+
+
+def comment_body(comment: str) -> bytes:
+    """An update that changes nothing but makes slurmctld look at its queue (the kick)."""
+    return msgspec.json.encode({"comment": comment})
+
+
+def end_body(exit_code: int, comment: str) -> bytes:
+    """What accounting is told at the end.  Slurm wants the wait status: the code in the high byte (FACTS 2)."""
+    return msgspec.json.encode(
+        {
+            "derived_exit_code": {"return_code": {"set": True, "number": (exit_code & 0xFF) << 8}},
+            "comment": {"job": comment},
+        }
+    )
+
+
+def _time_limit(minutes: int | None) -> Mapping[str, Any]:
+    assert minutes is not None, "left out for a new job, unchangeable in an update"
+    return {"set": True, "infinite": True} if minutes == UNLIMITED else {"set": True, "number": minutes}
+
+
+def node_body(spec: NodeSpec) -> bytes:
+    """A new external node, as a line of slurm.conf tells it (N1, FACTS 7): no slurmd, and every device by a file's name.
+
+    The files need not exist; they give Slurm's devices their indices.
+    """
+    words = {
+        "NodeName": spec.name,
+        "NodeAddr": spec.address,
+        "Sockets": 1,
+        "CoresPerSocket": spec.cpus,
+        "ThreadsPerCore": 1,
+        "RealMemory": spec.memory_mib,
+        "Gres": ",".join(f"{name}:{count}" for name, count in spec.gres),
+        "GresConf": "+".join(_device_files(spec)),
+        "Feature": ",".join(spec.features),
+        "Topology": ",".join(f"{name}:{unit}" for name, unit in spec.topology),
+        "State": "EXTERNAL",
+    }
+    line = " ".join(f"{key}={value}" for key, value in words.items() if value != "")
+    assert len(line.split()) == sum(value != "" for value in words.values()), "a value with a blank in it"
+    return msgspec.json.encode({"node_conf": line})
+
+
+def _device_files(spec: NodeSpec) -> Iterator[str]:
+    """One item a GRES, with types of one name numbered one after the other."""
+    used: dict[str, int] = {}
+    for gres, count in spec.gres:
+        name, _, kind = gres.partition(":")
+        first = used.get(name, 0)
+        used[name] = first + count
+        indices = f"[{first}-{first + count - 1}]" if count > 1 else str(first)
+        yield f"count={count},name={name}" + (f",type={kind}" if kind else "") + f",file=/dev/{name}{indices}"
+
+
+def node_change_body(change: NodeChange, reason: str) -> bytes:
+    """What is done to a node; a resume takes no reason, it clears the one that is there."""
+    told = {} if change is NodeChange.RESUME else {"reason": reason}
+    return msgspec.json.encode({"state": [change.value], **told})
