@@ -50,6 +50,9 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     9000: (422, "Query empty or not RFC7320 compliant"),
 }
 
+# Said of single jobs in the answer to a cancel of several, which itself is no refusal.
+NOT_CANCELLED: Mapping[int, str] = {2021: "Job/step already completing or completed", 2172: "Cannot signal job"}
+
 
 class SlurmSaysNo(Exception):
     """A refusal by number."""
