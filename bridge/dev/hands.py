@@ -15,7 +15,7 @@ import msgspec
 
 from bridge.errors import ConfigError, Conflict, FarSideError, NotFound, said
 from bridge.kube.answers import judged
-from bridge.kube.transport import NO_PARAMS, Reply, StreamRefused, Transport
+from bridge.kube.transport import NO_PARAMS, Call, Reply, StreamRefused, Transport
 from scheduler import names
 
 Object = dict[str, Any]
@@ -232,7 +232,7 @@ class Hands:
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
         raw = msgspec.json.encode(body) if body is not None else None
-        reply = await self._transport.exchange(method, path, params=NO_PARAMS, body=raw, deadline_s=DEADLINE_S)
+        reply = await self._transport.exchange(Call(method, path, params=NO_PARAMS, body=raw, deadline_s=DEADLINE_S))
         return judged(method.lower(), reply)
 
 

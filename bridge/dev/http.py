@@ -18,7 +18,7 @@ from bridge.dev.in_process import InProcessKube
 from bridge.dev.kube_discovery import described, kind_of
 from bridge.dev.kube_strict import unknown_fields
 from bridge.dev.kube_tables import event, table, wants_table
-from bridge.kube.transport import StreamRefused
+from bridge.kube.transport import Call, StreamRefused
 
 MAX_BODY = 8 * 2**20
 LOOPBACK = "127.0.0.1"
@@ -47,12 +47,14 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
         if query.get("fieldValidation") == "Strict" and (refusal := _strictly(request.path, body)) is not None:
             return refusal
         reply = await kube.exchange(
-            request.method,
-            request.path,
-            params=query,
-            body=body,
-            content_type=request.headers.get("Content-Type", ""),
-            deadline_s=0,
+            Call(
+                request.method,
+                request.path,
+                params=query,
+                body=body,
+                content_type=request.headers.get("Content-Type", ""),
+                deadline_s=0,
+            )
         )
         shown = table(reply.body) if _wants_table(request) and reply.status == 200 else reply.body
         return web.Response(status=reply.status, headers=reply.headers, body=shown)

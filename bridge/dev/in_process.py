@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from bridge.dev.kube_cluster import KubeCluster
 from bridge.dev.kube_store import Selection
 from bridge.errors import Unanswered
-from bridge.kube.transport import NO_PARAMS, SIDE, Reply, StreamRefused
+from bridge.kube.transport import NO_PARAMS, SIDE, Call, Reply, StreamRefused
 
 BOOKMARK_EVERY_S = 60.0
 LAST_BOOKMARK_S = 2.0  # before the end of a watch
@@ -27,21 +27,17 @@ class InProcessKube:
         self.clock = clock
         self._changed = asyncio.Event()
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> Reply:
-        """See bridge.kube.transport.Transport.  `deadline_s` is never reached: the cluster answers at once."""
-        del deadline_s
+    async def exchange(self, call: Call) -> Reply:
+        """See bridge.kube.transport.Transport.  No deadline is reached: the cluster answers at once."""
         await asyncio.sleep(0)
+        return self.answer(call)
+
+    def answer(self, call: Call) -> Reply:
+        """What the cluster says at once."""
         before = self.cluster.store.version
-        reply = Reply(*self.cluster.handle(self.clock(), method, path, params, body, content_type))
+        reply = Reply(
+            *self.cluster.handle(self.clock(), call.method, call.path, call.params, call.body, call.content_type)
+        )
         if self.cluster.store.version != before:
             self.wake()
         return reply

@@ -20,7 +20,7 @@ from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_jobs import SimJob
 from bridge.errors import ContractError
 from bridge.kube.answers import judged
-from bridge.kube.transport import NO_PARAMS
+from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Transport as KubeTransport
 from bridge.slurm.client import SlurmClient
 from scheduler.hostlist import expand
@@ -163,7 +163,7 @@ class KubeLooks:
         self._nodes |= nodes
 
     async def _get(self, path: str, **params: str) -> Object:
-        reply = await self._transport.exchange("GET", path, params=params or NO_PARAMS, deadline_s=DEADLINE_S)
+        reply = await self._transport.exchange(Call("GET", path, params=params or NO_PARAMS, deadline_s=DEADLINE_S))
         judged("look", reply)
         try:
             read: Object = msgspec.json.decode(reply.body)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bridge.dev.promises import Promises
 from bridge.errors import Unanswered, Unreachable
-from bridge.kube.transport import NO_PARAMS
+from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.kube.transport import Transport as KubeTransport
 from bridge.slurm.transport import SIDE as SLURM
@@ -65,22 +65,11 @@ class KubeWire:
     def __init__(self, inner: KubeTransport, promises: Promises) -> None:
         self._inner, self._promises = inner, promises
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> KubeReply:
+    async def exchange(self, call: Call) -> KubeReply:
         """See bridge.kube.transport.Transport."""
-        self._promises.sent_to_kube(method, path, body)
-        reply = await self._inner.exchange(
-            method, path, params=params, body=body, content_type=content_type, deadline_s=deadline_s
-        )
-        if method != "GET" and self._promises.exact:
+        self._promises.sent_to_kube(call.method, call.path, call.body)
+        reply = await self._inner.exchange(call)
+        if call.method != "GET" and self._promises.exact:
             self._promises.after()
         return reply
 

@@ -28,7 +28,7 @@ from bridge.kube import codec
 from bridge.kube.answers import judged
 from bridge.kube.codec import encode
 from bridge.kube.objects import node_terms
-from bridge.kube.transport import NO_PARAMS, SIDE, Reply, Transport
+from bridge.kube.transport import NO_PARAMS, SIDE, Call, Reply, Transport
 from bridge.kube.wire import Meta, WireClaim
 from scheduler import names
 from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod, HandDeadline, ReportRunning, ShowNode
@@ -477,7 +477,7 @@ class KubeClient:
         began, outcome = loop.time(), "abandoned"
         try:
             reply = await self.transport.exchange(
-                method, path, params=params, body=body, content_type=content_type, deadline_s=DEADLINE_S
+                Call(method, path, params=params, body=body, content_type=content_type, deadline_s=DEADLINE_S)
             )
             if 200 <= reply.status < 300 and not reply.body.lstrip().startswith(b"{"):
                 raise ContractError(operation, SIDE, "the answer is no JSON object", reply.status)

@@ -17,7 +17,7 @@ from bridge.errors import ContractError
 from bridge.kube import codec
 from bridge.kube.answers import judged
 from bridge.kube.client import DEADLINE_S
-from bridge.kube.transport import SIDE, Transport
+from bridge.kube.transport import SIDE, Call, Transport
 from bridge.kube.wire import Wire
 
 MOST_EVENTS = 200  # of one pod; the API server forgets them after an hour
@@ -87,7 +87,7 @@ _EVENTS = msgspec.json.Decoder(_Events)
 
 async def greet(transport: Transport) -> Greeting:
     """The server's version and clock.  Raises what any read raises."""
-    reply = judged("read version", await transport.exchange("GET", "/version", deadline_s=DEADLINE_S))
+    reply = judged("read version", await transport.exchange(Call("GET", "/version", deadline_s=DEADLINE_S)))
     return Greeting(codec.git_version(reply.body), _date(reply.headers.get("date", "")))
 
 
@@ -102,7 +102,7 @@ async def whoami(transport: Transport) -> str:
     """The user that the server takes us for.  Raises what any write raises; ContractError before Kubernetes 1.28."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-    reply = await transport.exchange("POST", path, body=codec.encode(body), deadline_s=DEADLINE_S)
+    reply = await transport.exchange(Call("POST", path, body=codec.encode(body), deadline_s=DEADLINE_S))
     return _decode(_REVIEW, judged("ask who we are", reply).body).status.user_info.username
 
 
@@ -110,7 +110,7 @@ async def events_of(transport: Transport, namespace: str, uid: str) -> tuple[Pod
     """What was said of a pod, oldest first.  Raises what any read raises."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
     params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(MOST_EVENTS)}
-    reply = judged("list events", await transport.exchange("GET", path, params=params, deadline_s=DEADLINE_S))
+    reply = judged("list events", await transport.exchange(Call("GET", path, params=params, deadline_s=DEADLINE_S)))
     found = [_event(each) for each in _decode(_EVENTS, reply.body).items or ()]
     return tuple(sorted(found, key=lambda event: event.at))
 

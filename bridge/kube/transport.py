@@ -55,6 +55,22 @@ class Reply:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request.
+
+    path        with its leading slash
+    deadline_s  for the whole of it, until the last byte of the answer
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    deadline_s: float = field(kw_only=True)
+
+
 class StreamRefused(Exception):
     """The server answered the opening of a stream with something else than 200."""
 
@@ -66,16 +82,7 @@ class StreamRefused(Exception):
 class Transport(Protocol):
     """The wire to one API server."""
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> Reply:
+    async def exchange(self, call: Call) -> Reply:
         """Send one request and read its whole answer, whatever its status.
 
         Raises Unreachable, Unanswered; Unauthorized where our own credentials cannot be renewed after a 401.
@@ -113,55 +120,36 @@ class HttpTransport:
             "proxy": self.access.proxy,
         }
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> Reply:
+    async def exchange(self, call: Call) -> Reply:
         """See Transport."""
         if self._calls is None:
             self._calls = _session(MAX_CALLS)
         who = await self.access.headers()
-        reply = await self._exchange_once(self._calls, who, method, path, params, body, content_type, deadline_s)
+        reply = await self._exchange_once(self._calls, who, call)
         if reply.status == 401 and await self._renewed(who):
             # A 401 did nothing, so a second try with other credentials is no repetition.
             who = await self.access.headers()
-            reply = await self._exchange_once(self._calls, who, method, path, params, body, content_type, deadline_s)
+            reply = await self._exchange_once(self._calls, who, call)
         return reply
 
-    async def _exchange_once(
-        self,
-        session: aiohttp.ClientSession,
-        who: Headers,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None,
-        content_type: str,
-        deadline_s: float,
-    ) -> Reply:
-        headers = _headers(who, content_type if body is not None else None)
+    async def _exchange_once(self, session: aiohttp.ClientSession, who: Headers, call: Call) -> Reply:
+        headers = _headers(who, call.content_type if call.body is not None else None)
         progress = SimpleNamespace(sent=False)
         try:
             async with session.request(
-                method,
-                self.access.server + path,
-                params=params,
-                data=body,
+                call.method,
+                self.access.server + call.path,
+                params=call.params,
+                data=call.body,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=deadline_s, sock_connect=CONNECT_DEADLINE_S),
+                timeout=aiohttp.ClientTimeout(total=call.deadline_s, sock_connect=CONNECT_DEADLINE_S),
                 allow_redirects=False,
                 trace_request_ctx=progress,
                 **self._target,
             ) as response:
-                return await _whole(response, method)
+                return await _whole(response, call.method)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _broken(method, self.access.server, error, progress.sent, deadline_s) from None
+            raise _broken(call.method, self.access.server, error, progress.sent, call.deadline_s) from None
 
     @asynccontextmanager
     async def stream(

@@ -30,7 +30,7 @@ from bridge.errors import ContractError, Exhausted, FarSideError
 from bridge.kube import codec
 from bridge.kube.answers import judged, refusal
 from bridge.kube.codec import Bookmark, Changed, Codec, Failed
-from bridge.kube.transport import StreamRefused, Transport
+from bridge.kube.transport import Call, StreamRefused, Transport
 from bridge.kube.wire import Page
 from scheduler import events, model
 from scheduler.events import Event, Scope, Side, SideBack, SideLost
@@ -126,7 +126,7 @@ async def listed(transport: Transport, resource: Resource[M], page_size: int = P
     async def asked(token: str) -> Page:
         params = {"limit": str(page_size)} | ({"fieldSelector": resource.selector} if resource.selector else {})
         params |= {"continue": token} if token else {}
-        reply = await transport.exchange("GET", resource.path, params=params, deadline_s=LIST_DEADLINE_S)
+        reply = await transport.exchange(Call("GET", resource.path, params=params, deadline_s=LIST_DEADLINE_S))
         if reply.status == 410:
             raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
         return resource.codec.page(judged(operation, reply).body)

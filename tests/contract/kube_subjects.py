@@ -29,7 +29,7 @@ from bridge.dev.in_process import InProcessKube
 from bridge.dev.kube_cluster import KubeCluster
 from bridge.kube import auth, codec
 from bridge.kube.client import KubeClient
-from bridge.kube.transport import NO_PARAMS, HttpTransport, Reply, StreamRefused, Transport
+from bridge.kube.transport import NO_PARAMS, Call, HttpTransport, Reply, StreamRefused, Transport
 from bridge.kube.watch import ListWatch, Resource
 from scheduler.events import Event
 from scheduler.model import Pod
@@ -144,15 +144,15 @@ class Real:
         """Ask for it; 404: it is gone.  Its pods go at once: no kubelet will ever end them."""
         assert self._wire
         path, now = f"/api/v1/namespaces/{self._namespace}", {"gracePeriodSeconds": "0"}
-        await self._wire.exchange("DELETE", f"{path}/pods", params=now, deadline_s=30)
-        return (await self._wire.exchange("DELETE", path, deadline_s=30)).status
+        await self._wire.exchange(Call("DELETE", f"{path}/pods", params=now, deadline_s=30))
+        return (await self._wire.exchange(Call("DELETE", path, deadline_s=30))).status
 
     async def furnish(self, namespace: str) -> None:
         """A controller has to make the service account first (where that admission is on)."""
         assert self._wire
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
         async with asyncio.timeout(PATIENCE_S):
-            while (await self._wire.exchange("GET", path, deadline_s=30)).status != 200:  # noqa: ASYNC110
+            while (await self._wire.exchange(Call("GET", path, deadline_s=30))).status != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     async def close(self) -> None:
@@ -200,21 +200,10 @@ class _Recorder:
         self._wire = wire
         self.said: list[Said] = []
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> Reply:
-        asked = _question(method, path, params, body)
+    async def exchange(self, call: Call) -> Reply:
+        asked = _question(call.method, call.path, call.params, call.body)
         self.said.append(asked)  # in the order of the questions
-        reply = await self._wire.exchange(
-            method, path, params=params, body=body, content_type=content_type, deadline_s=deadline_s
-        )
+        reply = await self._wire.exchange(call)
         asked["reply"] = _answer(reply)
         return reply
 
@@ -250,19 +239,9 @@ class _Replay:
         assert path.exists(), f"there is no recording {path.name}: run this test with RECORD_KUBE=1 on a real server"
         self._said: list[Said] = json.loads(path.read_text())
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> Reply:
-        del content_type, deadline_s
+    async def exchange(self, call: Call) -> Reply:
         await asyncio.sleep(0)
-        return _replied(self._find(_question(method, path, params, body))["reply"])
+        return _replied(self._find(_question(call.method, call.path, call.params, call.body))["reply"])
 
     @asynccontextmanager
     async def stream(
@@ -373,7 +352,7 @@ class Kube:
     ) -> tuple[int, Any]:
         """One request as an admin would send it: (status, JSON)."""
         sent = None if body is None else json.dumps(body).encode()
-        reply = await self.transport.exchange(method, path, body=sent, content_type=content_type, deadline_s=30)
+        reply = await self.transport.exchange(Call(method, path, body=sent, content_type=content_type, deadline_s=30))
         return reply.status, json.loads(reply.body)
 
     async def make(self, path: str, thing: Mapping[str, Any]) -> Any:

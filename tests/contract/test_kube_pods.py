@@ -10,6 +10,7 @@ import pytest
 from bridge.errors import Conflict, Invalid, NotFound
 from bridge.kube.answers import judged
 from bridge.kube.client import KubeClient
+from bridge.kube.transport import Call
 from scheduler import names
 from scheduler.actions import AskEviction, EndByDeadline, EvictPod, HandDeadline, ReportRunning
 from scheduler.model import Condition, Pod
@@ -326,7 +327,7 @@ async def test_a_patch_of_what_is_not_there_is_not_found(kube: Kube) -> None:
 
 async def test_a_selector_of_an_unknown_field_is_invalid(kube: Kube) -> None:
     reply = await kube.transport.exchange(
-        "GET", "/api/v1/pods", params={"fieldSelector": "spec.colour=red"}, deadline_s=10
+        Call("GET", "/api/v1/pods", params={"fieldSelector": "spec.colour=red"}, deadline_s=10)
     )
     with pytest.raises(Invalid, match="field label not supported"):
         judged("list pods", reply)

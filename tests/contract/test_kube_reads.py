@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bridge.errors import ContractError
+from bridge.kube.transport import Call, Reply
 from scheduler.model import Claim, NodeTerm, OwnerRef, Requirement
 from tests.contract.kube_subjects import Kube, every_kube  # noqa: F401 -- fixtures
 
@@ -155,7 +158,7 @@ async def test_a_kind_that_is_not_served_proves_nothing_about_an_object(kube: Ku
 
 
 async def test_a_path_outside_the_api_proves_nothing_about_an_object(kube: Kube) -> None:
-    reply = await kube.transport.exchange("GET", "/nothing/here", deadline_s=10)
+    reply = await kube.transport.exchange(Call("GET", "/nothing/here", deadline_s=10))
     assert reply.status == 404
     kube.client.transport = _Elsewhere(kube, "/nothing/here")
     with pytest.raises(ContractError):
@@ -169,6 +172,5 @@ class _Elsewhere:
         self.kube = kube
         self.path = path or f"/api/v1/namespaces/{kube.namespace}/contracts/a"
 
-    async def exchange(self, method: str, path: str, **options: object) -> object:
-        del path
-        return await self.kube.transport.exchange(method, self.path, **options)  # type: ignore[arg-type]
+    async def exchange(self, call: Call) -> Reply:
+        return await self.kube.transport.exchange(replace(call, path=self.path))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bridge.kube.transport import StreamRefused
+from bridge.kube.transport import Call, Reply, StreamRefused
 from bridge.kube.watch import Listing, Watching, namespaces, nodes, other_pods, our_pods
 from scheduler.events import (
     Event,
@@ -185,7 +185,7 @@ async def test_namespaces_are_told_with_their_labels(kube: Kube) -> None:
 
 async def test_a_page_token_that_is_none_starts_the_list_over(kube: Kube) -> None:
     reply = await kube.transport.exchange(
-        "GET", "/api/v1/pods", params={"limit": "2", "continue": "none"}, deadline_s=10
+        Call("GET", "/api/v1/pods", params={"limit": "2", "continue": "none"}, deadline_s=10)
     )
     assert reply.status == 400
 
@@ -238,10 +238,10 @@ class _ForgetsAfterOnePage:
         self.kube = kube
         self.statuses: list[int] = []
 
-    async def exchange(self, method: str, path: str, **options: object) -> object:
+    async def exchange(self, call: Call) -> Reply:
         if len(self.statuses) == 1:
             await self.kube.pod("d")  # there must be something after the snapshot for it to be the past
             await self.kube.subject.forget()
-        reply = await self.kube.transport.exchange(method, path, **options)  # type: ignore[arg-type]
+        reply = await self.kube.transport.exchange(call)
         self.statuses.append(reply.status)
         return reply

@@ -19,7 +19,7 @@ from bridge.dev.in_process import InProcessKube
 from bridge.dev.promises import Promises, Violation
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.errors import Unanswered, Unreachable
-from bridge.kube.transport import NO_PARAMS
+from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.slurm.transport import Reply as SlurmReply
 
@@ -109,34 +109,23 @@ class SlurmEnd:
 class KubeEnd:
     """The API server, as bridge.kube.transport.Transport.  Lists may be old, watches break off."""
 
-    def __init__(self, inner: InProcessKube, faults: Faults, promises: Promises, clock: Callable[[], float]) -> None:
-        self._inner, self._faults, self._promises, self._clock = inner, faults, promises, clock
+    def __init__(self, inner: InProcessKube, faults: Faults, promises: Promises) -> None:
+        self._inner, self._faults, self._promises = inner, faults, promises
         self._lists: dict[tuple[str, str], KubeReply] = {}
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> KubeReply:
-        self._promises.sent_to_kube(method, path, body)
+    async def exchange(self, call: Call) -> KubeReply:
+        self._promises.sent_to_kube(call.method, call.path, call.body)
         sent_in = self._promises.life
 
         def act() -> KubeReply:
-            self._promises.reaches_kube(path, body, sent_in)
-            answer = self._inner.cluster.handle(self._clock(), method, path, params, body, content_type)
-            reply = KubeReply(*answer)
-            self._inner.wake()
-            if method != "GET":
+            self._promises.reaches_kube(call.path, call.body, sent_in)
+            reply = self._inner.answer(call)
+            if call.method != "GET":
                 self._promises.after()
-            return self._perhaps_stale(path, params, reply)
+            return self._perhaps_stale(call.path, call.params, reply)
 
         broken = KubeReply(503, {}, b"upstream connect error")
-        return await self._faults.through("Kubernetes", f"{method} {path}", act, nonsense=broken)
+        return await self._faults.through("Kubernetes", f"{call.method} {call.path}", act, nonsense=broken)
 
     def _perhaps_stale(self, path: str, params: Mapping[str, str], reply: KubeReply) -> KubeReply:
         """Now and then the list of another API server, which is behind; its version is too, so the watch catches up."""

@@ -191,7 +191,7 @@ class Life:
             await asyncio.sleep(self.chance.uniform(0.1, 3.0))
 
     async def _one_bridge(self) -> None:
-        transport = KubeEnd(self.inner, self.faults, self.promises, self.clock)
+        transport = KubeEnd(self.inner, self.faults, self.promises)
         slurm_end = SlurmEnd(self.slurm, self.faults, self.promises, self.clock)
         slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
         await slurm.discover()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bridge.kube.transport import NO_PARAMS, Reply
+from bridge.kube.transport import NO_PARAMS, Call, Reply
 
 Answer = Reply | BaseException
 Line = bytes | float | BaseException  # a line, a silence in seconds, or the end by this error
@@ -27,21 +27,11 @@ class FakeTransport:
         self.times: list[float] = []
         self.on_ask: Callable[[], None] = lambda: None
 
-    async def exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] = NO_PARAMS,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        deadline_s: float,
-    ) -> Reply:
-        del content_type, deadline_s
-        self.asked.append((method, path, dict(params), json.loads(body) if body else None))
+    async def exchange(self, call: Call) -> Reply:
+        self.asked.append((call.method, call.path, dict(call.params), json.loads(call.body) if call.body else None))
         self.times.append(asyncio.get_running_loop().time())
         self.on_ask()
-        assert self.answers, f"nobody told how to answer {method} {path}"
+        assert self.answers, f"nobody told how to answer {call.method} {call.path}"
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer

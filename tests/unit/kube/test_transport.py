@@ -12,7 +12,7 @@ import pytest
 from bridge.errors import ConfigError, ContractError, FarSideError, Unanswered, Unauthorized, Unreachable
 from bridge.kube import transport as module
 from bridge.kube.auth import Access, Headers
-from bridge.kube.transport import HttpTransport, StreamRefused
+from bridge.kube.transport import Call, HttpTransport, StreamRefused
 from tests.unit.kube.certificates import Certificates, made_certificates  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
@@ -111,7 +111,7 @@ def chunk(text: bytes) -> bytes:
 
 async def test_an_answer_comes_whole_whatever_its_status() -> None:
     async with server(says(answer(b"no such thing", "404 Not Found", **{"Retry-After": "7"}))) as url, wire(url) as far:
-        reply = await far.exchange("GET", "/api/v1/pods", params={"limit": "5"}, deadline_s=5)
+        reply = await far.exchange(Call("GET", "/api/v1/pods", params={"limit": "5"}, deadline_s=5))
     assert (reply.status, reply.body, reply.headers["retry-after"]) == (404, b"no such thing", "7")
 
 
@@ -125,7 +125,7 @@ async def test_what_is_sent_is_what_was_asked() -> None:
     async with server(handle) as url, wire(url) as far:
         patch = "application/merge-patch+json"
         await far.exchange(
-            "PATCH", "/x/..%2Fy", params={"fieldManager": "a b"}, body=b"{}", content_type=patch, deadline_s=5
+            Call("PATCH", "/x/..%2Fy", params={"fieldManager": "a b"}, body=b"{}", content_type=patch, deadline_s=5)
         )
     [head] = heads
     text = head.decode()
@@ -140,20 +140,20 @@ async def test_no_server_is_unreachable() -> None:
         pass
     async with wire(url) as far:
         with pytest.raises(Unreachable) as failed:
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
     assert str(failed.value) == f"Kubernetes: post: {url}: Connection refused"
 
 
 async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     async with wire("http://no-such-host.invalid:6443") as far:
         with pytest.raises(Unreachable, match="cannot be resolved"):
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
 
 
 async def test_a_server_that_never_answers_is_unanswered() -> None:
     async with server(never_answers) as url, wire(url) as far:
         with pytest.raises(Unanswered, match="did not answer within 0 s"):
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=0.2)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ async def test_a_server_that_never_answers_is_unanswered() -> None:
 async def test_half_an_answer_is_unanswered(parts: list[bytes]) -> None:
     async with server(says_then_closes(*parts)) as url, wire(url) as far:
         with pytest.raises(Unanswered):
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
 
 
 async def test_what_is_no_http_is_unanswered() -> None:
     async with server(says_then_closes(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as url, wire(url) as far:
         with pytest.raises(Unanswered) as failed:
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
     assert SECRET not in str(failed.value)
 
 
@@ -183,35 +183,37 @@ async def test_a_connection_that_the_server_had_closed_is_replaced_for_a_read() 
 
     async with server(once_each) as url, wire(url) as far:
         for _ in range(3):
-            assert (await far.exchange("GET", "/x", deadline_s=5)).status == 200
+            assert (await far.exchange(Call("GET", "/x", deadline_s=5))).status == 200
     assert len(served) == 3
 
 
 async def test_a_redirection_is_an_answer_and_not_followed() -> None:
     async with server(says(answer(b"", "302 Found", Location="http://127.0.0.1:1/"))) as url, wire(url) as far:
-        assert (await far.exchange("GET", "/x", deadline_s=5)).status == 302
+        assert (await far.exchange(Call("GET", "/x", deadline_s=5))).status == 302
 
 
 async def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BODY", 1000)
     async with server(says_then_closes(CHUNKED, *[chunk(b"x" * 400)] * 5)) as url, wire(url) as far:
         with pytest.raises(ContractError, match="longer than"):
-            await far.exchange("GET", "/x", deadline_s=5)
+            await far.exchange(Call("GET", "/x", deadline_s=5))
 
 
 async def test_more_calls_than_connections_wait_for_their_turn() -> None:
     async with server(says(answer(b"{}"))) as url, wire(url) as far:
-        replies = await asyncio.gather(*(far.exchange("GET", "/x", deadline_s=5) for _ in range(3 * module.MAX_CALLS)))
+        replies = await asyncio.gather(
+            *(far.exchange(Call("GET", "/x", deadline_s=5)) for _ in range(3 * module.MAX_CALLS))
+        )
     assert {reply.status for reply in replies} == {200}
 
 
 async def test_a_call_that_found_no_connection_in_time_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CALLS", 1)
     async with server(never_answers) as url, wire(url) as far:
-        first = asyncio.create_task(far.exchange("POST", "/x", body=b"{}", deadline_s=0.6))
+        first = asyncio.create_task(far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.6)))
         await asyncio.sleep(0)  # the first takes the only connection
         with pytest.raises(Unreachable):
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=0.2)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
         with pytest.raises(Unanswered):
             await first
 
@@ -225,11 +227,11 @@ async def only_newer(head: bytes, _reader: asyncio.StreamReader, writer: asyncio
 
 async def test_a_401_is_tried_once_more_with_newer_credentials() -> None:
     async with server(only_newer) as url, wire(url, Who("older", "newer")) as far:
-        assert (await far.exchange("POST", "/x", deadline_s=5)).status == 200
+        assert (await far.exchange(Call("POST", "/x", deadline_s=5))).status == 200
         async with far.stream("/x", stall_s=5):
             pass
     async with server(only_newer) as url, wire(url, Who("older")) as far:
-        assert (await far.exchange("POST", "/x", deadline_s=5)).status == 401
+        assert (await far.exchange(Call("POST", "/x", deadline_s=5))).status == 401
         with pytest.raises(StreamRefused):
             async with far.stream("/x", stall_s=5):
                 pass
@@ -239,7 +241,7 @@ async def test_credentials_that_cannot_be_renewed_say_why() -> None:
     why = ConfigError("its exec plugin aws failed with exit code 1.")
     async with server(only_newer) as url, wire(url, Who("older", why)) as far:
         with pytest.raises(Unauthorized, match="exec plugin aws failed"):
-            await far.exchange("POST", "/x", deadline_s=5)
+            await far.exchange(Call("POST", "/x", deadline_s=5))
 
 
 # --- TLS ---
@@ -257,7 +259,7 @@ async def test_a_client_certificate_opens_the_door(certificates: Certificates) -
     trusting = ssl.create_default_context(cafile=certificates.authority)
     trusting.load_cert_chain(certificates.certificate, certificates.key)
     async with server(says(answer(b"{}")), server_tls(certificates)) as url, wire(url, tls=trusting) as far:
-        assert (await far.exchange("GET", "/x", deadline_s=5)).status == 200
+        assert (await far.exchange(Call("GET", "/x", deadline_s=5))).status == 200
 
 
 async def test_a_server_that_is_not_trusted_is_sent_nothing(certificates: Certificates) -> None:
@@ -266,13 +268,13 @@ async def test_a_server_that_is_not_trusted_is_sent_nothing(certificates: Certif
         wire(url, tls=ssl.create_default_context()) as far,
     ):
         with pytest.raises(Unreachable, match=r"TLS with .* failed: self-signed certificate"):
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
 
 
 async def test_plain_http_spoken_to_a_tls_port_is_a_failure_in_words(certificates: Certificates) -> None:
     async with server(never_answers, server_tls(certificates)) as url, wire(url.replace("https", "http")) as far:
         with pytest.raises(FarSideError) as failed:
-            await far.exchange("POST", "/x", body=b"{}", deadline_s=5)
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
     assert SECRET not in str(failed.value)
 
 
@@ -360,4 +362,4 @@ async def test_watches_do_not_take_the_connections_of_calls(monkeypatch: pytest.
     async with server(handle) as url, wire(url) as far:
         watching = {"watch": "true"}
         async with far.stream("/x", params=watching, stall_s=5), far.stream("/x", params=watching, stall_s=5):
-            assert (await far.exchange("GET", "/x", deadline_s=5)).status == 200
+            assert (await far.exchange(Call("GET", "/x", deadline_s=5))).status == 200
