@@ -59,7 +59,9 @@ def bind(workload: Workload, job: Placeholder, view: View) -> None:
         _give_back(workload, job, view, f"Slurm granted it without {missing}", exclude=exclude)
         return
     if not replacing and _too_long_bound(workload, view):
-        _give_back(workload, job, view, f"not all pods of {workload.readable} could be bound in time")
+        within = f"within {view.tuning.gang_bind_deadline_s:g} s (tuning: gang_bind_deadline_s)"
+        bound = len(workload.members) - len(homeless)
+        _give_back(workload, job, view, f"only {bound} of the {len(workload.members)} pods could be bound {within}")
         return
     _place(workload, homeless, job, asked, view, replacing=replacing)
     cancel_twins(workload, job, view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,18 @@ import pytest
 import yaml
 
 from integration import controllers
-from integration.clusters import PREFIX, Kube, Slurm, eventually
+from integration.clusters import PATIENCE_S, PREFIX, BridgeProcess, Kube, Slurm, eventually
 from integration.controllers import COMPLETION_INDEX, JOBSET, LWS
 
 Space = Callable[[str], str]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-pytestmark = pytest.mark.usefixtures("pool")  # before the bridge starts, which asks for Slurm's nodes but now and then
+
+
+@pytest.fixture(scope="module", autouse=True)
+def started(pool: str, bridge: BridgeProcess) -> Iterator[None]:
+    """When the nodes of the pool are there, for which it asks but now and then; and gangs may take as long as they need."""
+    with bridge.with_settings(tuning={"gang_bind_deadline_s": PATIENCE_S}):
+        yield
 
 
 def bound(kube: Kube, space: str, count: int) -> list[Any]:

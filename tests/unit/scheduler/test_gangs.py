@@ -293,7 +293,7 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
     assert at >= NOW + 30
     story.ended(cancels[0], at=at)
     assert [each.name for each in story.acts(EvictPod, at)] == ["w-0"]
-    assert "could be bound in time" in cancels[0].reason
+    assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
 
 
 def test_one_that_is_recreated_takes_the_freed_place() -> None:
