@@ -339,8 +339,7 @@ class RemoveNode:
 def as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
     """Whether nobody has drained, set down or resumed the node since: an admin's word is not overwritten (N2)."""
     was = action.found
-    said = {"DRAIN", "DOWN"}
-    return (now.reason, now.states & said) == (was.reason, was.states & said)
+    return (now.reason, now.taken_out) == (was.reason, was.taken_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,6 +332,11 @@ class SlurmNode:
         """No slurmd runs there: kubelet is the only one that starts anything (G1)."""
         return "EXTERNAL" in self.states
 
+    @property
+    def taken_out(self) -> States:
+        """In which ways somebody said that it is to take no more jobs."""
+        return self.states & {"DRAIN", "DOWN"}
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:

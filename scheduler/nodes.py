@@ -245,14 +245,14 @@ def _retire(name: str, known: SlurmNode | None, view: View) -> bool:
     why = UNWANTED if left else GONE
     theirs = not known.reason.startswith(names.NODE_REASON)
     action: act.OnSlurmNode | None = None
-    if not known.states & {"DRAIN", "DOWN"}:
+    if not known.taken_out:
         action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
     elif not theirs and _empty(known) and _gone_long(name, view):
         action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
     if action is not None and _may_try(action, view):
         return view.add(action)
     said = f"Slurm node {name} is drained, and removed when no job is left there."
-    if known.states & {"DRAIN", "DOWN"} and theirs:
+    if known.taken_out and theirs:
         said = f"An admin took Slurm node {name} out of service; it is removed when he has resumed it."
     return all(_show(node, False, names.NODE_DRAINED, said, view) for node in left)
 
@@ -368,4 +368,4 @@ def _silent_long(name: str, view: View) -> bool:
 def _wants_cure(name: str, view: View) -> bool:
     """It could take jobs, and stands in slurm.conf.  What `new/node` made a reconfigure does not bring back (26.05)."""
     known = (view.world.slurm_nodes or {})[name]
-    return view.world.config.shared_nodes and not known.states & {"DYNAMIC_NORM", "DRAIN", "DOWN"}
+    return view.world.config.shared_nodes and "DYNAMIC_NORM" not in known.states and not known.taken_out

@@ -207,7 +207,7 @@ class Upkeep:
 
 def _told(node: SlurmNode) -> tuple[object, ...]:
     """Jobs matter only where a node is on its way out of service."""
-    wrong = node.states & {"DRAIN", "DOWN", "NOT_RESPONDING"}
+    wrong = node.taken_out or "NOT_RESPONDING" in node.states
     states = node.states if wrong else node.external
     return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
 
