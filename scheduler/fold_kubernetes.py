@@ -6,6 +6,7 @@ A list swaps whole: what is not in it does not exist.  Parts of `World.apply`; o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler import events as ev
@@ -103,6 +104,8 @@ def _unstand(world: World, pod: Pod) -> None:
 def _our_pod(world: World, pod: Pod) -> None:
     workload = workload_of(world, pod)
     before = workload.pods.get(pod.uid)
+    if before is not None and before.waits and pod.finished and pod.exit_code is None:
+        pod = replace(pod, waits=before.waits)  # why it never started its kubelet says no more soon after its end
     workload.put(pod)
     if before is None:
         workload.tell(pod.created, f"pod {pod.full_name} created")

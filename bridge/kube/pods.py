@@ -300,12 +300,17 @@ def _crashes(status: PodStatus) -> str:
 
 
 def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
-    """(exit code, reason) of the containers that ended.  Sidecars are ended by the kubelet and say nothing."""
+    """(exit code, reason) of the containers that ended.
+
+    Sidecars are ended by the kubelet and say nothing.  Nor does what it says last of one that it never made (137).
+    """
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     worst: tuple[int, str] | None = None
     for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         ended = container.state.terminated if container.state else None
         if ended is None or container.name in sidecars:
+            continue
+        if ended.reason == "ContainerStatusUnknown" and not container.container_id:
             continue
         code = ended.exit_code or (128 + ended.signal if ended.signal else 0)
         if worst is None or code >= worst[0]:

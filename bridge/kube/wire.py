@@ -237,9 +237,10 @@ class ContainerState(Wire):
 
 
 class ContainerStatus(Wire):
-    """`status.containerStatuses[]`."""
+    """`status.containerStatuses[]`.  container_id: "" while it was never made."""
 
     name: str
+    container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState | None = None
     last_state: ContainerState | None = None
 

@@ -89,13 +89,10 @@ def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_tells_how(
     eventually("all jobs have ended but of what never starts", lambda: jobs.keys() - ended() == {"imageless"})
     with bridge.with_settings(tuning=IMPATIENT):
         eventually("and its job too", lambda: jobs.keys() == ended())
+        recorded = {jobs[name] for name, (row, _, _) in PODS.items() if POD_TABLE[row][3]}
+        eventually("accounting has it all", lambda: recorded <= {job for job, said in _sacct(jobs).items() if said[2]})
     for name, (row, _, _) in PODS.items():
         assert _became(kube, ns, name) == POD_TABLE[row][0].split(" after ")[0], name
-    recorded = {jobs[name] for name, (row, _, _) in PODS.items() if POD_TABLE[row][3]}
-    eventually(
-        "accounting has it all",
-        lambda: all(said[2] for job, said in _sacct(jobs).items() if job in recorded),
-    )
     wanted = {jobs[name]: _recorded(ns, name, POD_TABLE[row]) for name, (row, _, _) in PODS.items()}
     assert _sacct(jobs) == wanted
 

@@ -339,6 +339,14 @@ def test_a_failed_init_container_is_the_end_but_a_sidecar_never_is() -> None:
     assert pod.exit_code == 2
 
 
+def test_a_container_that_was_never_made_has_no_exit_code_whatever_its_kubelet_says_last() -> None:
+    unknown = ended("c", 137, "ContainerStatusUnknown")
+    status = {"phase": "Failed", "reason": "DeadlineExceeded", "containerStatuses": [unknown]}
+    assert (read(status=status).exit_code, read(status=status).end_reason) == (None, "DeadlineExceeded")
+    unknown["containerID"] = "containerd://a9639951"
+    assert read(status=status).exit_code == 137, "it ran, and its kubelet has lost it"
+
+
 def test_the_reason_of_the_pod_comes_before_that_of_its_container() -> None:
     status = {"reason": "DeadlineExceeded", "containerStatuses": [ended("c", 137, "Error")]}
     assert read(status=status).end_reason == "DeadlineExceeded"

@@ -169,6 +169,17 @@ def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_m
     assert told == 17
 
 
+def test_why_a_pod_never_started_is_recorded_though_its_kubelet_says_it_no_more() -> None:
+    story = Story(ACCOUNTED)
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, waits="container main: ErrImagePull"))
+    ended = replace(shown, phase=PodPhase.FAILED, end_reason="DeadlineExceeded")
+    story.sees(replace(ended, waits="container main: ErrImagePull"))
+    story.sees(ended)
+    [cancel] = story.decides(NOW + 5)
+    assert cancel.record == "hpc/train: DeadlineExceeded, container main: ErrImagePull"
+
+
 def test_without_accounting_nothing_is_recorded() -> None:
     story = Story()
     finished(story)
