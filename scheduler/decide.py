@@ -17,6 +17,7 @@ from scheduler.asking import all_known, ask, is_managed, spec_for, too_large
 from scheduler.binding import bind
 from scheduler.ending import end_job, end_job_of_the_silent, end_pods, record_former
 from scheduler.events import Side
+from scheduler.feasible import slurm_name
 from scheduler.gangs import gather
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
@@ -337,11 +338,17 @@ def _say_once(workload: Workload, pod: Pod, event: str, message: str, view: View
 
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
-    """Which Kubernetes node a granted one is may not be known (any more): that proves nothing (V7)."""
+    """Which Kubernetes node a granted one is may not be known (any more): that proves nothing (V7).
+
+    Asked of where each pod stands: a second node that an admin called by the same name takes no place from it.
+    """
     assert job.grant is not None
-    granted = {view.world.by_slurm_name.get(node.name, "") for node in job.grant.everywhere}
-    return "" in granted or all(
-        workload.node_of(pod) in granted for pod in workload.unfinished if workload.node_of(pod)
+    world = view.world
+    granted = {node.name for node in job.grant.everywhere}
+    stands = {node for pod in workload.unfinished if (node := workload.node_of(pod))}
+    nodes = world.nodes or {}
+    return not granted <= world.by_slurm_name.keys() or all(
+        name in nodes and slurm_name(nodes[name]) in granted for name in stands
     )
 
 

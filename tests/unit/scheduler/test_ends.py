@@ -388,10 +388,12 @@ def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_an
         NodeGone("x1"),
         NodesListed((node("x2"),)),
         NodeSeen(node("x1", labels={names.SLURM_NODE_LABEL: "another"})),
+        NodeSeen(node("x2", labels={names.SLURM_NODE_LABEL: "x1"})),
+        NodeSeen(node("x9", labels={names.SLURM_NODE_LABEL: "x1"})),
     ],
-    ids=lambda news: type(news).__name__,
+    ids=["gone", "not listed", "called otherwise", "another is called like it", "a new one is called like it"],
 )
-def test_a_node_that_is_not_listed_or_is_called_otherwise_ends_nothing_that_runs_there(news: Event) -> None:
+def test_what_becomes_of_nodes_or_of_their_names_ends_nothing_that_runs_there(news: Event) -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))

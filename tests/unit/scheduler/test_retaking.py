@@ -8,10 +8,10 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
-from scheduler.events import Side, SideBack, SideLost
+from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model import Grant, GrantedNode, Job, Pod, PodPhase
 from scheduler.phase import Phase
-from tests.builders import START, Story, grant, job_of, key_of, pod
+from tests.builders import START, Story, grant, job_of, key_of, node, pod
 
 NOW = START + 20
 TRAIN = pod("train", gpu=1)
@@ -248,6 +248,14 @@ def test_a_gang_that_is_granted_otherwise_than_it_stands_is_ended_with_its_job()
     assert cancel.reason == "job 30 has room for 1 of the 2 pods that stand on x1"
     story.ended(cancel, at=NOW + 7)
     assert len(story.acts(EndByDeadline, NOW + 7)) == 3
+
+
+def test_another_node_that_was_called_like_its_own_takes_no_place_from_it() -> None:
+    story = Story()
+    asked = lost(story)
+    story.sees(NodeSeen(node("x9", labels={names.SLURM_NODE_LABEL: "x2"})))
+    story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    assert [type(each) for each in story.decides(NOW + 7)] == [Report]
 
 
 def test_an_id_that_went_to_another_of_our_workloads_is_a_job_lost() -> None:
