@@ -146,7 +146,8 @@ def _spec_of(workload: Workload, pod: Pod, own: Collection[str], pods: int, view
     if spec.partition and world.partitions and spec.partition not in world.partitions:
         known = ", ".join(sorted(world.partitions))
         return Refusal(names.REFUSED, f'Slurm has no partition "{spec.partition}". It has: {known}.')
-    found = _feasible(pod, spec, partition, own, view)
+    some_stand = workload.tally.homeless < workload.tally.unfinished
+    found = _feasible(pod, spec, partition, own, own if some_stand else frozenset(), view)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
@@ -178,12 +179,20 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
     return f"annotation {names.PREFIX}{names.MAX_NODES} allows {at_most}"
 
 
-def _feasible(pod: Pod, spec: JobSpec, partition: str, own: Collection[str], view: View) -> Feasible:
-    """From the world's memory where the same was asked since the nodes last changed."""
+def _feasible(
+    pod: Pod, spec: JobSpec, partition: str, own: Collection[str], standing: Collection[str], view: View
+) -> Feasible:
+    """From the world's memory where the same was asked since the nodes last changed.
+
+    standing   UIDs of pods whose host ports are in nobody's way: they hold them themselves (S7)
+    """
     world = view.world
     wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod, own, soon=True))
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
+    if pod.host_ports and standing:
+        ports = world.ports_taken(standing)
+        return feasible(wanted, (world.nodes or {}).values(), world.slurm_nodes or {}, ports)
     known = world.feasibility.get(wanted)
     if known is None:
         ports = world.ports_taken() if pod.host_ports else {}

@@ -261,11 +261,11 @@ class World:
                 users.add(tenant.user)
         return frozenset(users) or self.config.policy.users
 
-    def ports_taken(self) -> dict[str, frozenset[HostPort]]:
-        """Host ports that unfinished pods hold, by node."""
+    def ports_taken(self, own: Collection[str] = ()) -> dict[str, frozenset[HostPort]]:
+        """Host ports that unfinished pods hold, by node.  own: UIDs of pods that are not counted"""
         taken = {}
         for node, there in self.standing.items():
-            ports = frozenset(port for pod in there.pods.values() for port in pod.host_ports)
+            ports = frozenset(port for uid, pod in there.pods.items() if uid not in own for port in pod.host_ports)
             if ports:
                 taken[node] = ports
         return taken

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
 from scheduler.events import NodeSeen, Side, SideBack, SideLost
-from scheduler.model import Grant, GrantedNode, Job, Pod, PodPhase
+from scheduler.model import Grant, GrantedNode, HostPort, Job, Pod, PodPhase
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
 
@@ -102,6 +103,12 @@ def test_nodes_that_stay_out_of_service_end_the_pod() -> None:
         [asked] = again
     story.ended(asked, Outcome.REFUSED, at=now, number=2068)
     assert len(story.acts(EndByDeadline, now)) == 1
+
+
+def test_a_host_port_that_the_pod_itself_holds_is_not_in_its_way() -> None:
+    story = Story(nodes=(node("x2"),))
+    asked = lost(story, pod("train", gpu=1, host_ports=(HostPort(80),)))
+    assert asked.spec.required_nodes == "x2"
 
 
 def test_nodes_that_slurm_does_not_know_any_more_are_waited_for() -> None:
@@ -210,17 +217,17 @@ def test_a_job_that_slurm_requeued_gives_its_place_in_the_queue_for_its_nodes() 
     assert end.reason.startswith("Slurm requeued the job of this pod (17)")
 
 
-def gang_runs(story: Story) -> list[Pod]:
+def gang_runs(story: Story, on: tuple[str, ...] = ("x1", "x1", "x2"), **fields: Any) -> list[Pod]:
     """Two of it stand on x1, one on x2."""
-    says, labels = {"gang-size": "3"}, {names.PREFIX + "gang": "ring"}
-    members = [pod(f"ring-{rank}", says=says, labels=labels) for rank in range(3)]
+    says, labels = {"gang-size": str(len(on))}, {names.PREFIX + "gang": "ring"}
+    members = [pod(f"ring-{rank}", says=says, labels=labels, **fields) for rank in range(len(on))]
     story.sees(*members)
     [asked] = story.acts(AllocateNow, NOW)
-    nodes = (GrantedNode("x1", 2, 200), GrantedNode("x2", 1, 100))
+    nodes = tuple(GrantedNode(name, on.count(name), 100 * on.count(name)) for name in sorted(set(on)))
     story.ended(asked, at=NOW, job_id=17, grant=Grant(17, nodes))
     for bind in story.decides(NOW):
         story.ended(bind, at=NOW)
-    shown = [story.bound(one, 17, on) for one, on in zip(members, ("x1", "x1", "x2"), strict=True)]
+    shown = [story.bound(one, 17, stand) for one, stand in zip(members, on, strict=True)]
     story.sees(*shown)
     story.polls({17: "RUNNING"}, at=NOW + 1)
     return shown
@@ -236,6 +243,13 @@ def test_a_gang_asks_for_all_of_its_nodes_at_once() -> None:
     story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=granted)
     assert len(story.acts(Report, NOW + 7)) == 3
     assert story.acts(CancelJob, NOW + 8) == []
+
+
+def test_host_ports_of_a_gang_are_not_in_its_own_way() -> None:
+    story = Story()
+    gang_runs(story, ("x1", "x2"), host_ports=(HostPort(80),))
+    loses(story, NOW + 7)
+    assert asked_again(story).spec.required_nodes == "x[1-2]"
 
 
 def test_a_gang_that_is_granted_otherwise_than_it_stands_is_ended_with_its_job() -> None:
