@@ -199,6 +199,9 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
         workload.look = Look(event.began, until, action.spec.name)
         if action.spec.required_nodes:
             _not_retaken(world, workload, "it is not known whether Slurm granted them again")
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) < SLURMS_OWN:
+        world.back_off(workload, event.at)  # our token is not accepted: that says nothing of the nodes
+        workload.refused = event.refusal
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
         world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
         if _number(event) in NOBODYS and _may_come_back(world, workload, event.at):

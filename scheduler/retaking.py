@@ -68,9 +68,12 @@ def _not_in_slurm(workload: Workload, view: View) -> bool:
 
 
 def _say_waits(workload: Workload, lost: Placeholder, until: float, view: View) -> None:
+    why, still = "are not in service there", f" until {clock(until, view.now)}"
+    if workload.refused is not None:
+        why, still = f"could not be asked for: {workload.refused.message.rstrip('.')}", ""
     message = (
-        f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes are not in service there. "
-        f"They are asked for again until {clock(until, view.now)}; the pod runs on meanwhile."
+        f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes {why}. "
+        f"They are asked for again{still}; the pod runs on meanwhile."
     )
     for pod in workload.members:
         say(view, workload, pod, "", message, essence=("away", str(lost.id)), warning=True, event=names.ABSENCE)

@@ -74,6 +74,29 @@ def test_what_slurm_will_not_give_again_ends_the_pod_after_one_attempt() -> None
     assert isinstance(end, EndByDeadline)
 
 
+def test_a_token_that_is_not_accepted_is_no_attempt() -> None:
+    """Its nodes may still be had when the admin has renewed it; until then nobody said that they are lost."""
+    story = Story()
+    asked, now = lost(story), NOW + 7
+    story.ended(asked, Outcome.REFUSED, at=now, number=1007, later=True)
+    [said] = story.acts(Report, now)
+    assert said.message == (
+        "Slurm lost job 17 of this pod, and its nodes could not be asked for: Slurm refused it (error 1007). "
+        "They are asked for again; the pod runs on meanwhile."
+    )
+    [asked] = story.acts(AllocateNow, now + 1)
+    for _ in range(9):
+        story.ended(asked, Outcome.REFUSED, at=now, number=1007, later=True)
+        again: list[AllocateNow] = []
+        while not again:
+            now += 1
+            again = story.acts(AllocateNow, now)
+            assert story.acts(EndByDeadline, now) == []
+        [asked] = again
+    story.ended(asked, at=now, job_id=30, grant=grant(30, "x2", gpu=1))
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
 def test_nodes_that_are_not_in_service_are_asked_for_again_for_two_minutes() -> None:
     """A slurmctld that lost its state has not heard of them yet; nobody else can have them meanwhile."""
     story = Story()
