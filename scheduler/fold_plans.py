@@ -31,6 +31,7 @@ TWIN = 2038  # dependency problem of an immediate allocation: a job of this name
 UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
 NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
 MAX_UNREADABLE = 6  # failed reads of an unknown job
 MAX_UNRECORDED = 16  # failed writes to accounting, over some ten minutes
 
@@ -442,6 +443,18 @@ def _eviction_ended(world: World, action: _OnPod, event: ev.ActionEnded) -> None
         world.back_off(workload, event.at)
 
 
+def _deadline_ended(world: World, action: act.HandDeadline, event: ev.ActionEnded) -> None:
+    """It ends nothing yet, and other news of the job is acted on meanwhile: waited for is only that the watch shows it."""
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    held = workload.pod_holds.pop(action.uid, None)
+    if event.outcome is Outcome.DONE and held is not None and action.uid in workload.pods:
+        workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + SHOWN_S)
+    elif event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at)
+
+
 def _report_ended(world: World, action: act.Report | act.ReportRunning, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     told = workload.told.get(action.uid) if workload else None
@@ -499,7 +512,7 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.BindPod: _bind_ended,
     act.EvictPod: _eviction_ended,
     act.EndByDeadline: _eviction_ended,
-    act.HandDeadline: _eviction_ended,
+    act.HandDeadline: _deadline_ended,
     act.AskEviction: _eviction_ended,
     act.Report: _report_ended,
     act.ReportRunning: _report_ended,

@@ -216,6 +216,22 @@ def test_a_preemption_is_told_at_once_and_what_is_left_is_the_grace(what: Pod, k
     assert not getattr(end, "counts", False)
 
 
+def test_a_preemption_near_the_end_of_its_time_is_told_at_once_too() -> None:
+    """That kubelet was handed that end is no reason to keep the pod's grace from it."""
+    story = Story(ALONE)
+    shown = runs(story, OWNED)
+    acts = looks_and_learns(story, shown, at=ENDS - 100)
+    [hand] = [each for each in acts if isinstance(each, HandDeadline)]
+    story.ended(hand, at=ENDS - 100)
+    assert story.acts(HandDeadline, ENDS - 99) == [], "it is waited for until the watch shows it"
+    story.sees(replace(shown, handed_deadline_s=3590))
+    story.polls({17: "RUNNING SIGNALING"}, at=ENDS - 95)
+    signals = {"preempted": ENDS - 96, "ends": ENDS - 75}
+    [end] = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=ENDS - 95, **signals)
+    assert isinstance(end, EvictPod)
+    assert end.grace_s == 20
+
+
 def test_another_signal_to_the_job_is_none_of_the_pods_business() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
