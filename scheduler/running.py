@@ -49,11 +49,13 @@ def watch(workload: Workload, job: Placeholder, view: View) -> None:
 
 
 def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], view: View) -> None:
+    ends = read.ends if read.time_limit_min != UNLIMITED else None
     if job.read_began < job.states_since:  # it was resumed, which moves its end; in its turn it is read again
         if any(_said(workload, pod) == names.SUSPENDED for pod in pods):
             look_at(job, workload, view, f"when does job {job.id} end, now that it runs again?")
+        elif ends is not None:  # its turn may come after that
+            _read_before(ends, workload, job, pods, view)
         return
-    ends = read.ends if read.time_limit_min != UNLIMITED else None
     if ends is None:
         _all_is_well(workload, job, read, pods, view)
         return

@@ -119,6 +119,18 @@ def test_a_job_whose_turn_to_be_read_has_not_come_is_read_before_the_end_that_wa
     assert story.decides(ENDS - 119) == [ReadJob(17, "when does job 17 end?", key_of(asked))]
 
 
+def test_a_job_that_was_read_before_its_node_was_set_up_is_read_again_before_its_end() -> None:
+    """Its states have changed since (PrologSlurmctld), and where thousands run its turn may not come in time."""
+    story = Story(ALONE)
+    story.polls({17: "RUNNING CONFIGURING"}, at=NOW)
+    shown = runs(story, TRAIN)
+    told(story, shown, 17, "RUNNING", "CONFIGURING", at=NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 5)
+    assert story.decides(NOW + 5) == []
+    acts = looks_and_learns(story, shown, at=ENDS - 119)
+    assert [type(each) for each in acts] == [ReportRunning, HandDeadline]
+
+
 def test_a_job_without_a_limit_has_no_end_to_prepare_for() -> None:
     story = Story(ALONE)
     runs(story, TRAIN, ends=NOW + 365 * 86400, time_limit_min=-1)
