@@ -333,6 +333,10 @@ def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:
 
 
 def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
+    began = event.at if event.began is None else event.began
+    if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two were under way
+        disbelieve(world, Doubt.OLD_POLL)
+        return
     nodes = {node.name: node for node in event.nodes}
     partitions = {partition.name: partition for partition in event.partitions}
     world.nodes_stale = False
@@ -344,7 +348,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         for key in world.by_phase[Phase.UNCLAIMED]:  # Slurm's configuration changed: ask again (Q4)
             world.input_changed(world.workloads[key])
     world.slurm_nodes = nodes
-    world.nodes_polled = (event.at if event.began is None else event.began, event.at)
+    world.nodes_polled = (began, event.at)
     world.slurm_nodes_shown()
     if changed:
         world.feasibility_changed()

@@ -21,6 +21,7 @@ from scheduler.actions import (
     TaintNode,
     as_found,
 )
+from scheduler.doubt import Doubt
 from scheduler.events import NodeGone, NodeSeen, NodesListed, Planned, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.model import Condition, Node, NodeSpec, Partition, PodPhase, SlurmNode, Taint
 from scheduler.nodes import CORDONED, NOT_READY, keep_nodes
@@ -119,6 +120,18 @@ def test_from_registered_to_tainted_and_shown() -> None:
     nodes.sees(NodeSeen(labelled()))
     assert nodes.looks(NOW + 4) == []
     assert nodes.looks(NOW + 4, everything=True) == []
+
+
+def test_an_older_poll_of_nodes_that_comes_late_is_not_believed() -> None:
+    """After an action nodes are polled out of turn: the poll whose turn it was may be under way still."""
+    nodes = Nodes([labelled()])
+    [register] = nodes.looks()
+    nodes.ended(register, at=NOW + 1)
+    nodes.shows(in_slurm(), at=NOW + 2)
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW + 3, began=NOW))
+    assert nodes.looks(NOW + 3) == []
+    assert list(nodes.world.slurm_nodes or {}) == ["x1"]
+    assert nodes.world.disbelieved[Doubt.OLD_POLL] == 1
 
 
 def test_many_nodes_are_registered_a_few_at_a_time_with_few_polls() -> None:
