@@ -7,7 +7,6 @@ known by its id alone is read anew (ARCHITECTURE 4).
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         job.denied, job.end_read = True, False
         disbelieve(world, Doubt.ID_AGAIN, job_id, world.concerned(job))
     if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
-        _to_be_read(world, job_id, event.began)
+        world.to_be_read(job_id, event.began)
     if states != job.states:
         world.set_states(job, states, event.ended)
     else:
@@ -135,13 +134,7 @@ def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> N
         if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
             continue
         if _needs_reading(world, job_id):
-            _to_be_read(world, job_id, event.began)
-
-
-def _to_be_read(world: World, job_id: int, began: float) -> None:
-    if job_id not in world.seen_first:
-        world.seen_first[job_id] = began
-        bisect.insort(world.unread, job_id)
+            world.to_be_read(job_id, event.began)
 
 
 def _needs_reading(world: World, job_id: int) -> bool:
@@ -247,6 +240,8 @@ def _whose(world: World, job: Job) -> str | None:
     if job.user in users:
         return named[1]
     disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
+    if workload is not None and job.user in world.config.policy.users:
+        workload.disowned.add(job.id)
     return None
 
 

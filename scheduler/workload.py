@@ -235,6 +235,7 @@ class Workload:
     doubted     pod UID to what was not believed of its job, in words, until that is said
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
     bereft      its job, whose id Slurm has given to another since: it is lost
+    disowned    ids of jobs of its name and of another user of the policy's
     retaken     of which lost job the nodes were asked for again, and why in vain (S7)
     """
 
@@ -268,6 +269,7 @@ class Workload:
     bind_failures: int = 0
     first_bound_at: float = float("-inf")
     bereft: Placeholder | None = None
+    disowned: set[int] = field(default_factory=set)
     retaken: tuple[int, str] | None = None
     doubted: dict[str, str] = field(default_factory=dict)
     too_late: dict[str, str] = field(default_factory=dict)

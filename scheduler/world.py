@@ -439,6 +439,12 @@ class World:
         if (job.absent, job.lost(absent_s)) != before:
             self.touch(job)
 
+    def to_be_read(self, job_id: int, began: float) -> None:
+        """It is to be asked for itself; by a poll that began then it is there."""
+        if job_id not in self.seen_first:
+            self.seen_first[job_id] = began
+            bisect.insort(self.unread, job_id)
+
     def known(self, job_id: int) -> None:
         """It needs no reading any more."""
         self.unreadable.pop(job_id, None)
@@ -546,6 +552,9 @@ class World:
                 self.placeholders.pop(job_id)
                 self.absent.discard(job_id)
                 self.expected.discard(job_id)
+        for job_id in workload.disowned & self.foreign:  # without the workload another user of the policy's will do
+            self.foreign.discard(job_id)
+            self.to_be_read(job_id, self.polled.began if self.polled else float("-inf"))
         before = self.phase_of.pop(key, None)
         if before is not None:
             self.by_phase[before].pop(key, None)

@@ -9,7 +9,8 @@ import pytest
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, Kick, ReadJob, Report, UpdateJob
 from scheduler.model import Job, PodPhase
-from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
+from scheduler.policy import Policy, Rule, Tenant
+from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -63,6 +64,26 @@ def test_another_users_job_of_a_workload_that_is_gone_is_ended_as_that_user() ->
     story.reads(replace(job_of(TRAIN, 17), user="bob"), at=NOW)
     [cancel] = story.acts(CancelJob, NOW)
     assert (cancel.job_id, cancel.user) == (17, "bob")
+
+
+def test_a_job_of_the_user_that_the_policy_gave_before_ends_when_its_pod_is_gone() -> None:
+    """Its pod is left in peace; whoever came to the job later, when there is no pod, would end it, too."""
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")), Rule(("other",), ALICE)))))
+    shown = story.bound(replace(TRAIN, created=START - 100), 17, started=START - 99)
+    story.sees(shown)
+    ended = []
+    for second in range(120):
+        story.polls({17: "CANCELLED" if ended else "RUNNING"}, at=NOW + second)
+        if second == 60:
+            assert ended == []
+            story.loses(replace(shown, phase=PodPhase.SUCCEEDED), NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                story.reads(job_of(TRAIN, 17), at=NOW + second, granted=grant(17))
+            elif isinstance(action, CancelJob | EndByDeadline):
+                ended.append(action)
+            story.ended(action, at=NOW + second)
+    assert [(type(each), getattr(each, "user", "")) for each in ended] == [(CancelJob, "alice")]
 
 
 def test_a_job_that_its_user_renames_stays_the_pods_and_is_ended_by_its_new_name() -> None:
