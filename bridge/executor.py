@@ -160,7 +160,7 @@ class Executor:
     async def _read_job(self, action: act.ReadJob, began: float) -> None:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
-        if job is not None and action.grant and holds_nodes(job.states) and names.whose(job.name) is not None:
+        if job is not None and action.grant and holds_nodes(job.states) and _may_be_ours(job, action):
             with contextlib.suppress(NotFound, Invalid):  # it ended between the calls: the next look says so
                 grant = await self._grant_of(job)
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
@@ -184,7 +184,9 @@ class Executor:
         await self._slurm.kick(action.job_id, action.user, action.comment)
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
-        await self._slurm.cancel(action.job_id, action.name, action.user)
+        if not await self._slurm.cancel(action.job_id, action.name, action.user):
+            # It is not there by that name: it has ended, or goes by another one since (docs/decisions/0003).
+            await self._read_job(act.ReadJob(action.job_id, action.reason, action.key), self._clock())
 
     async def _record_end(self, action: act.RecordEnd, began: float) -> None:
         await self._slurm.record_end(action.job_id, action.exit_code, action.comment)
@@ -261,6 +263,11 @@ class Executor:
     async def _read_claims(self, action: act.ReadClaims, began: float) -> None:
         claims = await self._kube.read_claims(action.namespace, action.claims)
         self._emit(ClaimsRead(action.uid, claims, self._clock()))
+
+
+def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
+    """By its name, or because a workload asks for it: its user may have renamed it."""
+    return bool(action.key) or names.whose(job.name) is not None
 
 
 def _outcome(error: FarSideError) -> Outcome:

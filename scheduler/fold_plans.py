@@ -310,7 +310,8 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         workload.hold = None
     job = world.placeholders.get(action.job_id)
     if event.outcome is Outcome.DONE:
-        if job is not None and not job.ended:
+        renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
+        if job is not None and not job.ended and not renamed:
             if job.holds_nodes:
                 world.freed_at = event.at
             elif workload is not None and job.id == workload.hint:

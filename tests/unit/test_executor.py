@@ -133,12 +133,33 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
     ids=lambda value: type(value).__name__,
 )
 async def test_each_action_is_one_call(action: Action, call: tuple[object, ...]) -> None:
-    answers = {"submit": 17, "find": (17, 18)}
+    answers = {"submit": 17, "find": (17, 18), "cancel": True}
     ended, far = await perform(action, **answers)
     assert ended.outcome is Outcome.DONE
     assert far.called == [call]
     assert ended.job_id == (17 if isinstance(action, act.SubmitJob) else None)
     assert ended.found == ((17, 18) if isinstance(action, act.FindJobs) else ())
+
+
+async def test_what_was_not_there_to_be_cancelled_is_read() -> None:
+    told: list[Event] = []
+    cancel = act.CancelJob("key", 17, "name", "alice", "why")
+    ended, far = await perform(
+        cancel, told, cancel=False, job=replace(job_of(pod(), 17), name="pretty"), grant=grant(17)
+    )
+    assert ended.outcome is Outcome.DONE
+    assert [call[0] for call in far.called] == ["cancel", "job", "grant"]
+    [read] = told
+    assert isinstance(read, JobRead)
+    assert read.began > ended.began, "it is newer than what was known when it was cancelled"
+
+
+async def test_what_a_job_holds_that_its_user_renamed_is_read_for_its_workload() -> None:
+    told: list[Event] = []
+    job = replace(job_of(pod(), 17), name="pretty")
+    await perform(act.ReadJob(17, "is it ours?"), told, job=job, grant=grant(17))
+    await perform(act.ReadJob(17, "which nodes did Slurm grant?", "key"), told, job=job, grant=grant(17))
+    assert [each.grant for each in told if isinstance(each, JobRead)] == [None, grant(17)]
 
 
 @pytest.mark.parametrize(

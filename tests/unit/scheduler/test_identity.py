@@ -7,7 +7,19 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, Kick, ReadJob, Report, UpdateJob
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    EndByDeadline,
+    Kick,
+    Outcome,
+    ReadJob,
+    Report,
+    UpdateJob,
+)
+from scheduler.events import ActionEnded
 from scheduler.model import Job, PodPhase
 from scheduler.policy import Policy, Rule, Tenant
 from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
@@ -98,6 +110,21 @@ def test_a_job_that_its_user_renames_stays_the_pods_and_is_ended_by_its_new_name
     story.loses(shown, NOW + 20)
     [cancel] = story.acts(CancelJob, NOW + 60)
     assert (cancel.job_id, cancel.name) == (17, "pretty")
+
+
+def test_a_job_that_was_renamed_since_it_was_read_is_ended_by_its_new_name() -> None:
+    """Slurm has no job of that id and the old name, and whoever asked for its end reads what has the id."""
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    job = job_of(TRAIN, 17, submitted=START)
+    story.reads(job, at=NOW + 2)
+    story.loses(replace(shown, phase=PodPhase.SUCCEEDED), NOW + 3)
+    [cancel] = story.acts(CancelJob, NOW + 4)
+    story.reads(replace(job, name="pretty"), at=NOW + 4.5)
+    story.sees(ActionEnded(cancel, Outcome.DONE, NOW + 4, NOW + 5))
+    [again] = story.acts(CancelJob, NOW + 5)
+    assert (again.job_id, again.name) == (17, "pretty")
 
 
 @pytest.mark.parametrize("phase", [PodPhase.RUNNING, PodPhase.SUCCEEDED])
