@@ -213,9 +213,12 @@ def _dead(node: Node, known: SlurmNode, view: View) -> bool:
 
 
 def _ours_stand_on(node: Node, view: View) -> bool:
+    """Or those of another slurm-bridge of this Kubernetes, which share the node and its drain."""
     there = view.world.standing.get(node.name)
     mine = view.world.config.scheduler_name
-    return there is not None and any(pod.scheduler_name == mine for pod in there.pods.values())
+    return there is not None and any(
+        pod.scheduler_name == mine or names.JOB_ID in pod.annotations for pod in there.pods.values()
+    )
 
 
 def _empty(known: SlurmNode) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, ReleaseNode, ShowNode
-from scheduler.events import NodeGone, NodeSeen
+from scheduler.events import NodeGone, NodeSeen, PodSeen, Scope
 from scheduler.model import Condition, Node, PodPhase, SlurmNode
 from scheduler.nodes import CORDONED, NOT_READY
 from scheduler.registration import ExternalNodes
@@ -109,6 +109,16 @@ def test_without_its_kubelet_a_node_with_a_slurmd_serves_slurm_unless_our_pods_m
     [resume] = nodes.looks(NOW + 181)
     assert isinstance(resume, ChangeNode)
     assert resume.change is RESUME
+
+
+def test_a_drain_of_another_scheduler_of_this_kubernetes_stays_while_its_pods_may_still_run_there() -> None:
+    """Both say the same in their reasons, so neither may take back what only the other one knows of."""
+    drained = theirs("DRAIN", "IDLE", reason=NOT_READY, external=False)
+    nodes = Nodes([shared(ready=False)], [drained], SHARED)
+    another = pod(node="x1", phase=PodPhase.RUNNING, scheduler_name="another", annotations={names.JOB_ID: "17"})
+    nodes.sees(PodSeen(Scope.OTHERS, another))
+    done = [each for some in nodes.stays(drained, at=NOW, until=NOW + 300) for each in some]
+    assert not [each for each in done if isinstance(each, ChangeNode)]
 
 
 def test_an_external_one_that_does_not_respond_is_cured_where_the_admin_says_so_and_of_another_it_is_only_said() -> (
