@@ -17,9 +17,10 @@ from scheduler.ending import end_pod, is_service
 from scheduler.events import Side
 from scheduler.jobspec import deadline_min
 from scheduler.looking import look_at, trusted
-from scheduler.model import UNLIMITED, Job, Pod, PodPhase
+from scheduler.model import UNLIMITED, Job, Pod, PodPhase, Refusal
 from scheduler.telling import clock, exact_clock
 from scheduler.view import View
+from scheduler.wishes import user_input
 from scheduler.workload import Placeholder, Workload
 
 SAID_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
@@ -91,12 +92,15 @@ def read_hinted(workload: Workload, job: Placeholder, view: View) -> None:
 
 def _asked_for(pod: Pod) -> int | None:
     """The minutes that it says itself; None: its namespace's or partition's default, or none."""
-    said = pod.annotations.get(names.PREFIX + names.TIME_LIMIT)
+    wishes = user_input(pod)
+    if isinstance(wishes, Refusal):  # edited since
+        return None
+    said = wishes.get(names.TIME_LIMIT)
     if said is None:
         return None if pod.active_deadline_s is None else deadline_min(pod.active_deadline_s)
     try:
         limit = values.time_limit_min(said)
-    except values.Unreadable:  # edited since
+    except values.Unreadable:
         return None
     return None if limit == UNLIMITED else limit
 

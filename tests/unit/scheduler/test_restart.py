@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler import names
 from scheduler.actions import (
     AllocateNow,
     BindPod,
@@ -252,8 +253,12 @@ def test_a_job_that_does_more_than_run_is_read_though_thousands_wait_for_their_t
 
 @pytest.mark.parametrize(
     "asked",
-    [{"says": {"time-limit": "1:00:00"}}, {"active_deadline_s": 3600}],
-    ids=["annotation", "activeDeadlineSeconds"],
+    [
+        {"says": {"time-limit": "1:00:00"}},
+        {"annotations": {names.ALIAS_PREFIX + "timelimit": "60"}},
+        {"active_deadline_s": 3600},
+    ],
+    ids=["annotation", "alias", "activeDeadlineSeconds"],
 )
 def test_jobs_of_an_earlier_life_are_read_before_their_time_is_over_however_many_there_are(
     asked: dict[str, Any],
