@@ -330,4 +330,9 @@ def _give_back(workload: Workload, job: Placeholder, view: View, why: str, exclu
     if len(view.actions) > before:
         view.exclude(workload.key, exclude)
         message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
-        say_all(workload, workload.members, view, names.GIVEN_BACK, message)
+        say_all(
+            workload, [pod for pod in workload.members if not workload.node_of(pod)], view, names.GIVEN_BACK, message
+        )
+        for pod in workload.members:
+            if workload.node_of(pod):  # as an event alone: the condition would have it that it is not scheduled
+                say(view, workload, pod, "", message, warning=True, event=names.GIVEN_BACK)

@@ -291,6 +291,8 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
         for bind in [each for each in acts if isinstance(each, BindPod)]:
             story.ended(bind, Outcome.UNREACHED, at=at)
     assert at >= NOW + 30
+    said = [(each.name, each.condition, each.event) for each in acts if isinstance(each, Report)]
+    assert said == [("w-1", names.GIVEN_BACK, names.GIVEN_BACK), ("w-0", "", names.GIVEN_BACK)], "w-0 is scheduled"
     story.ended(cancels[0], at=at)
     assert [each.name for each in story.acts(EvictPod, at)] == ["w-0"]
     assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
