@@ -139,14 +139,15 @@ async def run(settings: Settings) -> None:
         telemetry = Telemetry(clock=clock)
         stack.callback(telemetry.close)
         tokens = token_source(settings, clock())
-        slurm = _slurm_client(settings, tokens, telemetry, clock, stack)
+        acting = _acting_tokens(settings, clock())
+        slurm = _slurm_client(settings, tokens, acting, telemetry, clock, stack)
         access = await auth.load(settings.kubeconfig or None)
         transport = HttpTransport(access)
         stack.push_async_callback(transport.close)
         kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
         version, found = await _both(check_kubernetes(kube, access.server), check_slurm(slurm, settings, tokens.user))
         bridge = Bridge(settings, kube, transport, slurm, clock, telemetry)
-        health = Health(bridge.loop, tokens, telemetry, clock)
+        health = Health(bridge.loop, [tokens, acting] if acting is not None else [tokens], telemetry, clock)
         if (address := settings.http_address) is not None:
             runner = await health.serve(*address)
             stack.push_async_callback(runner.cleanup)
@@ -194,8 +195,19 @@ def _token_file(path: str, option: str, now: float) -> FileToken:
     return tokens
 
 
+def _acting_tokens(settings: Settings, now: float) -> TokenSource | None:
+    """The token that acts for users, where it is another.  Raises ConfigError as `token_source`."""
+    path = settings.slurm_acting_token_file
+    return _token_file(path, "slurm_acting_token_file", now) if path else None
+
+
 def _slurm_client(
-    settings: Settings, tokens: TokenSource, telemetry: Telemetry, clock: _Clock, stack: AsyncExitStack
+    settings: Settings,
+    tokens: TokenSource,
+    acting: TokenSource | None,
+    telemetry: Telemetry,
+    clock: _Clock,
+    stack: AsyncExitStack,
 ) -> SlurmClient:
     if not settings.slurm_url:
         raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
@@ -203,9 +215,6 @@ def _slurm_client(
     polls = HttpPool(settings.slurm_url, connections=1, on_unasked=telemetry.unasked)
     stack.callback(pool.close)
     stack.callback(polls.close)
-    acting = None
-    if settings.slurm_acting_token_file:
-        acting = _token_file(settings.slurm_acting_token_file, "slurm_acting_token_file", clock())
     on_call = telemetry.on_call("slurm")
     return SlurmClient(pool, tokens, polls=polls, acting_tokens=acting, on_call=on_call, clock=clock)
 

@@ -7,7 +7,7 @@ it, /release, is taken only from the machine that it runs on.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -27,14 +27,13 @@ from scheduler.world import World
 STANDSTILL_S = 3 * HEARTBEAT_S
 
 
-def not_ready(world: World, tokens: TokenSource, now: float) -> list[str]:
+def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
     """Every reason why a bridge cannot do its work now."""
     reasons = [f"{side.value}: {lost.why}" for side, lost in world.lost.items()]
     reasons += [f"waiting for {what}" for what in world.missing]
     if world.held_back_since is not None:
         reasons.append(f"since {time_of_day(world.held_back_since, now)}: {held_back(world)}")
-    token = problem(tokens, now)
-    return reasons + ([token] if token else [])
+    return reasons + [trouble for each in tokens if (trouble := problem(each, now))]
 
 
 def readiness(reasons: list[str]) -> web.Response:
@@ -52,16 +51,23 @@ def explained(world: World, request: web.Request, now: float) -> web.Response:
 
 
 class Health:
-    """Three questions about one bridge."""
+    """Three questions about one bridge.
 
-    def __init__(self, loop: Loop, tokens: TokenSource, telemetry: Telemetry, clock: Callable[[], float]) -> None:
+    tokens   its own, and the one by which it acts where that is another
+    """
+
+    def __init__(
+        self, loop: Loop, tokens: Sequence[TokenSource], telemetry: Telemetry, clock: Callable[[], float]
+    ) -> None:
         self._loop = loop
         self._tokens = tokens
         self._telemetry = telemetry
         self._clock = clock
         telemetry.gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
         telemetry.gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
-        telemetry.gauge("slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends", self._expiry)
+        telemetry.gauge(
+            "slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends, of two the first", self._expiry
+        )
         telemetry.gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
 
         telemetry.counter("slurm_bridge_disbelieved", "times that what was said was not believed", self._disbelieved)
@@ -78,8 +84,8 @@ class Health:
         return [] if polled is None else [(self._clock() - polled.ended, {})]
 
     def _expiry(self) -> list[tuple[float, dict[str, str]]]:
-        at = self._tokens.expires_at()
-        return [] if at is None else [(at, {})]
+        ends = [at for each in self._tokens if (at := each.expires_at()) is not None]
+        return [(min(ends), {})] if ends else []
 
     def _lost(self) -> list[tuple[float, dict[str, str]]]:
         lost = self._loop.world.lost

@@ -105,7 +105,7 @@ def _answers_commands(app: web.Application, stage: Stage) -> None:
 
     async def ready(_: web.Request) -> web.StreamResponse:
         world = stage.world
-        return readiness(not_ready(world, stage.slurm.tokens, time.time()) if world else [NOT_STARTED])
+        return readiness(not_ready(world, [stage.slurm.tokens], time.time()) if world else [NOT_STARTED])
 
     async def explain(request: web.Request) -> web.StreamResponse:
         world = stage.world

@@ -172,7 +172,7 @@ class Turning:
 @asynccontextmanager
 async def bridge_that_knows(story: Story) -> AsyncIterator[str]:
     loop: Any = Turning(story)
-    runner = await Health(loop, LiteralToken("a.b.c"), Telemetry(), time.time).serve("127.0.0.1", 0)
+    runner = await Health(loop, [LiteralToken("a.b.c")], Telemetry(), time.time).serve("127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:

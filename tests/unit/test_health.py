@@ -38,10 +38,10 @@ class Turning:
         self.passed = START
 
 
-def health(world: World | None = None, *, at: float = START, problem: str | None = None) -> Health:
+def health(world: World | None = None, *more: Any, at: float = START, problem: str | None = None) -> Health:
     loop: Any = Turning(world or Story().world)
     tokens: Any = Tokens(problem)
-    return Health(loop, tokens, Telemetry(), lambda: at)
+    return Health(loop, [tokens, *more], Telemetry(), lambda: at)
 
 
 async def get(asked: Health, path: str) -> tuple[int, str, str]:
@@ -66,6 +66,12 @@ async def test_a_loop_that_stands_still_is_not() -> None:
 
 async def test_a_bridge_that_can_work_is_ready() -> None:
     assert (await get(health(), "/readyz"))[:2] == (200, "ok\n")
+
+
+async def test_the_token_that_acts_for_users_is_a_reason_of_its_own() -> None:
+    """Polls are answered without it, and nothing else is done."""
+    status, text, _ = await get(health(None, Tokens("slurm_acting_token_file: expired.")), "/readyz")
+    assert (status, text) == (503, "slurm_acting_token_file: expired.\n")
 
 
 async def test_every_reason_why_it_is_not_ready_is_a_line() -> None:
@@ -142,7 +148,7 @@ async def test_what_made_no_sense_is_counted_by_reason() -> None:
     telemetry.on_call("slurm")("states", 0.1, "contracterror")
     telemetry.on_call("slurm")("states", 0.1, "ok")
     telemetry.unasked()
-    _, text, _ = await get(Health(loop, tokens, telemetry, lambda: START), "/metrics")
+    _, text, _ = await get(Health(loop, [tokens], telemetry, lambda: START), "/metrics")
     lines = text.splitlines()
     assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="nonsense from slurm"') == 1
     assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="doubled answer"') == 1
@@ -153,7 +159,7 @@ async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> 
     loop: Any = Turning(missing(11).world)
     loop.emit = loop.world.apply
     tokens: Any = Tokens()
-    asked = Health(loop, tokens, Telemetry(), lambda: START + 30)
+    asked = Health(loop, [tokens], Telemetry(), lambda: START + 30)
     runner = await asked.serve("127.0.0.1", 0)
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -179,7 +185,7 @@ async def test_before_the_first_poll_there_is_no_age() -> None:
 async def test_a_token_without_an_end_has_no_expiry() -> None:
     loop: Any = Turning(Story().world)
     secret = "e30.eyJzdW4iOiJzbHVybSJ9.c2lnbmF0dXJl"  # {"sun":"slurm"}, and no exp
-    _, text, _ = await get(Health(loop, LiteralToken(secret), Telemetry(), lambda: START), "/metrics")
+    _, text, _ = await get(Health(loop, [LiteralToken(secret)], Telemetry(), lambda: START), "/metrics")
     assert not [line for line in text.splitlines() if line.startswith("slurm_bridge_token_expiry")]
     assert secret not in text
 
