@@ -198,6 +198,17 @@ def _came_later(world: World, hinted: Placeholder, read: Job) -> bool:
     )
 
 
+def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
+    """Made by this life, read for the first time, and the same user's by another name, as old as the pods that run for it.
+
+    It may be theirs, renamed: they are left in peace, as they are after a restart (docs/decisions/0003).
+    """
+    if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
+        return False
+    running = [pod for workload in world.concerned(job) for pod in workload.unfinished if workload.node_of(pod)]
+    return bool(running) and all(pod.started is not None and pod.started >= read.submitted for pod in running)
+
+
 def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
     """Pods stand on nodes for it, and what is read under its id ended without ever having held any.
 
@@ -221,6 +232,9 @@ def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         return
     if event.job is not None and _came_later(world, job, event.job):
         world.given_to("", job, began)
+    elif event.job is not None and _renamed_unread(world, job, event.job):
+        world.drop(job)
+        return
     job.read_began = began
     if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
         world.drop(job)

@@ -112,6 +112,20 @@ def test_a_job_that_its_user_renames_stays_the_pods_and_is_ended_by_its_new_name
     assert (cancel.job_id, cancel.name) == (17, "pretty")
 
 
+def test_a_job_that_was_renamed_before_it_was_ever_read_leaves_its_pod_in_peace() -> None:
+    """Where thousands run its first turn to be read comes after hours."""
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, started=NOW + 1))
+    renamed = replace(job_of(TRAIN, 17, submitted=NOW), name="pretty")
+    for second in range(1, 120):
+        story.polls({17: "RUNNING"}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            assert isinstance(action, ReadJob)
+            story.reads(renamed, at=NOW + second)
+            story.ended(action, at=NOW + second)
+
+
 def test_a_job_that_was_renamed_since_it_was_read_is_ended_by_its_new_name() -> None:
     """Slurm has no job of that id and the old name, and whoever asked for its end reads what has the id."""
     story = Story()
