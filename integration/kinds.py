@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from kubernetes.watch import Watch
+
 from integration.clusters import PREFIX, Kube, Slurm, condition, eventually, pod, replica_set
 
 KINDS = ("alone", "batch", "service")
@@ -69,14 +71,18 @@ class Three:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Every pod is remembered as it was seen last, also what is gone."""
-        over = threading.Event()
+        """Every pod is remembered as it was last, also what is gone."""
+        over, listed = threading.Event(), self.kube.core.list_namespaced_pod
+        version = listed(self.ns).metadata.resource_version
 
-        def look() -> None:
-            while not over.wait(0.2):
-                self._last.update({each.metadata.uid: each for each in self.kube.pods(self.ns)})
+        def follow() -> None:
+            told = Watch()
+            while not over.is_set():
+                since = told.resource_version or version
+                for event in told.stream(listed, self.ns, resource_version=since, timeout_seconds=1):
+                    self._last[event["object"].metadata.uid] = event["object"]
 
-        thread = threading.Thread(target=look)
+        thread = threading.Thread(target=follow)
         thread.start()
         try:
             yield
