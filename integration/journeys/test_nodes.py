@@ -24,7 +24,7 @@ LABEL = PREFIX + "external-node"
 MODEL = "example.com/gpu-model"
 GPU, FPGA = "nvidia.com/gpu", "example.com/fpga"  # GresTypes of the rig's Slurm names the first alone
 GRES = {GPU: "gpu", FPGA: "fpga"}
-STEADY_S, SILENT_S = 4, 20
+STEADY_S, SILENT_S = 12, 40
 TUNING = {
     "node_settle_s": 1,
     "node_unlike_s": STEADY_S,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -85,18 +85,21 @@ def _are_released(kube: Kube, ns: str, bridge: BridgeProcess, lost: list[str]) -
     """By the admin's command; no faster than they may be."""
     url = f"http://127.0.0.1:{bridge.port}"
     command = [sys.executable, "-m", "bridge", "release", "--bridge", url]
-    released = time.monotonic()
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "jobs are taken as gone; their pods are ended, 20 a second" in said
-    told = time.monotonic()
 
-    def ended() -> int:
-        live = {pod.metadata.uid for pod in kube.bound(ns) if pod.metadata.deletion_timestamp is None}
-        count = len(set(lost) - live)
-        assert count <= AT_ONCE + RATE * (time.monotonic() - released + SLACK_S)
-        return count
+    def living() -> set[str]:
+        return {pod.metadata.uid for pod in kube.bound(ns) if pod.metadata.deletion_timestamp is None}
 
-    eventually("they are ended", lambda: ended() == LOST)
-    took = time.monotonic() - told
+    eventually("they are ended", lambda: not living() & set(lost))
+    began = _when_it_ended(ns, bridge)
+    took = began[-1] - began[0]
+    assert len(began) == LOST
     assert took >= (LOST - AT_ONCE) / RATE - SLACK_S
     print(f"release: {LOST} pods were ended within {took:.1f} s")
+
+
+def _when_it_ended(ns: str, bridge: BridgeProcess) -> list[float]:
+    """By the bridge's own log, epoch seconds: what the machine does besides makes these no closer."""
+    ended = [line for line in bridge.log.read_text().splitlines() if f" EvictPod {ns}/lost-" in line]
+    return [datetime.fromisoformat(line[:23].replace(",", ".")).timestamp() for line in ended]
