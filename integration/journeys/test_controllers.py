@@ -106,7 +106,7 @@ def test_a_service_leaves_its_job_one_replica_at_a_time_before_the_job_ends(
     for job in first.values():
         eventually("it ended before its time", lambda j=job: "CANCELLED" in slurm.job(j)["job_state"])  # type: ignore[misc]
     for name in names:
-        assert {"SlurmJobEndsSoon", "SlurmJobEnded"} <= kube.events(ns, name)
+        eventually("events say so", lambda n=name: {"SlurmJobEndsSoon", "SlurmJobEnded"} <= kube.events(ns, n))  # type: ignore[misc]
 
 
 def test_a_crash_loop_is_said_and_its_job_stays(

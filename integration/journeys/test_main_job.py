@@ -29,7 +29,7 @@ def test_a_real_container_runs_where_slurm_granted_and_its_end_is_the_jobs_end(
     eventually("its job has ended", lambda: ENDED & set(slurm.job(job_id)["job_state"]))
     assert kube.pod(ns, "hello").status.container_statuses[0].state.terminated.exit_code == 3
     account = eventually(
-        "accounting knows", lambda: f"{ns}/hello" in (a := slurm.accounted(job_id))["comment"]["job"] and a
+        "accounting knows", lambda: (a := slurm.accounted(job_id)) and f"{ns}/hello" in a["comment"]["job"] and a
     )
     assert account["derived_exit_code"]["return_code"]["number"] == 3
 
@@ -102,7 +102,7 @@ def test_a_cancelled_jobs_pod_is_evicted_and_recreated_by_its_replica_set(
     )[0]
     assert int(after.metadata.annotations[PREFIX + "job-id"]) != job_id
     eventually("the first pod is gone", lambda: len(kube.pods(ns)) == 1)
-    assert "SlurmJobEnded" in kube.events(ns, before.metadata.name)
+    eventually("an event says why", lambda: "SlurmJobEnded" in kube.events(ns, before.metadata.name))
 
 
 def test_two_tenants_each_with_his_own_user_and_limits(kube: Kube, slurm: Slurm, space: Space) -> None:

@@ -166,7 +166,7 @@ def test_a_labelled_node_is_registered_with_what_it_has_and_pods_come_to_it_by_w
     assert {"gpu", "h100"} <= set(known["features"])
     assert {"main", "gpu"} <= set(known["partitions"]), "by the NodeSet of that feature"
     eventually("it is tainted", lambda: tainted(kube, node))
-    assert "SlurmNodeInService" in told(kube, node)
+    eventually("and an event says so", lambda: "SlurmNodeInService" in told(kube, node))
 
     ns = space("alice")
     for number in range(6):
