@@ -135,7 +135,7 @@ def _place(
     stands = {
         pod.uid: slurm_name(world.nodes[stand]) if world.nodes and stand in world.nodes else stand
         for pod in workload.unfinished
-        if (stand := workload.node_of(pod) or _on_its_way(workload, pod))
+        if (stand := workload.node_of(pod) or _on_its_way(pod, job.grant, view))
     }
     leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]
     parts = _parts(workload, asked, job.grant, view)
@@ -157,7 +157,8 @@ def _place(
         name = world.by_slurm_name.get(granted, "")
         node = (world.nodes or {}).get(name)
         here = taken.setdefault(name, Standing())
-        obstacle = blocked(pod, node, name or granted, [*view.standing(name), here])
+        there = view.standing(name)
+        obstacle = blocked(pod, node, name or granted, [*there, here])
         obstacle = obstacle or _unfit(pod, job, node, granted, view)
         if obstacle is not None and replacing:
             obstacle = Blocked(obstacle.why, obstacle.until if obstacle.until is not None else view.now + RETRY_PLACE_S)
@@ -166,7 +167,8 @@ def _place(
             return
         if obstacle is not None and obstacle.until is not None and obstacle.until > until:
             until, waits = obstacle.until, f"Slurm job {job.id} was granted {granted}; the bind waits: {obstacle.why}."
-        here.put(pod)
+        if not any(pod.uid in each.pods for each in there):  # it may be bound there already, who knows
+            here.put(pod)
     if waits:
         for pod in homeless:
             say(view, workload, pod, names.GRANT_WAITS, waits)
@@ -223,10 +225,11 @@ def _volumes_wait(
     return True
 
 
-def _on_its_way(workload: Workload, pod: Pod) -> str:
-    """Where a bind that is under way puts it."""
-    held = workload.pod_holds.get(pod.uid)
-    return held.action.node if held is not None and isinstance(held.action, act.BindPod) else ""
+def _on_its_way(pod: Pod, grant: Grant, view: View) -> str:
+    """Where of this grant a bind puts it that is under way, or of which nobody knows whether it happened."""
+    name = view.world.assumed.get(pod.uid, "")
+    node = (view.world.nodes or {}).get(name)
+    return name if node is not None and any(each.name == slurm_name(node) for each in grant.everywhere) else ""
 
 
 def _gpus(

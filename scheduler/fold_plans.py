@@ -420,7 +420,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         if not pod.node:
             workload.put_on(action.uid, action.node)
         return
-    world.back_off(workload, event.at)
+    world.back_off(workload, event.at, event.began)
     workload.bind_failures += 1
     if event.outcome is not Outcome.UNKNOWN and pod.node != action.node:
         _unassume(world, action)
@@ -441,7 +441,7 @@ def _eviction_ended(world: World, action: _OnPod, event: ev.ActionEnded) -> None
         grace_s = workload.pods[action.uid].grace_s
         workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + grace_s + 30.0)
     else:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, event.began)
 
 
 def _deadline_ended(world: World, action: act.HandDeadline, event: ev.ActionEnded) -> None:
@@ -453,7 +453,7 @@ def _deadline_ended(world: World, action: act.HandDeadline, event: ev.ActionEnde
     if event.outcome is Outcome.DONE and held is not None and action.uid in workload.pods:
         workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + SHOWN_S)
     elif event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, event.began)
 
 
 def _report_ended(world: World, action: act.Report | act.ReportRunning, event: ev.ActionEnded) -> None:

@@ -489,11 +489,15 @@ class World:
         for workload in self.concerned(job):
             self.refresh(workload)
 
-    def back_off(self, workload: Workload, at: float) -> None:
+    def back_off(self, workload: Workload, at: float, began: float = float("inf")) -> None:
+        """Wait ever longer before the next attempt.
+
+        began   when what failed was sent: what was sent together is one attempt, however many of it failed
+        """
         tuning = self.config.tuning
-        wait = min(tuning.backoff_max_s, tuning.backoff_s * 2**workload.failures)
-        workload.failures = min(workload.failures + 1, 16)
-        workload.wait_until = at + wait
+        if began >= workload.wait_until or not workload.failures:
+            workload.failures = min(workload.failures + 1, 16)
+        workload.wait_until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (workload.failures - 1))
 
     # --- indexes ------------------------------------------------------------------------------------------------------
 

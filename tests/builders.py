@@ -165,7 +165,7 @@ class Story:
         if number is not None:
             later = answer.pop("later", False)
             answer["refusal"] = Refusal(names.REFUSED, f"Slurm refused it (error {number}).", number, later)
-        self.world.apply(ActionEnded(action, outcome, at, at, **answer))
+        self.world.apply(ActionEnded(action, outcome, answer.pop("began", at), at, **answer))
 
     def queues(self, what: Pod, job_id: int, *, at: float) -> SubmitJob:
         """The pod comes, and its job stands in Slurm's queue; where nodes are asked for at once first, there is no room."""

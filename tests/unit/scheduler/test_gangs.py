@@ -298,6 +298,37 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
     assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
 
 
+def half_bound(story: Story, *outcomes: Outcome) -> list[Pod]:
+    """A gang that fills its node, and how the binds of its members ended, ten seconds after they were sent."""
+    pods = ring(len(outcomes), cpu=64_000 // len(outcomes))
+    story.sees(*pods)
+    asked, per_pod = asks(story), 64 // len(outcomes)
+    grant = Grant(17, (GrantedNode("x1", 64, 100 * len(outcomes)),))
+    assert asked.spec.cpus_per_task == per_pod
+    story.ended(asked, at=NOW, job_id=17, grant=grant)
+    binds = {bind.name: bind for bind in story.acts(BindPod, NOW)}
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    for number, outcome in enumerate(outcomes):
+        story.ended(binds[f"w-{number}"], outcome, at=NOW + 10, began=NOW)
+        if outcome is Outcome.DONE:
+            story.sees(story.bound(pods[number], 17))
+    return pods
+
+
+def test_a_bind_of_which_nobody_knows_whether_it_happened_takes_no_second_place() -> None:
+    story = Story()
+    half_bound(story, Outcome.DONE, Outcome.UNKNOWN, Outcome.UNREACHED, Outcome.UNREACHED)
+    story.polls({17: "RUNNING"}, at=NOW + 12)
+    assert where(story.acts(BindPod, NOW + 12)) == dict.fromkeys(("w-1", "w-2", "w-3"), "x1")
+
+
+def test_binds_that_were_sent_together_and_failed_are_one_attempt() -> None:
+    story = Story()
+    half_bound(story, *[Outcome.UNREACHED] * 8)
+    story.polls({17: "RUNNING"}, at=NOW + 12)
+    assert len(story.acts(BindPod, NOW + 12)) == 8, "a second later, not a minute"
+
+
 def test_one_that_is_recreated_takes_the_freed_place() -> None:
     story = Story()
     shown = runs(story, ring(), ("x1", 2), ("x2", 2))
