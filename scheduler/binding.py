@@ -133,7 +133,7 @@ def _place(
     assert job.grant is not None
     world = view.world
     stands = {
-        pod.uid: slurm_name(world.nodes[stand]) if world.nodes and stand in world.nodes else stand
+        pod.uid: world.in_slurm(stand)
         for pod in workload.unfinished
         if (stand := workload.node_of(pod) or _on_its_way(pod, job.grant, view))
     }

@@ -107,12 +107,10 @@ def check(workload: Workload, job: Placeholder, view: View) -> str:
     assert job.grant is not None
     if missing := shortfall(job.spec, job.grant):
         return f"Slurm granted job {job.id} without {missing}"
-    nodes = view.world.nodes or {}
     room = {node.name: tasks_on(node, job.spec) for node in job.grant.nodes}
     if not room.keys() <= view.world.by_slurm_name.keys():  # one is in Kubernetes no more: that proves nothing (V7)
         return ""
-    stand = (workload.node_of(pod) for pod in workload.members)
-    for name, count in Counter(slurm_name(nodes[each]) if each in nodes else each for each in stand).items():
+    for name, count in Counter(view.world.in_slurm(workload.node_of(pod)) for pod in workload.members).items():
         if count > room.get(name, 0):
             return f"job {job.id} has room for {room.get(name, 0)} of the {count} pods that stand on {name}"
     return ""

@@ -19,7 +19,7 @@ from scheduler import events as ev
 from scheduler import fold_kubernetes, fold_plans, fold_slurm, names
 from scheduler.doubt import Doubt
 from scheduler.events import Scope, Side
-from scheduler.feasible import Demand, Feasible
+from scheduler.feasible import Demand, Feasible, slurm_name
 from scheduler.jobspec import Surroundings
 from scheduler.model import (
     UNLIMITED,
@@ -260,6 +260,11 @@ class World:
             if not isinstance(tenant, Refusal):
                 users.add(tenant.user)
         return frozenset(users) or self.config.policy.users
+
+    def in_slurm(self, node: str) -> str:
+        """How Slurm calls that Kubernetes node; one that is there no more, as Kubernetes did."""
+        known = (self.nodes or {}).get(node)
+        return node if known is None else slurm_name(known)
 
     def ports_taken(self, own: Collection[str] = ()) -> dict[str, frozenset[HostPort]]:
         """Host ports that unfinished pods hold, by node.  own: UIDs of pods that are not counted"""
