@@ -63,7 +63,8 @@ PODS: dict[str, tuple[str, dict[str, Any], str]] = {
     "waiting": ("it is deleted while it waits", {"says": {"begin": "now+1hour"}}, "delete"),
     "imageless": ("it never starts (an image that is not there)", {"spec": ABSENT}, ""),
 }
-HOLDS = {"slow": "its job holds its place while it ends", "forced": "its containers may still run"}
+# For how long their jobs hold their places after they were deleted, seconds.
+HOLDS = {"slow": (10, "it ends slowly"), "forced": (2 + 10, "its containers may still run for its grace, and some")}
 
 
 def test_every_row_of_the_table_is_told() -> None:
@@ -77,16 +78,19 @@ def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_tells_how(
     for name, (_, wishes, _) in PODS.items():
         kube.run(ns, name, **{"on": "kubelet", "cpu": "100m", **wishes})
     jobs = {name: eventually(f"{name} has a job", lambda n=name: _job_of(slurm, ns, n)) for name in PODS}  # type: ignore[misc]
+    deleted = {}
     for name, (_, _, done) in PODS.items():
         if done:
-            _do(kube, ns, name, done)
-        if why := HOLDS.get(name):
-            assert "RUNNING" in slurm.job(jobs[name])["job_state"], why
+            deleted[name] = _do(kube, ns, name, done)
+        if name in HOLDS:
+            assert "RUNNING" in slurm.job(jobs[name])["job_state"], HOLDS[name][1]
 
     def ended() -> set[str]:
         return {name for name, job in jobs.items() if ENDED & set(slurm.job(job)["job_state"])}
 
     eventually("all jobs have ended but of what never starts", lambda: jobs.keys() - ended() == {"imageless"})
+    for name, (for_s, why) in HOLDS.items():
+        assert slurm.job(jobs[name])["end_time"]["number"] >= deleted[name] + for_s - 1, why
     with bridge.with_settings(tuning=IMPATIENT):
         eventually("and its job too", lambda: jobs.keys() == ended())
         recorded = {jobs[name] for name, (row, _, _) in PODS.items() if POD_TABLE[row][3]}
@@ -133,13 +137,16 @@ def _runs(kube: Kube, ns: str, name: str) -> bool:
     return any(each.metadata.name == name and each.status.phase == "Running" for each in kube.pods(ns))
 
 
-def _do(kube: Kube, ns: str, name: str, what: str) -> None:
+def _do(kube: Kube, ns: str, name: str, what: str) -> float:
+    """When it was done, epoch seconds."""
     if name != "waiting":
         eventually(f"{name} runs", lambda: kube.pod(ns, name).status.phase == "Running")
+    at = time.time()
     if what == "evict":
         kube.core.create_namespaced_pod_eviction(name, ns, {"metadata": {"name": name}})
     else:
         kube.core.delete_namespaced_pod(name, ns, grace_period_seconds=0 if what == "force" else None)
+    return at
 
 
 def _became(kube: Kube, ns: str, name: str) -> str:

@@ -95,6 +95,8 @@ def _are_released(kube: Kube, ns: str, bridge: BridgeProcess, lost: list[str]) -
     began = _when_it_ended(ns, bridge)
     took = began[-1] - began[0]
     assert len(began) == LOST
+    for count, at in enumerate(began, 1):
+        assert count <= AT_ONCE + RATE * (at - began[0] + SLACK_S)
     assert took >= (LOST - AT_ONCE) / RATE - SLACK_S
     print(f"release: {LOST} pods were ended within {took:.1f} s")
 
