@@ -10,6 +10,7 @@ import os
 import sys
 
 from bridge.errors import ConfigError
+from bridge.terminal import LogFormatter, printable
 
 EXIT_CONFIG = 2
 
@@ -20,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code: int = options.command(options)
     except ConfigError as error:
-        print(f"slurm-bridge: {error}", file=sys.stderr)  # noqa: T201 - the one line
+        print(printable(f"slurm-bridge: {error}"), file=sys.stderr)  # noqa: T201 - the one line
         return EXIT_CONFIG
     except KeyboardInterrupt:
         return 130
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     ends = _ends()
     run = commands.add_parser("run", parents=[ends], help="schedule pods of a Kubernetes cluster through Slurm")
     run.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
+    _add_http_token(run)
     run.set_defaults(command=_run)
     doctor = commands.add_parser("doctor", parents=[ends], help="check both ends, and say what to do; changes nothing")
     doctor.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
@@ -47,11 +49,13 @@ def _parser() -> argparse.ArgumentParser:
         "-f", dest="file", metavar="FILE", help="a manifest instead, - for standard input: what would be"
     )
     explain.add_argument("-n", "--namespace", help="of the pod; default: default")
+    _add_http_token(explain)
     explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
     explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
     explain.set_defaults(command=_explain)
     release = commands.add_parser("release", help="many jobs are missing in Slurm, and are gone indeed: end their pods")
     release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
+    _add_http_token(release)
     release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
     release.set_defaults(command=_release)
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
@@ -91,6 +95,10 @@ def _ends() -> argparse.ArgumentParser:
     return ends
 
 
+def _add_http_token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http-token-file", metavar="FILE", help="bearer token of /explain and /release")
+
+
 def _version() -> str:
     from importlib.metadata import version
 
@@ -104,9 +112,9 @@ def _run(options: argparse.Namespace) -> int:
     from bridge import app, settings
 
     chosen = settings.load(vars(options), os.environ)
-    logging.basicConfig(
-        level=chosen.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=chosen.log_level.upper(), handlers=[handler])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(app.run(chosen))
     return 0

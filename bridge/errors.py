@@ -8,14 +8,16 @@
         Invalid        what we asked is not possible as asked
         Exhausted      a limit or a lack of room: later, perhaps (.retry_after_s)
       Unreachable    nothing was sent (Slurm: also error 1800) -> Outcome.UNREACHED: back off
+        AccountingAway the call needs slurmdbd, which does not answer slurmrestd; the rest of Slurm may be well
       Unanswered     it was sent and there is no answer, or one that proves nothing (Slurm 5004, a 5xx without a Slurm error
                      number): it may have happened, or may yet  -> Outcome.UNKNOWN: hold, then look; never blindly repeat
     ContractError  the answer makes no sense (a 404 that is not Slurm's, no JSON, a missing field): no action follows, alarm.
                    For a write it is as Unanswered: it may have happened
     ConfigError    at start only; exit code 2; one line that says which key and why
+      NotYet         at start a cluster is away, or makes no sense: it is waited for (bridge/starting.py)
 
-Classified by status and by Slurm's error *number*, never by text (FACTS 4).  An AssertionError is our own mistake and is not
-caught: a restart is cheap, the state is outside.
+Classified by status and by Slurm's error *number*, never by text (FACTS 4).  Any other exception, an AssertionError among
+them, is our own mistake: guard.py contains it to one object, or lets it end the process.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ class ConfigError(BridgeError):
         super().__init__(f"{what} {do}" if do else what)
         self.what = what
         self.do = do
+
+
+class NotYet(ConfigError):
+    """At start: a cluster does not answer, or makes no sense; waiting may mend it."""
 
 
 class FarSideError(BridgeError):
@@ -87,6 +93,10 @@ class Exhausted(Refused):
 
 class Unreachable(FarSideError):
     """Nothing was sent."""
+
+
+class AccountingAway(Unreachable):
+    """slurmdbd, behind slurmrestd, does not answer; its code is always scheduler.events.ACCOUNTING_AWAY."""
 
 
 class Unanswered(FarSideError):

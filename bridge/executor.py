@@ -23,6 +23,7 @@ from bridge.errors import (
     Unreachable,
     said,
 )
+from bridge.guard import Guard
 from bridge.kube.client import KubeClient
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.transport import SIDE as SLURM
@@ -30,15 +31,21 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
-from scheduler.model import Grant, Job, Refusal, holds_nodes
+from scheduler.model import Grant, Job, Refusal, Undecoded, holds_nodes
+from scheduler.plain import line
+from scheduler.proving import event_of
+from scheduler.workload import Announced
 
 # Kubernetes events are news, not truth: they wait while pods are on their way to their nodes or to their end, and are
 # dropped rather than in the way (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
+MAX_UNDECODED_SAID = 4096
 URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.EvictPod | act.EndByDeadline
 
-_OnPod = act.BindPod | act.EvictPod | act.EndByDeadline | act.AskEviction | act.ReportRunning | act.Report
+OWN_ERROR = Refusal(
+    names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
+)
 Said = tuple[float, str, str, str, str, str, bool]
 
 
@@ -47,6 +54,7 @@ class Executor:
 
     emit         where facts that were read go
     poll_nodes   asks Slurm for its nodes now
+    guard        where defects are told
     dropped      how many Kubernetes events were not posted
     """
 
@@ -57,7 +65,9 @@ class Executor:
         emit: Callable[[Event], None],
         clock: Callable[[], float],
         poll_nodes: Callable[[], Awaitable[None]],
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard or Guard()
         self._kube = kube
         self._slurm = slurm
         self._emit = emit
@@ -65,6 +75,7 @@ class Executor:
         self._poll_nodes = poll_nodes
         self._said: asyncio.Queue[Said] = asyncio.Queue(MAX_EVENTS_WAITING)
         self.dropped = 0
+        self._undecoded_said: dict[str, str] = {}  # by UID: why
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
@@ -84,9 +95,11 @@ class Executor:
             act.AskEviction: self._ask_eviction,
             act.ReportRunning: self._report_running,
             act.Report: self._report,
+            act.RestoreKeys: self._restore_keys,
             act.ReadOwner: self._read_owner,
             act.ReadClaims: self._read_claims,
             act.PlaceClaims: self._place_claims,
+            act.ReadPod: self._read_pod,
             act.PollNodes: self._nodes,
             act.RegisterNode: self._register_node,
             act.ChangeNode: self._change_node,
@@ -105,6 +118,10 @@ class Executor:
                 ended = await self._performers[type(action)](action, began)
         except FarSideError as error:
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
+        except Exception as error:  # noqa: BLE001 - contained to the action, or raised
+            self._guard.caught(error, "action", f"{type(action).__name__}: {action.reason}")
+            # Nobody knows how far it came.
+            return ActionEnded(action, Outcome.UNKNOWN, began, self._clock(), refusal=OWN_ERROR)
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
     @contextlib.contextmanager
@@ -132,17 +149,34 @@ class Executor:
                 await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
             except FarSideError:
                 self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
+            except Exception as error:  # noqa: BLE001 - contained to the event, or raised
+                self._guard.caught(error, "task", f"event {reason} of {namespace}/{name}")
+                self.dropped += 1
 
-    def _say(self, pod: _OnPod, reason: str, warning: bool) -> None:
-        message = pod.message if isinstance(pod, act.BindPod | act.Report) else pod.reason
-        self._queue(pod.namespace, pod.name, pod.uid, reason, message, warning)
+    def _say(self, action: Announced) -> None:
+        """Announce a write that the API server has confirmed; one whose answer is lost is announced when it is proven."""
+        reason, message, warning = event_of(action)
+        self._queue(action.namespace, action.name, action.uid, reason, message, warning)
 
     def _queue(self, namespace: str, name: str, uid: str, reason: str, message: str, warning: bool) -> None:
         """An event to be posted; namespace "": about the node of that name."""
         try:
-            self._said.put_nowait((self._clock(), namespace, name, uid, reason, message, warning))
+            self._said.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
         except asyncio.QueueFull:
             self.dropped += 1
+
+    def say_undecoded(self, what: Undecoded) -> None:
+        """An event on an object that cannot be decoded, once for each reason."""
+        if not what.name or what.kind not in ("pod", "node") or self._undecoded_said.get(what.uid) == what.why:
+            return
+        self._undecoded_said[what.uid] = what.why
+        while len(self._undecoded_said) > MAX_UNDECODED_SAID:
+            del self._undecoded_said[next(iter(self._undecoded_said))]
+        message = (
+            f"slurm-bridge cannot read this {what.kind}: {what.why}. Until it can, nothing is done to it, and what was "
+            f"known of it still counts. Correct or recreate the {what.kind}."
+        )
+        self._queue(what.namespace, what.name, what.uid, names.UNREADABLE, message, True)
 
     # --- Slurm ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +215,7 @@ class Executor:
         await self._slurm.update(job_id, action.user, component, action.changes)
 
     async def _kick(self, action: act.Kick, began: float) -> None:
-        await self._slurm.kick(action.job_id, action.user, action.comment)
+        await self._slurm.kick(action.job_id, action.user)
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
         if not await self._slurm.cancel(action.job_id, action.name, action.user):
@@ -212,34 +246,40 @@ class Executor:
 
     async def _bind(self, action: act.BindPod, began: float) -> None:
         await self._kube.bind(action)
-        self._say(action, names.SCHEDULED, warning=False)
+        self._say(action)
 
     async def _evict(self, action: act.EvictPod, began: float) -> None:
-        self._say(action, names.ENDED, warning=True)
         await self._kube.evict_by_delete(action)
+        self._say(action)
 
     async def _end_by_deadline(self, action: act.EndByDeadline, began: float) -> None:
-        self._say(action, names.ENDED, warning=True)
         await self._kube.end_by_deadline(action)
+        self._say(action)
 
     async def _hand_deadline(self, action: act.HandDeadline, began: float) -> None:
         await self._kube.hand_deadline(action)  # what it means was said before
 
     async def _ask_eviction(self, action: act.AskEviction, began: float) -> None:
         await self._kube.evict(action)
-        self._say(action, names.ENDED, warning=False)
+        self._say(action)
 
     async def _report_running(self, action: act.ReportRunning, began: float) -> None:
-        self._say(action, action.condition, action.warning)
         await self._kube.report_running(action)
+        self._queue(action.namespace, action.name, action.uid, action.condition, action.message, action.warning)
 
     async def _report(self, action: act.Report, began: float) -> None:
-        if action.event:
-            self._say(action, action.event, action.warning)
         if action.condition:
             await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
         if action.job_id is not None:
-            await self._kube.show_job(action.namespace, action.name, action.uid, action.job_id)
+            shown = {names.JOB_ID: str(action.job_id)}
+            await self._kube.write_annotations(action.namespace, action.name, action.uid, shown)
+        if action.event:
+            self._queue(action.namespace, action.name, action.uid, action.event, action.message, action.warning)
+
+    async def _restore_keys(self, action: act.RestoreKeys, began: float) -> None:
+        await self._kube.write_annotations(action.namespace, action.name, action.uid, action.annotations)
+        if action.say:
+            self._queue(action.namespace, action.name, action.uid, names.PUT_BACK, action.reason, warning=True)
 
     async def _show_node(self, action: act.ShowNode, began: float) -> None:
         await self._kube.show_node(action)
@@ -253,7 +293,12 @@ class Executor:
 
     async def _read_owner(self, action: act.ReadOwner, began: float) -> None:
         owner = await self._kube.read_owner(action.ref, action.namespace)
-        self._emit(OwnerRead(action.ref, owner, self._clock()))
+        self._emit(OwnerRead(action.ref, owner, self._clock(), action.namespace))
+
+    async def _read_pod(self, action: act.ReadPod, began: float) -> ActionEnded:
+        pod = await self._kube.read_pod(action.namespace, action.name)
+        node = pod.node if pod is not None and pod.uid == action.uid else ""
+        return ActionEnded(action, Outcome.DONE, began, self._clock(), node=node)
 
     async def _place_claims(self, action: act.PlaceClaims, began: float) -> None:
         for claim in action.waiting:
@@ -279,10 +324,11 @@ def _outcome(error: FarSideError) -> Outcome:
 
 def _refusal(error: FarSideError) -> Refusal:
     later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
+    retry_after_s = error.retry_after_s if isinstance(error, Exhausted) else None
     if not isinstance(error, Refused):
         return Refusal(names.REFUSED, said(error), error.code, later=later)
     number = f" (error {error.code})" if error.code else ""
     message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
     if isinstance(error, Unauthorized) and error.side == SLURM:  # our token is the admin's concern, not the user's
         message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
-    return Refusal(names.REFUSED, message, error.code, later=later)
+    return Refusal(names.REFUSED, message, error.code, later=later, retry_after_s=retry_after_s)

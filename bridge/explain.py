@@ -22,13 +22,13 @@ import aiohttp
 from bridge import app, manifest, settings
 from bridge.errors import BridgeError, ConfigError, FarSideError, said
 from bridge.explain_text import Told, as_json, as_text, decoded
+from bridge.http_access import headers
 from bridge.kube import auth, survey, watch
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import survey as slurm_survey
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.pool import HttpPool
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import FileToken
 from scheduler import events as ev
@@ -36,7 +36,7 @@ from scheduler import names
 from scheduler.events import Scope
 from scheduler.explaining import Explanation, explain, key_of
 from scheduler.membership import settle
-from scheduler.model import Claim, Pod, holds_nodes, is_ended
+from scheduler.model import Claim, Pod, holds_nodes, is_ended, owner_key
 from scheduler.world import World
 
 BRIDGE_DEADLINE_S = 10.0
@@ -101,8 +101,16 @@ async def _ask_bridge(
         return None
     query = urlencode({"namespace": namespace, "pod": name})
     try:
+        shown = headers(chosen.http_token_file)
+    except ConfigError as error:
+        notes.append(f"The bridge was not asked: {said(error)} Both clusters were asked instead.")
+        return None
+    try:
         patience = aiohttp.ClientTimeout(total=BRIDGE_DEADLINE_S)
-        async with aiohttp.ClientSession(timeout=patience) as session, session.get(f"{url}/explain?{query}") as answer:
+        async with (
+            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
+            session.get(f"{url}/explain?{query}") as answer,
+        ):
             body, status = await answer.read(), answer.status
     except (aiohttp.ClientError, TimeoutError, ValueError):
         notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
@@ -115,6 +123,10 @@ async def _ask_bridge(
                 f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead."
             )
             return None
+    if status in (401, 403, 421, 429):
+        why = body[:200].decode("utf-8", "replace").strip()
+        notes.append(f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead.")
+        return None
     notes.append(f"The bridge at {url} does not know this pod; both clusters were asked instead.")
     return None
 
@@ -133,7 +145,7 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
         world = await clusters.world()
         for each in found.planned:  # all of them first: some may be one gang
             for owner in each.owners:
-                world.apply(ev.OwnerRead(owner.ref, owner, now))
+                world.apply(ev.OwnerRead(owner.ref, owner, now, each.pod.namespace))
             for pod in each.pods:
                 world.apply(ev.PodSeen(Scope.OURS, replace(pod, scheduler_name=chosen.scheduler_name)))
         for each in found.planned:
@@ -206,7 +218,7 @@ class _Clusters:
             assert self._stack is not None
             if not self.chosen.slurm_url:
                 raise ConfigError("no Slurm to ask: name slurmrestd with --slurm-url http://HOST:PORT.")
-            pool = HttpPool(self.chosen.slurm_url, connections=2)
+            pool = app.slurm_pool(self.chosen, 2)
             self._stack.callback(pool.close)
             acting = self.chosen.slurm_acting_token_file
             tokens = app.token_source(self.chosen, time.time())
@@ -222,13 +234,13 @@ class _Clusters:
         world = World(self.chosen.config(accounting=accounting), started=now - LONG_AGO_S)
         namespaces, nodes = watch.namespaces(), watch.nodes()
         ours, others = watch.our_pods(self.chosen.scheduler_name), watch.other_pods(self.chosen.scheduler_name)
-        world.apply(namespaces.listed((await watch.listed(transport, namespaces))[0], now))
-        world.apply(nodes.listed((await watch.listed(transport, nodes))[0], now))
-        world.apply(others.listed((await watch.listed(transport, others))[0], now))
+        world.apply(namespaces.listed(await watch.listed(transport, namespaces), now))
+        world.apply(nodes.listed(await watch.listed(transport, nodes), now))
+        world.apply(others.listed(await watch.listed(transport, others), now))
         world.apply(ev.SlurmNodesPolled(await slurm.nodes(), await slurm.partitions(), now))
         began = time.time()
         world.apply(ev.JobsPolled(began, time.time(), await slurm.states()))
-        world.apply(ours.listed((await watch.listed(transport, ours))[0], now))
+        world.apply(ours.listed(await watch.listed(transport, ours), now))
         return world
 
     async def explain_pod(self, namespace: str, name: str) -> Explanation:
@@ -270,20 +282,18 @@ class _Clusters:
                 if pod.claims not in claims:
                     claims[pod.claims] = await kube.read_claims(pod.namespace, pod.claims)
                 world.apply(ev.ClaimsRead(pod.uid, claims[pod.claims], time.time()))
-        if group is not None and group.teller is not None and group.teller.uid not in world.owners:
-            told = await kube.read_owner(group.teller, workload.first.namespace)
-            world.apply(ev.OwnerRead(group.teller, told, time.time()))
+        namespace, teller = workload.first.namespace, group.teller if group is not None else None
+        if teller is not None and owner_key(namespace, teller) not in world.owners:
+            told = await kube.read_owner(teller, namespace)
+            world.apply(ev.OwnerRead(teller, told, time.time(), namespace))
         settle(world, workload)  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
         world.refresh(workload)
 
     async def _read_owners(self, world: World, pod: Pod) -> None:
         kube = await self.kube()
-        chain, unread = world.owners_of(pod)
-        while unread is not None:
-            ref = chain[-1].owner if chain else pod.owner
-            assert ref is not None, "an unread owner has a reference"
-            world.apply(ev.OwnerRead(ref, await kube.read_owner(ref, pod.namespace), time.time()))
-            chain, unread = world.owners_of(pod)
+        while (ref := world.owners_of(pod)[1]) is not None:
+            owner = await kube.read_owner(ref, pod.namespace)
+            world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
 
     async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
         """The bridge reads of a job that runs only what it was granted; more of it is read here."""

@@ -6,7 +6,6 @@ import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,13 +13,16 @@ import msgspec
 from bridge.kube.survey import PodEvent
 from bridge.slurm import bodies
 from bridge.slurm.survey import Verdict
+from bridge.terminal import printable
 from scheduler.explaining import Explanation, as_sbatch
 from scheduler.model import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.phase import Phase
+from scheduler.plain import dated
 from scheduler.telling import clock
 
 MOST_NODES = 8  # that are named
 INDENT = "  "
+NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Told:
 
 def as_text(told: Sequence[Told], width: int, now: float) -> str:
     """width: columns; now: epoch seconds."""
-    return "\n\n".join("\n".join(_lines(each, width, now)) for each in told)
+    width = max(width, NARROWEST)
+    return "\n\n".join("\n".join(map(printable, _lines(each, width, now))) for each in told)
 
 
 def _lines(told: Told, width: int, now: float) -> Iterator[str]:
@@ -161,14 +164,15 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "needs" if number == 0 else "and", _needs(part)
     chosen = (("account", spec.account), ("partition", spec.partition), ("QOS", spec.qos))
     yield "in", ", ".join(f"{what} {value or 'by default'}" for what, value in chosen)
-    yield "time limit", "the partition's default" if spec.time_limit_min is None else _limit(spec.time_limit_min)
+    limit = "the partition's default" if spec.time_limit_min is None else _limit(spec.time_limit_min)
+    yield "time limit", limit + (f", at least {_limit(spec.time_least_min)}" if spec.time_least_min is not None else "")
     yield "only", spec.constraints
     yield "reservation", spec.reservation
     yield "exclusive", spec.exclusive
     yield "licenses", ", ".join(f"{count} {name}" for name, count in spec.licenses)
     yield (
         "not before",
-        f"{datetime.fromtimestamp(spec.begin, UTC):%Y-%m-%d %H:%M:%S UTC}" if spec.begin is not None else "",
+        dated(spec.begin) if spec.begin is not None else "",
     )
     yield "depends on", spec.dependency.removeprefix(SINGLETON).lstrip(",")
     yield "switches", f"at most {spec.switches[0]}" if spec.switches is not None else ""
@@ -222,11 +226,10 @@ def _story(told: Told, now: float, width: int) -> Iterator[str]:
     if not lines:
         return
     yield ""
-    yield f"Story (UTC, {datetime.fromtimestamp(now, UTC):%Y-%m-%d})"
-    today = datetime.fromtimestamp(now, UTC).date()
+    yield f"Story (UTC, {dated(now, '%Y-%m-%d')})"
     for at, line in sorted(lines, key=lambda each: each[0]):
-        then = datetime.fromtimestamp(at, UTC)
-        when = f"{then:%H:%M:%S}" if then.date() == today else f"{then:%m-%d %H:%M:%S}"
+        today = dated(at, "%Y-%m-%d") == dated(now, "%Y-%m-%d")
+        when = dated(at, "%H:%M:%S" if today else "%m-%d %H:%M:%S")
         yield from _wrapped(line, width, first=f"{INDENT}{when}  ", indent=INDENT * 2 + " " * len(when))
 
 
@@ -274,7 +277,7 @@ def _plain(value: Any) -> Any:
 def as_json(told: Sequence[Told]) -> str:
     """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
     `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
-    return json.dumps([_entry(each) for each in told], indent=2, ensure_ascii=False)
+    return json.dumps([_entry(each) for each in told], indent=2)  # ASCII: nothing of it controls a terminal
 
 
 def _entry(told: Told) -> dict[str, Any]:

@@ -1,25 +1,31 @@
 """What is asked over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics, /explain (a pod).
 
-None of it says a secret, so it needs no authentication; by default it listens on loopback.  The one thing that can be told
-it, /release, is taken only from the machine that it runs on.
+/healthz, /readyz and /metrics tell of no pod and need no authentication.  /explain, and /release, the one thing that can be
+told the bridge, are for the machine that it runs on, or for whoever shows a token (bridge/http_access.py).
 """
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
+from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.explain_text import encoded
+from bridge.http_access import BearerFile, refusal
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.release import HEADER
+from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
+from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
+from scheduler.actions import Kind
 from scheduler.doubt import Doubt, held_back, missing
 from scheduler.events import AbsenceBelieved, Side
-from scheduler.explaining import explain, key_of
+from scheduler.explaining import explain, key_of, prepared
 from scheduler.phase import Phase
 from scheduler.telling import clock as time_of_day
 from scheduler.world import World
@@ -36,41 +42,127 @@ def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[s
     return reasons + [trouble for each in tokens if (trouble := problem(each, now))]
 
 
-def readiness(reasons: list[str]) -> web.Response:
-    """200 ok, or 503 and every reason, a line each."""
-    return web.Response(text="\n".join(reasons or ["ok"]) + "\n", status=503 if reasons else 200)
+def undecoded(world: World) -> str:
+    """How many objects of Kubernetes cannot be decoded, and what that means; "": none."""
+    counts = Counter(each.kind for each in world.undecoded)
+    if not counts:
+        return ""
+    some = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(counts.items()))
+    return f"Kubernetes lists what slurm-bridge cannot read, which its log names: {some}. Nothing is done to these."
+
+
+def quarantined(world: World) -> str:
+    """How many of what are in quarantine, and what that means; "": nothing is."""
+    counts = Counter(entry.kind.value for entry in world.quarantine.values())
+    if not counts:
+        return ""
+    some = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return f"in quarantine after errors of slurm-bridge itself, which its log has: {some}. All others go on."
+
+
+def readiness(reasons: list[str], *notes: str) -> web.Response:
+    """200 ok, or 503 and every reason, a line each; then notes, which are no reasons."""
+    lines = [*(reasons or ["ok"]), *filter(None, notes)]
+    return web.Response(text="\n".join(lines) + "\n", status=503 if reasons else 200)
+
+
+def partly(world: World, now: float) -> list[str]:
+    """What does not work though the bridge does its work."""
+    lost = world.accounting_lost
+    if lost is None:
+        return []
+    waiting = len(world.parked["records"])
+    partitions = "are as they were told before" if world.partitions else "are not known yet"
+    jobs = "1 ended job waits" if waiting == 1 else f"{waiting} ended jobs wait"
+    return [
+        f"Slurm accounting, since {time_of_day(lost.since, now)}: {lost.why.rstrip(' .')}. {jobs} to be recorded, and "
+        f"Slurm's partitions {partitions}; all else goes on."
+    ]
 
 
 def explained(world: World, request: web.Request, now: float) -> web.Response:
     """`?namespace=&pod=`: 200 and scheduler.explaining.Explanation as JSON; 404 where no such pod is ours."""
-    namespace, name = request.query.get("namespace", "default"), request.query.get("pod", "")
+    namespace, name = asked_for(request)
     key = key_of(world, namespace, name)
     if key is None:
         return web.Response(text=f"No pod {namespace}/{name} is known here.\n", status=404)
     return web.Response(body=encoded(explain(world, key, now)), content_type="application/json")
 
 
+def asked_for(request: web.Request) -> tuple[str, str]:
+    """Namespace and name of the pod."""
+    return request.query.get("namespace", "default"), request.query.get("pod", "")
+
+
+def too_many() -> web.Response:
+    """429: more ask than can be answered beside the bridge's work."""
+    text = "Too many ask at once; ask again in a second.\n"
+    return web.Response(text=text, status=429, headers={"Retry-After": "1"})
+
+
+def measure_clock(clock: SlewedClock, telemetry: Telemetry) -> None:
+    """How far the bridge's clock is from the machine's, from the first moment on."""
+    what = "seconds by which the machine's clock is ahead of the bridge's, which follows it slowly"
+    telemetry.gauge("slurm_bridge_clock_behind_seconds", what, lambda: [(clock.behind(), {})])
+
+
 class Health:
     """Three questions about one bridge.
 
     tokens   its own, and the one by which it acts where that is another
+    bearer   the token that /explain and /release ask for; None: they are for this machine
+    partly   further troubles that do not keep it from its work, a sentence each
     """
 
     def __init__(
-        self, loop: Loop, tokens: Sequence[TokenSource], telemetry: Telemetry, clock: Callable[[], float]
+        self,
+        loop: Loop,
+        tokens: Sequence[TokenSource],
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+        bearer: BearerFile | None = None,
+        partly: Callable[[World], list[str]] = lambda _: [],
     ) -> None:
+        self._partly = partly
         self._loop = loop
         self._tokens = tokens
         self._telemetry = telemetry
         self._clock = clock
+        self._bearer = bearer
+        self._explaining, self._scraping = Share(), Share()
         telemetry.gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
+        telemetry.gauge(
+            "slurm_bridge_bypassing_pods", "pods that stand on nodes of Slurm and have no job", self._bypassing
+        )
         telemetry.gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
         telemetry.gauge(
             "slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends, of two the first", self._expiry
         )
+        telemetry.gauge(
+            "slurm_bridge_clock_ahead_seconds",
+            "seconds by which a cluster's clock is ahead of the bridge's",
+            self._ahead,
+        )
         telemetry.gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
+        telemetry.gauge("slurm_bridge_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
+        telemetry.gauge(
+            "slurm_bridge_records_waiting", "ended jobs that accounting is yet to be told of", self._waiting
+        )
+        telemetry.counter("slurm_bridge_records_dropped", "ends that accounting was never told", self._dropped)
+        telemetry.gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
 
         telemetry.counter("slurm_bridge_disbelieved", "times that what was said was not believed", self._disbelieved)
+        telemetry.gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
+        telemetry.counter(
+            "slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors
+        )
+
+    def _quarantined(self) -> list[tuple[float, dict[str, str]]]:
+        counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())
+        return [(counts[kind], {"kind": kind.value}) for kind in Kind]
+
+    def _errors(self) -> list[tuple[float, dict[str, str]]]:
+        return [(count, {"kind": kind}) for kind, count in sorted(self._loop.guard.contained.items())]
 
     def _disbelieved(self) -> list[tuple[float, dict[str, str]]]:
         counted = {why.value: self._loop.world.disbelieved[why] for why in Doubt} | self._telemetry.disbelieved
@@ -78,6 +170,12 @@ class Health:
 
     def _by_phase(self) -> list[tuple[float, dict[str, str]]]:
         return [(len(self._loop.world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
+
+    def _unreadable(self) -> list[tuple[float, dict[str, str]]]:
+        return [(len(self._loop.world.put_off), {})]
+
+    def _bypassing(self) -> list[tuple[float, dict[str, str]]]:
+        return [(len(self._loop.world.bypassing), {})]
 
     def _poll_age(self) -> list[tuple[float, dict[str, str]]]:
         polled = self._loop.world.polled
@@ -87,9 +185,22 @@ class Health:
         ends = [at for each in self._tokens if (at := each.expires_at()) is not None]
         return [(min(ends), {})] if ends else []
 
+    def _ahead(self) -> list[tuple[float, dict[str, str]]]:
+        clocks = self._loop.world.clocks
+        return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.told]
+
     def _lost(self) -> list[tuple[float, dict[str, str]]]:
         lost = self._loop.world.lost
         return [(1.0 if side in lost else 0.0, {"side": side.value}) for side in Side]
+
+    def _accounting(self) -> list[tuple[float, dict[str, str]]]:
+        return [(0.0 if self._loop.world.accounting_lost is None else 1.0, {})]
+
+    def _waiting(self) -> list[tuple[float, dict[str, str]]]:
+        return [(len(self._loop.world.parked["records"]), {})]
+
+    def _dropped(self) -> list[tuple[float, dict[str, str]]]:
+        return [(self._loop.world.dropped_records, {})]
 
     def not_turning(self) -> str:
         """Why it is not healthy; "" where it is."""
@@ -109,29 +220,42 @@ class Health:
 
     async def readyz(self, _: web.Request) -> web.Response:
         """See readiness."""
-        return readiness(self.not_ready())
+        world = self._loop.world
+        notes = (undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world))
+        return readiness(self.not_ready(), *notes)
 
     async def metrics(self, _: web.Request) -> web.Response:
         """OpenMetrics."""
-        body, content_type = self._telemetry.scrape()
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        return await _scraped(self._telemetry, self._scraping)
 
     async def explain(self, request: web.Request) -> web.Response:
-        """See explained."""
-        return explained(self._loop.world, request, self._clock())
+        """See explained, and http_access for who may ask."""
+        if (no := refusal(request, self._bearer)) is not None:
+            return no
+        try:
+            async with self._explaining.turn():
+                await self._prepared(*asked_for(request))
+                return explained(self._loop.world, request, self._clock())
+        except Busy:
+            return too_many()
+        except Exception as error:  # noqa: BLE001 - contained to this answer, or raised
+            self._loop.guard.caught(error, "explanation", "explanation of {}/{}".format(*asked_for(request)))
+            text = "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.\n"
+            return web.Response(text=text, status=500)
+
+    async def _prepared(self, namespace: str, name: str) -> None:
+        """What takes long of an explanation is done bit by bit: the decisions go on meanwhile."""
+        while not prepared(self._loop.world, namespace, name):  # noqa: ASYNC110 - nobody tells when, each look does a part
+            await asyncio.sleep(0)
 
     async def release(self, request: web.Request) -> web.Response:
-        """POST: what is missing in Slurm now is gone indeed (X6).  200; 403 to anybody elsewhere."""
-        try:
-            here = ipaddress.ip_address(request.remote or "").is_loopback
-        except ValueError:
-            here = False
-        if not here or request.headers.get(HEADER) != "release":
-            return web.Response(
-                text="Only `slurm-bridge release`, run where the bridge runs, may say so.\n", status=403
-            )
+        """POST: what is missing in Slurm now is gone indeed (X6).  200; http_access says who may."""
+        if (no := refusal(request, self._bearer)) is not None:
+            return no
+        if request.headers.get(HEADER) != "release":
+            return web.Response(text="Only `slurm-bridge release` may say so.\n", status=403)
         world = self._loop.world
-        if world.held_back_since is None:
+        if world.held_back_since is None and world.claims_held_since is None:
             return web.Response(text="Nothing is held back.\n")
         count = len(missing(world))
         self._loop.emit(AbsenceBelieved(self._clock()))
@@ -141,18 +265,95 @@ class Health:
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """Start listening; the caller cleans the runner up.  Raises ConfigError where the address cannot be had."""
-        app = web.Application()
-        app.router.add_get("/healthz", self.healthz)
-        app.router.add_get("/readyz", self.readyz)
-        app.router.add_get("/metrics", self.metrics)
-        app.router.add_get("/explain", self.explain)
-        app.router.add_post("/release", self.release)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            await runner.cleanup()
-            why = error.strerror or str(error)
-            raise ConfigError(f"http {host}:{port}: {why}. Choose another address with --http HOST:PORT.") from None
-        return runner
+        return await serve(lambda: self, host, port)
+
+
+class Starting:
+    """The same questions before there is a bridge; from `health` on, that one is asked.
+
+    reasons   by cluster, why it has not answered yet; may change
+    """
+
+    def __init__(
+        self,
+        reasons: Mapping[str, str],
+        tokens: Sequence[TokenSource],
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+        bearer: BearerFile | None = None,
+    ) -> None:
+        self._reasons = reasons
+        self._tokens = tokens
+        self._telemetry = telemetry
+        self._clock = clock
+        self._bearer = bearer
+        self._scraping = Share()
+        self.health: Health | None = None
+
+    async def serve(self, host: str, port: int) -> web.AppRunner:
+        """As `Health.serve`."""
+        return await serve(lambda: self.health or self, host, port)
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """200: waiting is no reason to be started anew."""
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """503, and what is waited for."""
+        problems = [trouble for each in self._tokens if (trouble := problem(each, self._clock()))]
+        return readiness([*self._reasons.values(), *problems] or ["the bridge is about to start"])
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """OpenMetrics."""
+        return await _scraped(self._telemetry, self._scraping)
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """503, and what is waited for; http_access says who may ask."""
+        return refusal(request, self._bearer) or await self.readyz(request)
+
+    async def release(self, request: web.Request) -> web.Response:
+        """503, and what is waited for; http_access says who may ask."""
+        return refusal(request, self._bearer) or await self.readyz(request)
+
+
+async def _scraped(telemetry: Telemetry, share: Share) -> web.Response:
+    try:
+        async with share.turn():
+            body, content_type = telemetry.scrape()
+    except Busy:
+        return too_many()
+    return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+async def serve(answers: Callable[[], Health | Starting], host: str, port: int) -> web.AppRunner:
+    """Start listening; each request goes to whatever `answers` names then.
+
+    The caller cleans the runner up.  Raises ConfigError where the address cannot be had.
+    """
+    app = web.Application()
+    app.on_response_prepare.append(_with_headers)
+
+    def route(method: str, path: str, name: str) -> None:
+        async def answer(request: web.Request) -> web.Response:
+            found: web.Response = await getattr(answers(), name)(request)
+            return found
+
+        app.router.add_route(method, path, answer)
+
+    for name in ("healthz", "readyz", "metrics", "explain"):
+        route("GET", f"/{name}", name)
+    route("POST", "/release", "release")
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=READERS_S)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        why = error.strerror or str(error)
+        raise ConfigError(f"http {host}:{port}: {why}. Choose another address with --http HOST:PORT.") from None
+    return runner
+
+
+async def _with_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """A browser keeps nothing of it, and takes no answer for a page."""
+    response.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})

@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 from bridge.executor import Executor
+from bridge.guard import Guard
 from scheduler.actions import Action
 from scheduler.decide import decide
 from scheduler.events import ActionEnded, Event, Planned
 from scheduler.world import World
 
+P = ParamSpec("P")
+
 HEARTBEAT_S = 5.0
+AGAIN_S = 1.0  # after a pass in which nothing could be decided
 
 
 class Observer(Protocol):
@@ -44,21 +48,42 @@ class Loop:
     """Owns the world: nothing else changes it.
 
     passed   when the last pass ended, by the loop's clock: a loop that stands still is not healthy
+    guard    where defects are told
     """
 
-    def __init__(self, world: World, executor: Executor, clock: Callable[[], float], observer: Observer) -> None:
+    def __init__(
+        self,
+        world: World,
+        executor: Executor,
+        clock: Callable[[], float],
+        observer: Observer,
+        guard: Guard | None = None,
+    ) -> None:
         self.world = world
+        self.guard = guard or Guard()
         self._executor = executor
         self._clock = clock
         self._observer = observer
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._finishing = False
         self.passed = clock()
 
     def emit(self, event: Event) -> None:
         """Queue an event; may be called from any task of the same asyncio loop."""
         self._events.append(event)
         self._news.set()
+
+    async def finish(self, within_s: float) -> int:
+        """Start nothing new, and wait so long for the calls under way; returns how many of them have no answer yet.
+
+        `run` goes on without deciding anything; it is cancelled next.
+        """
+        self._finishing = True
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=within_s)
+        return len(self._under_way)
 
     async def run(self) -> None:
         """For ever.  Cancelling it cancels the actions under way: their outcome is then found by looking, as ever."""
@@ -71,20 +96,43 @@ class Loop:
         while self._events:
             event = self._events.popleft()
             if isinstance(event, ActionEnded):
-                self._observer.ended(event, self.world)
+                self._tell(self._observer.ended, event, self.world)
             else:
-                self._observer.seen(event)
+                self._tell(self._observer.seen, event)
             self.world.apply(event)
         self._news.clear()
+        if self._finishing:
+            return None
         now = self._clock()
-        plan = decide(self.world, now)
+        try:
+            plan = decide(self.world, now)
+        except Exception as error:  # noqa: BLE001 - contained, or raised
+            self.guard.caught(error, "pass", "nothing could be decided")
+            return now + AGAIN_S  # /healthz says after a while that nothing moves
         self.world.apply(Planned(plan, now))
-        self._observer.passed(self.world)
+        self._tell(self._observer.passed, self.world)
         for action in plan.actions:
-            self._observer.planned(action, now)
-            tasks.create_task(self._perform(action))
+            if not self.world.is_under_way(action):
+                continue
+            self._tell(self._observer.planned, action, now)
+            task = tasks.create_task(self._perform(action))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+        self._sound_alarms()
         self.passed = now
         return plan.wake_at
+
+    def _tell(self, hear: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """What an observer cannot bear is no reason to stop."""
+        try:
+            hear(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - contained, or raised
+            self.guard.caught(error, "observer", "metrics, traces and log")
+
+    def _sound_alarms(self) -> None:
+        alarms, self.world.alarms = self.world.alarms, []
+        for alarm in alarms:
+            self.guard.alarm(alarm)
 
     async def _perform(self, action: Action) -> None:
         self.emit(await self._executor.perform(action))

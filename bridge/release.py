@@ -1,7 +1,8 @@
 """`slurm-bridge release`: the admin's word that jobs which Slurm lists no more are gone indeed (BEHAVIOUR X6).
 
 When many jobs vanish within seconds the bridge holds back and ends no pod for it.  This asks the running bridge to believe
-it, once, for what is missing now.  The bridge takes that word only from the machine (or the pod) that it runs on.
+it, once, for what is missing now.  The bridge takes that word only from the machine (or the pod) that it runs on, or with
+the token of the setting `http_token_file`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import aiohttp
 
 from bridge import settings
 from bridge.errors import ConfigError
+from bridge.http_access import headers
+from bridge.terminal import printable
 
 DEADLINE_S = 10.0
 # A page in a browser on that machine cannot send it: no other origin may add a header of its own.
@@ -25,19 +28,21 @@ def main(options: Mapping[str, str | None]) -> int:
 
     options   by field of Settings; `bridge`
     """
-    url = (options.get("bridge") or settings.load(options, os.environ).http_url).rstrip("/")
+    chosen = settings.load(options, os.environ)
+    url = (options.get("bridge") or chosen.http_url).rstrip("/")
     if not url:
         raise ConfigError("the settings name no http address of the bridge: give --bridge URL.")
-    print(asyncio.run(ask(url)))  # noqa: T201 - the one line
+    print(printable(asyncio.run(ask(url, chosen.http_token_file))))  # noqa: T201 - the one line
     return 0
 
 
-async def ask(url: str) -> str:
+async def ask(url: str, token_file: str = "") -> str:
     """What the bridge answers.  Raises ConfigError."""
+    shown = {HEADER: "release", **headers(token_file)}
     try:
         patience = aiohttp.ClientTimeout(total=DEADLINE_S)
         async with (
-            aiohttp.ClientSession(timeout=patience, headers={HEADER: "release"}) as session,
+            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
             session.post(f"{url}/release") as answer,
         ):
             said, status = (await answer.text()).strip(), answer.status

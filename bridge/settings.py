@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -28,7 +28,7 @@ from scheduler.values import GRES_NAME
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.
-OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "slurm_acting_token_file", "http")
+OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "slurm_acting_token_file", "http", "http_token_file")
 NEEDED = ("kubeconfig", "slurm_url", "slurm_token_file", "policy")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_GRES = {
@@ -65,6 +65,12 @@ class Tenant(_Strict):
     partition: Choice = Field(default=Choice(), description="partitions")
     qos: Choice = Field(default=Choice(), description="QOS")
     reservation: Choice = Field(default=Choice(), description="reservations")
+    max_jobs: int | None = Field(
+        default=None, ge=1, description="so many jobs of this rule wait and run in Slurm at a time; none: no limit"
+    )
+    max_submit_rate: float | None = Field(
+        default=None, gt=0, le=10_000, description="so many jobs of this rule are submitted a second; none: no limit"
+    )
 
     def tenant(self) -> core.Tenant:
         """As the core wants it."""
@@ -72,12 +78,14 @@ class Tenant(_Strict):
             core.Choice(choice.default, choice.allowed)
             for choice in (self.account, self.partition, self.qos, self.reservation)
         )
-        return core.Tenant(self.user, account, partition, qos, reservation)
+        return core.Tenant(self.user, account, partition, qos, reservation, self.max_jobs, self.max_submit_rate)
 
     @field_validator("user")
     @classmethod
-    def _no_root(cls, user: str) -> str:
-        if user == "root" or not user.isprintable() or any(char.isspace() for char in user):
+    def _ordinary(cls, user: str) -> str:
+        if re.fullmatch(r"[+-]?[0-9]+", user):  # Slurm takes it for a user id, and 0 for root
+            raise ValueError("must be an ordinary Slurm user's name, not a number")
+        if user.casefold() == "root" or not user.isprintable() or any(char.isspace() for char in user):
             raise ValueError("must be an ordinary Slurm user's name")
         return user
 
@@ -162,12 +170,26 @@ class Settings(_Strict):
         default="",
         description="token of the role that acts for users, where seeing all jobs is another's; empty: the same",
     )
+    slurm_ca_file: str = Field(
+        default="", description="PEM file with the authorities of slurmrestd's certificate; empty: the system's"
+    )
+    slurm_cert_file: str = Field(default="", description="PEM file with our client certificate for https; empty: none")
+    slurm_key_file: str = Field(default="", description="PEM file with its key; empty: it is in slurm_cert_file")
     http: str = Field(default="127.0.0.1:8080", description="HOST:PORT of /healthz, /readyz and /metrics; empty: none")
+    http_token_file: str = Field(
+        default="",
+        description="file with the bearer token that /explain and /release ask for, re-read when it changes; empty: they "
+        "answer commands on this machine alone",
+    )
     allow_plain_http: bool = Field(default=False, description="let the token travel unencrypted to another host (I5)")
     scheduler_name: str = Field(default=SCHEDULER_NAME, min_length=1, description="the schedulerName of our pods")
     managed_namespaces: tuple[str, ...] = Field(default=(), description="managed besides those with the label")
     policy: Policy = Field(default=Policy(), description="who a namespace is in Slurm")
     gres: Mapping[str, str] = Field(default=DEFAULT_GRES, description="extended resource to GRES name (T5)")
+    ignored_resources: tuple[str, ...] = Field(
+        default=(),
+        description='extended resources that pods may take uncounted by Slurm, as shell patterns ("rdma/*") (T5)',
+    )
     default_memory_mib: int = Field(default=1024, ge=1, description="asked for pods that ask for no memory (T4)")
     device_driver: bool = Field(
         default=False,
@@ -176,6 +198,10 @@ class Settings(_Strict):
     external_nodes: ExternalNodes = Field(default=ExternalNodes(), description="nodes that the bridge registers")
     shared_nodes: bool = Field(
         default=True, description="nodes of slurm.conf that Kubernetes has too: a cordon there drains them in Slurm"
+    )
+    bypass: Literal["warn", "end"] = Field(
+        default="warn",
+        description="pods of managed namespaces that reach a node of Slurm without a job: told and counted, or ended, too",
     )
     pending_reason: str = Field(
         default="",
@@ -218,6 +244,15 @@ class Settings(_Strict):
         return url
 
     @model_validator(mode="after")
+    def _certified(self) -> Settings:
+        if self.slurm_key_file and not self.slurm_cert_file:
+            raise ValueError("slurm_key_file: names a key without its certificate; name that in slurm_cert_file")
+        given = [key for key in ("slurm_ca_file", "slurm_cert_file", "slurm_key_file") if getattr(self, key)]
+        if given and urlsplit(self.slurm_url).scheme == "http":
+            raise ValueError(f"{given[0]}: is for https, and slurm_url is {self.slurm_url}")
+        return self
+
+    @model_validator(mode="after")
     def _encrypted(self) -> Settings:
         parts = urlsplit(self.slurm_url)
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and not self.allow_plain_http:
@@ -231,7 +266,7 @@ class Settings(_Strict):
         """As the core wants it."""
         return Config(
             policy=self.policy.policy(),
-            translation=Translation(gres=dict(self.gres), default_memory_mib=self.default_memory_mib),
+            translation=Translation(dict(self.gres), self.default_memory_mib, self.ignored_resources),
             tuning=self.tuning.tuning(),
             managed_namespaces=frozenset(self.managed_namespaces),
             scheduler_name=self.scheduler_name,
@@ -239,6 +274,7 @@ class Settings(_Strict):
             device_driver=self.device_driver,
             external_nodes=core_nodes.ExternalNodes(**self.external_nodes.model_dump()),
             shared_nodes=self.shared_nodes,
+            bypass=self.bypass,
             accounting=accounting,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
@@ -29,19 +30,21 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.doubt import Doubt, held_back
-from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
+from scheduler.doubt import Doubt, claims_held_back, held_back
+from scheduler.events import AbsenceBelieved, AccountingLost, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
 from scheduler.model import Pod, PodPhase
 from scheduler.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
+LATEST_S = 9.2e9  # a span's times are nanoseconds in 64 bits, of which some readers take one for a sign
 WORKLOAD = "slurm_bridge.workload"  # the attribute that says whose span it is
-READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.FindJobs | act.PollNodes | act.Kick
+READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.ReadPod | act.FindJobs | act.PollNodes | act.Kick
 log = logging.getLogger("slurm-bridge")
 
 
@@ -112,7 +115,7 @@ class Telemetry:
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
         view = View(instrument_type=Histogram, aggregation=ExplicitBucketHistogramAggregation(SECONDS))
-        self._meters = MeterProvider([reader], resource=resource, views=[view])
+        self._meters = MeterProvider([reader], resource=resource, views=[view], shutdown_on_exit=False)
         meter = self._meters.get_meter("slurm-bridge")
         self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")
         self._created_bound = meter.create_histogram("slurm_bridge_create_to_bind_seconds", "s", "pod created to bound")
@@ -120,9 +123,13 @@ class Telemetry:
         self._actions = meter.create_counter("slurm_bridge_actions", "1", "actions by kind and outcome")
         self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
         self._told = meter.create_counter("slurm_bridge_bound_pods_told", "1", "what bound pods were told, by reason")
+        self._unreadable = meter.create_counter(
+            "slurm_bridge_unreadable_items", "1", "items of lists that were left out"
+        )
+        self._unreadable_said: dict[str, str] = {}
         self._meter = meter
         self._ids = _Ids()
-        self._tracers = TracerProvider(resource=resource, id_generator=self._ids)
+        self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
             # Late: it loads an HTTP client and protobuf, and only who exports needs them.
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -139,6 +146,21 @@ class Telemetry:
         self.disbelieved: Counter[str] = Counter()  # what made no sense, before it came to the core
         self._told_of: Counter[Doubt] = Counter()  # how much of what the core did not believe is in the log
         self._held_back = False
+        self._accounting_lost: AccountingLost | None = None
+        self._claims_held_back = False
+
+    def left_out(self, side: str) -> Callable[[str, str, str], None]:
+        """The hook that is told of each item of a list that could not be read: counted each time, logged once."""
+
+        def told(what: str, which: str, why: str) -> None:
+            self._unreadable.add(1, {"side": side, "list": what})
+            if (key := f"{side} {what} {which}") not in self._unreadable_said:
+                _remember(self._unreadable_said, key, why)
+                log.warning(
+                    "%s: %s: item %s cannot be read and is left out: %s", side, what, which or "without a name", why
+                )
+
+        return told
 
     def unasked(self) -> None:
         """A connection to slurmrestd answered twice, or without having been asked."""
@@ -179,10 +201,18 @@ class Telemetry:
         text: bytes = generate_latest(self._registry)  # type: ignore[no-untyped-call]
         return text, CONTENT_TYPE_LATEST
 
-    def close(self) -> None:
-        """Send what is left."""
-        self._tracers.shutdown()
-        self._meters.shutdown()
+    def close(self, within_s: float = TELEMETRY_S) -> None:
+        """Send what is left, for so long; a collector that does not answer is not waited for."""
+
+        def send() -> None:
+            self._tracers.shutdown()
+            self._meters.shutdown()
+
+        sender = threading.Thread(target=send, name="telemetry", daemon=True)
+        sender.start()
+        sender.join(within_s)
+        if sender.is_alive():
+            log.warning("telemetry: not all could be sent within %g s", within_s)
 
     # --- Observer -------------------------------------------------------------------------------------------------
 
@@ -213,9 +243,15 @@ class Telemetry:
             if new := count - self._told_of[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
                 self._told_of[why] = count
+        if (lost := world.accounting_lost) != self._accounting_lost:
+            self._accounting_lost = lost
+            log.warning("%s", lost.why if lost is not None else "slurmdbd answers again")
         if (world.held_back_since is not None) != self._held_back:
             self._held_back = not self._held_back
             log.warning("%s", held_back(world) or "nothing is held back any more: what was missing is settled")
+        if (world.claims_held_since is not None) != self._claims_held_back:
+            self._claims_held_back = not self._claims_held_back
+            log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
 
     def ended(self, event: ActionEnded, world: World) -> None:
         """Count it; at a bind and at a release tell the trace."""
@@ -292,8 +328,14 @@ class Telemetry:
         self._span(f"workload {pod.full_name}", caller, pod.created, event.at, keys)
 
     def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
-        span = self._tracer.start_span(name, context, start_time=int(start * 1e9), attributes=attributes)
-        span.end(int(max(start, end) * 1e9))
+        began = _nanoseconds(start)
+        span = self._tracer.start_span(name, context, start_time=began, attributes=attributes)
+        span.end(max(began, _nanoseconds(end)))
+
+
+def _nanoseconds(at: float) -> int:
+    """As a span can carry them: 0 for a time before 1970 or none, the year 2262 for any later one."""
+    return int(min(at, LATEST_S) * 1e9) if at > 0 else 0
 
 
 def _remember(kept: dict[str, Any], uid: str, what: Any) -> None:
@@ -331,7 +373,14 @@ def _well_formed(traceparent: str) -> bool:
 
 
 _ON_A_POD = (
-    act.BindPod | act.EvictPod | act.EndByDeadline | act.HandDeadline | act.AskEviction | act.ReportRunning | act.Report
+    act.BindPod
+    | act.EvictPod
+    | act.EndByDeadline
+    | act.HandDeadline
+    | act.AskEviction
+    | act.ReportRunning
+    | act.Report
+    | act.RestoreKeys
 )
 
 

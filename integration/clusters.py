@@ -167,6 +167,16 @@ class Kube:
         self.policy = client.PolicyV1Api(api)
         self.rbac = client.RbacAuthorizationV1Api(api)
 
+    def raw(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+    ) -> tuple[int, bytes]:
+        """One request, and its answer as it is: status and text."""
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        url = self.api.configuration.host + path
+        self.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        answer = self.api.rest_client.pool_manager.request(method, url, body=body, headers=headers)
+        return answer.status, answer.data
+
     def namespace(self, name: str, *, managed: bool = True) -> None:
         labels = {PREFIX + "managed": "true"} if managed else {}
         self.core.create_namespace({"metadata": {"name": name, "labels": labels}})

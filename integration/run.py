@@ -46,17 +46,18 @@ def _contract(side: str) -> tuple[str, ...]:
 # of a core.  Those of a person at a terminal, and those about gangs and where they stand, are content with played nodes.
 AT_ONCE = 9
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme")
-WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "placement")
+WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 NODES = _journeys("nodes")
-ENDS = _journeys("job_ends", "pod_ends")
+ENDS = _journeys("job_ends", "pod_ends", "time_limits")
 LIVES = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
+UNCOUNTED = _journeys("uncounted")
 SUITES = (
     Suite(
         "journeys",
         (
             "integration/journeys",
-            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + LIVES + TORTURE),
+            *(f"--ignore={each}" for each in COMMANDS + WORKLOADS + NODES + ENDS + LIVES + TORTURE + UNCOUNTED),
         ),
     ),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
@@ -66,6 +67,11 @@ SUITES = (
     Suite("ends", ENDS),
     Suite("lives", LIVES),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
+    Suite(
+        "uncounted",
+        UNCOUNTED,
+        ("--no-kubelets", "--kwok", "2", "--slurm-conf", str(ROOT / "integration/rigging/conf/uncounted.conf")),
+    ),
     Suite("page", ("integration/page",), None),
     Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
 )
@@ -144,6 +150,7 @@ def _on_a_rig(suite: Suite) -> int:
     try:
         control = {
             "SLURM_CONTROL": f"{RIG} slurmctld --name {name}",
+            "SLURM_ACCOUNTING_CONTROL": f"{RIG} slurmdbd --name {name}",
             "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
         }
         inside = [RIG, "run", "--name", name, "--", *_pytest(suite)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scheduler.model import JobSpec, NodeSpec, OwnerRef, SlurmNode
+from scheduler.model import JobSpec, NodeSpec, OwnerKey, OwnerRef, SlurmNode
 
 
 class Outcome(Enum):
@@ -91,12 +91,11 @@ class UpdateJob:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """A job update that changes nothing, so that slurmctld looks at its queue now (ARCHITECTURE 5)."""
+    """A job update without any field, so that slurmctld looks at its queue now (ARCHITECTURE 5)."""
 
     key: str
     job_id: int
     user: str
-    comment: str
     reason: str
 
 
@@ -105,6 +104,7 @@ class CancelJob:
     """The job of that id and that name, as the tenant: an id given out again never ends somebody else's job (V6).
 
     record   how its pods ended, for accounting (S2); "": nothing to record
+    told     what its pods are told once it has ended; "": nothing
     """
 
     key: str
@@ -113,6 +113,7 @@ class CancelJob:
     user: str
     reason: str
     record: str = ""
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +256,33 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreKeys:
+    """Write annotations of a bound pod back that only the bridge writes, and that somebody else changed (K).
+
+    annotations   by key; None: takes it away
+    say           as an event, too
+    """
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    annotations: Mapping[str, str | None]
+    reason: str
+    say: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOwner:
-    """Read a controller's annotations (and, of a batch Job, its activeDeadlineSeconds); cached by the world."""
+    """Read a controller's annotations (and, of a batch Job, its activeDeadlineSeconds); cached by the world.
+
+    key   the workload that looks again when the read ended; "": those that wait for this owner
+    """
 
     namespace: str
     ref: OwnerRef
     reason: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +306,17 @@ class PlaceClaims:
     claims: tuple[str, ...]
     waiting: tuple[str, ...]
     node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPod:
+    """`GET` of one pod: on which node does it stand?  Asked after a bind whose answer was lost."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
     reason: str
 
 
@@ -403,10 +436,12 @@ LANES: Mapping[type, str] = {
     HandDeadline: "binds",
     AskEviction: "binds",
     ReportRunning: "reports",
+    RestoreKeys: "reports",
     Report: "reports",
     ReadOwner: "reads",
     ReadClaims: "reads",
     PlaceClaims: "reads",
+    ReadPod: "reads",
     RegisterNode: "node_changes",
     ChangeNode: "node_changes",
     RemoveNode: "node_changes",
@@ -414,6 +449,22 @@ LANES: Mapping[type, str] = {
     TaintNode: "node_reports",
     ReleaseNode: "node_reports",
 }
+
+# What changes something of a workload in one of the two clusters.
+CHANGES = (
+    AllocateNow,
+    SubmitJob,
+    UpdateJob,
+    CancelJob,
+    RecordEnd,
+    BindPod,
+    EvictPod,
+    EndByDeadline,
+    HandDeadline,
+    AskEviction,
+    RestoreKeys,
+    PlaceClaims,
+)
 
 OnSlurmNode = RegisterNode | ChangeNode | RemoveNode
 OnKubernetesNode = ShowNode | TaintNode | ReleaseNode
@@ -434,9 +485,11 @@ Action = (
     | AskEviction
     | ReportRunning
     | Report
+    | RestoreKeys
     | ReadOwner
     | ReadClaims
     | PlaceClaims
+    | ReadPod
     | PollNodes
     | RegisterNode
     | ChangeNode
@@ -448,27 +501,58 @@ Action = (
 )
 
 
+class Kind(Enum):
+    """What an error of the bridge's own is contained to (quarantine.py), and what its name is.
+
+    WORKLOAD  key of the workload
+    POD       UID of another scheduler's pod
+    NODE      Slurm's name of the node
+    JOB       id of a Slurm job that belongs to no workload here
+    SHARED    something done for all objects together, in words
+    """
+
+    WORKLOAD = "workload"
+    POD = "pod"
+    NODE = "node"
+    JOB = "job"
+    SHARED = "shared"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one pass decided.
 
     actions    in the order they are to be started
     looked_at  keys of the workloads that were visited: their marks are cleared
+    deferred   keys of those that were to be visited, and were too many for one pass: they stay marked
+    turns      how many turns each namespace has had since passes are too short for all
+    heard      the workloads that changes of others' anti-affinity concern are among these
     wake       workload key to the time at which it wants to be looked at again though nothing happened
     parked     lane or ration to the keys that wanted to act while it was full or used up; they come first when it is not
     forgotten  keys of workloads of which nothing is left
-    awaited    workload key to the UID of the owner whose annotations it waits for
+    awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
+    written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     kept       Slurm names of the nodes that were looked at: their marks are cleared
+    failed     rules that raised, and about what: nothing is planned for that (quarantine.py)
+    lifted     what is in quarantine no more
+    retried    what was dropped, and is to be made anew
     wake_at    when the loop has to look again though nothing happened; None: never
     """
 
     actions: tuple[Action, ...] = ()
     looked_at: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
+    heard: bool = False
+    turns: Mapping[str, int] = field(default_factory=dict)
     wake: Mapping[str, float] = field(default_factory=dict)
     parked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
-    awaited: Mapping[str, str] = field(default_factory=dict)
+    awaited: Mapping[str, OwnerKey] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
+    written_off: tuple[tuple[str, str], ...] = ()
     kept: tuple[str, ...] = ()
+    failed: tuple[tuple[Kind, str, Exception], ...] = ()
+    lifted: tuple[tuple[Kind, str], ...] = ()
+    retried: tuple[tuple[Kind, str], ...] = ()
     wake_at: float | None = None

@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.feasible import Feasible, demand, feasible
-from scheduler.gangs import together
+from scheduler.feasible import Demand, Feasible, demand, feasible
+from scheduler.gangs import components, together
 from scheduler.grouping import by_rank, group_of
-from scheduler.hostlist import expand, fold
+from scheduler.hostlist import expand, folded
 from scheduler.jobspec import jobspec
+from scheduler.limits import MAX_SHAPES, beyond_limits
 from scheduler.membership import too_many
-from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode
-from scheduler.neighbours import apart_from_its_own, beside_its_own
+from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode, owner_key
+from scheduler.neighbours import Company, apart_from_its_own, beside_its_own
+from scheduler.owners import say_unread
 from scheduler.room import lacking, laid_out
-from scheduler.telling import say
+from scheduler.sharing import most_on
+from scheduler.telling import say, say_all
 from scheduler.view import View
 from scheduler.workload import Workload
 from scheduler.world import World
 
 FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
+TRANSLATION = 15  # of the effort of a pass: what one pod asks for
 MAX_REMEMBERED = 4096  # answers of feasibility; where pods mind each other the questions change all the time
 
 
 def is_managed(pod: Pod, world: World) -> bool:
     """Whether pods of its namespace may use the bridge."""
-    namespace = (world.namespaces or {}).get(pod.namespace)
-    labelled = namespace is not None and namespace.labels.get(names.MANAGED_LABEL) == "true"
-    return labelled or pod.namespace in world.config.managed_namespaces
+    return world.manages(pod.namespace)
+
+
+def not_managed(pod: Pod) -> str:
+    """What to do about a namespace that may not use the bridge, in a sentence."""
+    return f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it {names.MANAGED_LABEL}=true."
+
+
+def over_limit(workload: Workload, view: View) -> bool:
+    """True if the policy allows no more jobs, or submissions, now: the pods say so, and the workload waits for its turn."""
+    full = full_limit(workload, view)
+    if full is None:
+        return False
+    lane, message = full
+    say_all(workload, workload.members, view, names.LIMITED, message, warning=False)
+    view.park(workload.key, lane)
+    return True
+
+
+def full_limit(workload: Workload, view: View) -> tuple[str, str] | None:
+    """The lane in which it waits for the policy's limits, and why, in a sentence; None: it may be submitted now."""
+    quotas = view.world.quotas
+    if not quotas.limited:
+        return None
+    tenant, jobs, rate = quotas.tenant(workload), quotas.lane(workload), quotas.rate(workload)
+    if tenant is None:
+        return None
+    if jobs is not None and not quotas.has_one(workload) and view.free(jobs) < 1:
+        at_most = "1 job" if tenant.max_jobs == 1 else f"{tenant.max_jobs} jobs"
+        return jobs, (
+            f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and so many there are. "
+            "The pod is submitted when one of them has ended."
+        )
+    if rate is not None and view.free(rate) < 1:
+        return rate, (
+            f"The policy allows {tenant.max_submit_rate:g} submissions a second here (max_submit_rate), and other pods are "
+            "before this one. It is submitted in its turn."
+        )
+    return None
 
 
 def all_known(workload: Workload, pods: Iterable[Pod], view: View) -> bool:
@@ -41,17 +81,17 @@ def all_known(workload: Workload, pods: Iterable[Pod], view: View) -> bool:
 def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
     """Owners and volume claims are read once, before the first decision about a pod."""
     world = view.world
-    chain, unread = world.owners_of(pod)
-    if unread is not None:
-        ref = chain[-1].owner if chain else pod.owner
-        assert ref is not None, "an unread owner has a reference"
+    _, ref = world.owners_of(pod)
+    if ref is not None:
+        key = owner_key(pod.namespace, ref)
         if view.now < workload.wait_until:
             view.wake_at(workload.key, workload.wait_until)
-        elif not view.being_read(ref.uid):
+        elif not view.being_read(key):
             view.add(act.ReadOwner(pod.namespace, ref, f"annotations of {ref.kind} {ref.name}"), workload.key)
-        view.wait_for_owner(workload.key, ref.uid)
+        view.wait_for_owner(workload.key, key)
+        say_unread(workload, pod, f"{ref.kind} {ref.name}", key, view)
         return False
-    if not pod.claims:
+    if not pod.claims or beyond_limits(pod):  # who is refused all the same has nothing read
         return True
     claims = world.claims.get(pod.uid)
     problem = next((claim.problem for claim in claims or () if claim.problem), "")
@@ -63,12 +103,21 @@ def _known_enough(workload: Workload, pod: Pod, view: View) -> bool:
         view.wake_at(workload.key, workload.wait_until)
     elif not view.being_read(pod.uid):
         view.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"), workload.key)
+    if claims is None:
+        say_unread(workload, pod, "A volume claim", pod.uid, view)
     return False
 
 
 def spec_for(workload: Workload, view: View) -> JobSpec | Refusal:
     """What to ask Slurm for, nodes included; or why not."""
     return _one_job(asked_by(workload, view), view)
+
+
+def as_the_bound_ask(workload: Workload, view: View) -> JobSpec | Refusal:
+    """What to ask Slurm for if every member were as the last of those that are bound."""
+    members = workload.members
+    bound = by_rank([pod for pod in members if workload.node_of(pod)])
+    return _one_job(_asked_by(workload, bound, len(members) - len(bound), view), view)
 
 
 def foreseen(workload: Workload, view: View) -> JobSpec | Refusal:
@@ -88,10 +137,24 @@ def missing(workload: Workload) -> int:
 
 def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, view: View) -> JobSpec | Refusal:
     spec = asked if isinstance(asked, Refusal) else together(asked)
-    if isinstance(spec, Refusal) or not any(each.exclusive for each in (spec, *spec.parts)):
+    if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
-    head, *parts = (laid_out(each, _usable(each, view.world)) for each in (spec, *spec.parts))
-    return replace(head, parts=tuple(parts))
+    laid: list[JobSpec] = []
+    for each, (_, pods) in zip((spec, *spec.parts), components(asked), strict=True):
+        found = _laid_out(each, pods, view) if each.tasks > 1 else each
+        if isinstance(found, Refusal):
+            return found
+        laid.append(found)
+    return replace(laid[0], parts=tuple(laid[1:]))
+
+
+def _laid_out(spec: JobSpec, pods: Sequence[Pod], view: View) -> JobSpec | Refusal:
+    """How many of these pods stand on a node, where that has to be said."""
+    world, usable = view.world, _usable(spec, view.world)
+    view.effort += len(usable)
+    nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
+    counted = {"cpu", *world.config.translation.gres, *(["memory"] if world.counts_memory else [])}
+    return laid_out(spec, usable, most_on(nodes, pods, counted), memory=world.counts_memory)
 
 
 def too_large(spec: JobSpec, world: World) -> Refusal | None:
@@ -118,41 +181,53 @@ def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refu
 def _asked_by(workload: Workload, pods: list[Pod], more: int, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:
     """more: so many are taken to come that ask for the same as the last of these."""
     asked = []
-    own = frozenset(pod.uid for pod in pods)
+    party = _Party(view.world.company(workload.key, pods), len(pods) + more)
     for pod in pods:
-        spec = _spec_of(workload, pod, own, len(pods) + more, view)
+        spec = _spec_of(workload, pod, party, view)
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
+        if len(party.demands) > MAX_SHAPES:
+            said = f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes."
+            return Refusal(names.REFUSED, said)
         asked.append((pod, spec))
     return asked + asked[-1:] * more
 
 
-def _spec_of(workload: Workload, pod: Pod, own: Collection[str], pods: int, view: View) -> JobSpec | Refusal:
-    """One member, as if it were alone.  own: UIDs of those that are placed together; pods: how many these will be."""
-    world = view.world
+@dataclass(frozen=True, slots=True)
+class _Party:
+    """Those that are asked for together.
+
+    pods     how many these will be
+    demands  what nodes those that were looked at ask for
+    """
+
+    company: Company
+    pods: int
+    demands: set[Demand] = field(default_factory=set)
+
+
+def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec | Refusal:
+    """One member, as if it were alone."""
+    world, pods = view.world, party.pods
+    view.effort += TRANSLATION
     shown = group_of(pod)
     if isinstance(shown, Refusal):
         return shown
     if shown is not None and workload.group is None and (refusal := too_many(world, pod, shown)) is not None:
         return refusal
-    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
-    if isinstance(tenant, Refusal):
-        return tenant
-    owners = world.owners_of(pod)[0]
-    spec = jobspec(pod, owners, tenant, world.around, workload.key, workload.readable, pods)
+    spec = translated(workload, pod, pods, view)
     if isinstance(spec, Refusal):
         return spec
     partition = spec.partition or world.default_partition
     if spec.partition and world.partitions and spec.partition not in world.partitions:
         known = ", ".join(sorted(world.partitions))
         return Refusal(names.REFUSED, f'Slurm has no partition "{spec.partition}". It has: {known}.')
-    some_stand = workload.tally.homeless < workload.tally.unfinished
-    found = _feasible(pod, spec, partition, own, own if some_stand else frozenset(), view)
+    found = _feasible(pod, spec, partition, party, view)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
     if recently := view.excluded(workload):
-        excluded = fold([*expand(excluded), *recently])
+        excluded = folded([*expand(excluded), *recently])
         if found.nodes <= frozenset(recently):
             view.wake_at(workload.key, min(until for until in workload.excluded.values() if until > view.now))
             tried = ", ".join(sorted(found.nodes))
@@ -168,6 +243,16 @@ def _spec_of(workload: Workload, pod: Pod, own: Collection[str], pods: int, view
     return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
 
 
+def translated(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | Refusal:
+    """What one member asks for as if it were alone, wherever it may stand.  pods: how many members there are"""
+    world = view.world
+    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
+    if isinstance(tenant, Refusal):
+        return tenant
+    owners = world.owners_of(pod)[0]
+    return jobspec(pod, owners, tenant, world.around, workload.key, workload.readable, pods)
+
+
 def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
     """Why there are never so many nodes for them, in words; "": there are."""
     if usable < wanted:
@@ -179,27 +264,24 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
     return f"annotation {names.PREFIX}{names.MAX_NODES} allows {at_most}"
 
 
-def _feasible(
-    pod: Pod, spec: JobSpec, partition: str, own: Collection[str], standing: Collection[str], view: View
-) -> Feasible:
+def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, view: View) -> Feasible:
     """From the world's memory where the same was asked since the nodes last changed.
 
-    standing   UIDs of pods whose host ports are in nobody's way: they hold them themselves (S7)
+    party   what those of it have already is in nobody's way: they hold it themselves (S7)
     """
-    world = view.world
-    wanted = demand(pod, spec, partition, world.volumes_of(pod), world.closed_to(pod, own, soon=True))
+    world, company = view.world, party.company
+    closed, taken = world.closed_to(pod, company, soon=True), world.host_ports.taken(pod, company.standing)
+    wanted = demand(pod, spec, partition, world.volumes_of(pod), closed, taken)
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
-    if pod.host_ports and standing:
-        ports = world.ports_taken(standing)
-        return feasible(wanted, (world.nodes or {}).values(), world.slurm_nodes or {}, ports)
+    party.demands.add(wanted)
     known = world.feasibility.get(wanted)
     if known is None:
-        ports = world.ports_taken() if pod.host_ports else {}
         if len(world.feasibility) >= MAX_REMEMBERED:
             world.feasibility.clear()
-        known = feasible(wanted, (world.nodes or {}).values(), world.slurm_nodes or {}, ports)
-        world.feasibility[wanted] = known
+        nodes = world.nodes or {}
+        view.effort += len(nodes)
+        known = world.feasibility[wanted] = feasible(wanted, nodes.values(), world.slurm_nodes or {}, world.contested)
     return known
 
 
@@ -216,15 +298,30 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
     elif immediate and first_try is None and _chooses_beside_others(workload, view):
         view.park(workload.key, "submits")  # where those go decides where it may go (F5)
     elif immediate and first_try is None:
-        view.add(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload.key)
+        _submit(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload, view)
     else:
-        view.add(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload.key)
+        _submit(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload, view)
+
+
+def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, view: View) -> None:
+    """Plan it, and count it against the limits of its rule."""
+    quotas = view.world.quotas
+    if not view.add(asked, workload.key) or not quotas.limited:
+        return
+    if (lane := quotas.lane(workload)) is not None and not quotas.has_one(workload):
+        view.used[lane] += 1
+    if (rate := quotas.rate(workload)) is not None:
+        view.ration(rate)
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) -> bool:
     """It may start now, nobody of ours waits or is about to wait there, and the breaker is closed."""
     world = view.world
-    if spec.parts or spec.dependency != SINGLETON or (spec.begin is not None and spec.begin > view.now):
+    if (
+        spec.parts
+        or spec.dependency != SINGLETON
+        or (spec.begin is not None and view.from_slurm(spec.begin) > view.now)
+    ):
         return False
     if workload.immediate_refused or world.queued_in[partition] + view.submitted[partition] > 0:
         return False

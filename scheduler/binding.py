@@ -6,23 +6,35 @@ from collections.abc import Mapping, Sequence
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.asking import all_known, asked_by, spec_for
+from scheduler.asking import (
+    all_known,
+    as_the_bound_ask,
+    asked_by,
+    is_managed,
+    not_managed,
+    spec_for,
+    translated,
+)
 from scheduler.devices import dealt
 from scheduler.events import Side
 from scheduler.feasible import CLOSED, demand, miss, slurm_name
 from scheduler.gangs import components
 from scheduler.grouping import by_rank
-from scheduler.hostlist import fold
+from scheduler.hostlist import folded
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, trusted
 from scheduler.model import Grant, JobSpec, Node, Pod, Refusal
 from scheduler.neighbours import shun
-from scheduler.placement import Blocked, Part, Place, Standing, blocked, places, shortfall
+from scheduler.own_keys import told_of
+from scheduler.placement import Blocked, Part, Place, Standing, blocked, lacks, places, shortfall
 from scheduler.telling import outage, say, say_all
 from scheduler.view import View
 from scheduler.workload import Placeholder, Workload
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks again after so long
-MAX_BIND_FAILURES = 5  # then the grant is given back: somebody else may be able to use it
+SAID_AFTER_FAILURES = 3  # failed binds in a row, after which the pod says so
+MAX_BIND_FAILURES = (
+    5  # refusals of one pod's bind, after which the grant is given back: other pods may be able to use it
+)
 
 
 def bind(workload: Workload, job: Placeholder, view: View) -> None:
@@ -38,7 +50,7 @@ def bind(workload: Workload, job: Placeholder, view: View) -> None:
         return
     if cancel_broken(workload, job, view):
         return
-    if not_now := _not_now(job):
+    if not_now := _not_now(homeless, job, view):
         say_all(workload, homeless, view, names.GRANT_WAITS, f"The bind waits: {not_now}.")
         return
     if job.grant is None or not trusted(job, view):
@@ -46,17 +58,18 @@ def bind(workload: Workload, job: Placeholder, view: View) -> None:
         return
     if not all_known(workload, homeless, view):
         return
+    replacing = any(map(workload.node_of, workload.members)) and _came_later(workload, homeless, job)
     if why_not := next((why for pod in homeless if (why := _not_allowed(pod, job, view))), ""):
-        _give_back(workload, job, view, why_not)
+        _cannot_use(workload, homeless, job, why_not, view, replacing=replacing)
         return
-    asked = job.spec or spec_for(workload, view)
-    replacing = len(homeless) < len(workload.members) and all(_came_later(pod, job, view) for pod in homeless)
+    asked = _asked(workload, job, view, replacing=replacing)
     if isinstance(asked, Refusal):
-        _not_askable(workload, homeless, job, asked.message, view, replacing=replacing)
+        _cannot_use(workload, homeless, job, asked.message, view, replacing=replacing)
         return
     if missing := shortfall(asked, job.grant):
         exclude = job.grant.nodes[0].name if len(job.grant.nodes) == 1 else ""
-        _give_back(workload, job, view, f"Slurm granted it without {missing}", exclude=exclude)
+        why = f"Slurm granted it without {missing}"
+        _cannot_use(workload, homeless, job, why, view, replacing=replacing, exclude=exclude)
         return
     if not replacing and _too_long_bound(workload, view):
         within = f"within {view.tuning.gang_bind_deadline_s:g} s (tuning: gang_bind_deadline_s)"
@@ -67,31 +80,102 @@ def bind(workload: Workload, job: Placeholder, view: View) -> None:
     cancel_twins(workload, job, view)
 
 
-def _not_now(job: Placeholder) -> str:
+def _not_now(homeless: Sequence[Pod], job: Placeholder, view: View) -> str:
     """Why nobody is to be bound to what it holds for the moment; "": nothing is in the way."""
     if "SUSPENDED" in job.states:  # what it holds may be another's meanwhile (S6)
         return f"an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)"
     if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
         return f"Slurm preempts job {job.id}"
+    for pod in homeless:
+        if pod.uid in view.world.may_land and job.grant is not None and not _on_its_way(pod, job.grant, view):
+            return f"the answer to an earlier bind of {pod.full_name} was lost; it is looked at as soon as that has settled"
     return ""
 
 
-def _not_askable(
-    workload: Workload, homeless: Sequence[Pod], job: Placeholder, why: str, view: View, *, replacing: bool
+def _cannot_use(
+    workload: Workload,
+    homeless: Sequence[Pod],
+    job: Placeholder,
+    why: str,
+    view: View,
+    *,
+    replacing: bool,
+    exclude: str = "",
 ) -> None:
-    """A job of a previous life that would not be asked for today; where others run in it, that is no reason to end them."""
+    """The grant does not serve these pods: give it back.  If other members run in it, these pods wait and say why (W5).
+
+    exclude   Slurm node that is not asked for again for a while (F6)
+    """
     if not replacing:
-        _give_back(workload, job, view, why)
+        _give_back(workload, job, view, why, exclude=exclude)
         return
     for pod in homeless:
-        say(view, workload, pod, names.GRANT_WAITS, f"It waits to take a place in job {job.id}. {why}")
+        message = f"It waits to take a place in job {job.id}. {why[:1].upper()}{why[1:].rstrip('.')}."
+        say(view, workload, pod, names.GRANT_WAITS, message)
 
 
-def _came_later(pod: Pod, job: Placeholder, view: View) -> bool:
-    """It was created after the grant: it takes the place of one that is gone (W5)."""
-    read = job.job.starts if job.job is not None else None
-    granted = job.granted_at if job.granted_at is not None else read
-    return granted is not None and pod.created > granted
+def _asked(workload: Workload, job: Placeholder, view: View, *, replacing: bool) -> JobSpec | Refusal:
+    """What the job was asked for.  Of a job that another life asked for: what its pods ask for now.
+
+    A replacement may ask for something else than the pod whose place it takes: it says nothing about the job.
+    """
+    if job.spec is not None:
+        return job.spec
+    if replacing and job.grant is not None and not job.grant.parts:
+        return as_the_bound_ask(workload, view)
+    return spec_for(workload, view)
+
+
+def _unplaceable(
+    workload: Workload,
+    homeless: Sequence[Pod],
+    job: Placeholder,
+    parts: Sequence[Part] | None,
+    found: Mapping[str, Place] | None,
+    view: View,
+) -> str:
+    """Why these pods cannot take the places that the job holds, in words; "": they can.
+
+    A pod that came, or was resized, after the job was asked for is compared with what its place was asked for (W5).
+    """
+    newcomers = {pod.uid for pod in homeless} - job.asked_for
+    mine = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
+    anew = f". To ask for all of them anew, delete the other pods of {workload.readable}, too"
+    do = anew if len(homeless) < len(workload.members) else ""
+    for part, pod in mine:
+        own = translated(workload, pod, len(workload.members), view)
+        if isinstance(own, Refusal):
+            return own.message
+        if more := lacks(part.spec, own):
+            return f"pod {pod.name} asks for {more}, more than its place in job {job.id} has{do}"
+    return "" if found is not None else f"it has fewer places than {workload.readable} has pods{do}"
+
+
+def _came_later(workload: Workload, homeless: Sequence[Pod], job: Placeholder) -> bool:
+    """True if these pods take the places of others that were bound for the job before (W5).
+
+    A gang is bound as a whole.  So pods are replacements once as many pods as the job was asked for have been bound for it,
+    whatever any clock says.  Of the pods that an earlier life bound, some may be gone.  Then a replacement is a pod that the
+    API server created after it bound another member, by its own clock; or after it created all of them, if it does not tell
+    when it bound them.
+    """
+    if job.spec is not None and job.spec.required_nodes:  # asked for pods that stood on these nodes already (S7)
+        return True
+    asked = job.spec or job.job
+    every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
+    served = [pod for pod in every if workload.node_of(pod) and _names_job(pod, job)]
+    if asked is not None and len(served) >= asked.tasks + sum(part.tasks for part in asked.parts):
+        return True
+    if job.asked_at is not None or not served:
+        return False
+    bound_at = [pod.bound_at for pod in served if pod.bound_at is not None]
+    since = min(bound_at) if bound_at else max(pod.created for pod in served)
+    return all(pod.created > since for pod in homeless)
+
+
+def _names_job(pod: Pod, job: Placeholder) -> bool:
+    """True unless the pod says that it was bound for another job.  What a bind wrote may not have been seen yet."""
+    return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
 
 
 def _too_long_bound(workload: Workload, view: View) -> bool:
@@ -105,7 +189,12 @@ def _too_long_bound(workload: Workload, view: View) -> bool:
 
 
 def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
-    """A job that this life did not make may have been made under another policy, or by its user himself (V8)."""
+    """Why the pod may not use that job, in words; "": it may.
+
+    A job that this life did not make may have been made under another policy, or by its user himself (V8).
+    """
+    if not is_managed(pod, view.world):
+        return not_managed(pod)
     tenant = view.world.config.policy.tenant(pod.namespace, pod.service_account)
     if isinstance(tenant, Refusal):
         return tenant.message
@@ -146,9 +235,11 @@ def _place(
         for pod in homeless:
             say(view, workload, pod, names.GRANT_WAITS, f"The bind for Slurm job {job.id} waits: {still}.")
         return
-    if found is None:
-        _give_back(workload, job, view, f"it has fewer places than {workload.readable} has pods")
+    if why := _unplaceable(workload, homeless, job, parts, found, view):
+        _cannot_use(workload, homeless, job, why, view, replacing=replacing)
         return
+    assert parts is not None, "places were found"
+    assert found is not None, "places were found"
     since = job.granted_at if job.granted_at is not None else view.now
     taken: dict[str, Standing] = {}
     until, waits = float("-inf"), ""
@@ -158,7 +249,7 @@ def _place(
         node = (world.nodes or {}).get(name)
         here = taken.setdefault(name, Standing())
         there = view.standing(name)
-        obstacle = blocked(pod, node, name or granted, [*there, here])
+        obstacle = _contested(granted, view) or blocked(pod, node, name or granted, [*there, here])
         obstacle = obstacle or _unfit(pod, job, node, granted, view)
         if obstacle is not None and replacing:
             obstacle = Blocked(obstacle.why, obstacle.until if obstacle.until is not None else view.now + RETRY_PLACE_S)
@@ -173,10 +264,9 @@ def _place(
         for pod in homeless:
             say(view, workload, pod, names.GRANT_WAITS, waits)
         view.wake_at(workload.key, until)
-    elif not _volumes_wait(workload, homeless, job, found, view):
-        assert parts is not None, "places were found"
+    elif not _volumes_wait(workload, homeless, job, found, view, replacing=replacing):
         gpus = _gpus(workload, homeless, found, parts, stands, view)
-        _send_binds(workload, homeless, job, found, gpus, view)
+        _send_binds(workload, homeless, job, found, gpus, view, replacing=replacing)
 
 
 def _parts(workload: Workload, asked: JobSpec, grant: Grant, view: View) -> list[Part] | None:
@@ -192,15 +282,24 @@ def _parts(workload: Workload, asked: JobSpec, grant: Grant, view: View) -> list
 
 
 def _volumes_wait(
-    workload: Workload, pods: Sequence[Pod], job: Placeholder, found: Mapping[str, Place], view: View
+    workload: Workload,
+    pods: Sequence[Pod],
+    job: Placeholder,
+    found: Mapping[str, Place],
+    view: View,
+    *,
+    replacing: bool,
 ) -> bool:
-    """Volumes that are made where their pod goes: tell where that is, and wait for them, not for ever (F4)."""
+    """Volumes that are made where their pod goes: tell where that is, and wait for them, not for ever (F4).
+
+    A replacement waits for as long as it takes: the grant is not given back while other members run in it.
+    """
     world = view.world
     pending = {pod.uid: pod for pod in pods if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
     if not pending:
         return False
     since = job.granted_at if job.granted_at is not None else world.started
-    if view.now >= since + view.tuning.claims_s:
+    if not replacing and view.now >= since + view.tuning.claims_s:
         first = next(iter(pending.values()))
         where = found[first.uid].node.name
         _give_back(workload, job, view, f"the volumes of {first.full_name} were not made on {where}", exclude=where)
@@ -245,9 +344,7 @@ def _gpus(
         return {}
     held = []
     for pod in workload.unfinished:
-        on_its_way = workload.pod_holds.get(pod.uid)
-        keys = on_its_way.action.annotations if on_its_way and isinstance(on_its_way.action, act.BindPod) else {}
-        told = keys.get(names.JOB_GPUS) or pod.annotations.get(names.JOB_GPUS)
+        told = told_of(workload, pod, names.JOB_GPUS)
         if told and pod.uid in stands:
             held.append((stands[pod.uid], told))
     return dealt(by_rank(pods), found, parts, held)
@@ -260,14 +357,21 @@ def _send_binds(
     found: Mapping[str, Place],
     gpus: Mapping[str, str],
     view: View,
+    *,
+    replacing: bool,
 ) -> None:
-    if workload.bind_failures >= MAX_BIND_FAILURES * len(workload.members):
+    """Bind them, later if the last attempt failed.  A grant whose binds are refused again and again is given back (W9)."""
+    if not replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in pods):
         _give_back(workload, job, view, "Kubernetes refused the bind again and again")
         return
     if view.now < workload.wait_until:
         view.wake_at(workload.key, workload.wait_until)
+        if job.bind_trouble and workload.failures >= SAID_AFTER_FAILURES:
+            for pod in pods:
+                message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
+                say(view, workload, pod, names.GRANT_WAITS, message, warning=True)
         return
-    common = _common_keys(workload, job, view)
+    common, asked_at = _common_keys(workload, job, view), _asked_at(job, view)
     for pod in pods:
         place = found[pod.uid]
         name = view.world.by_slurm_name[place.node.name]
@@ -280,8 +384,8 @@ def _send_binds(
             job.id,
             _keys_of(pod, place, gpus, common),
             reason=f"Slurm job {job.id} was granted {place.node.name}",
-            created=pod.created,
-            asked=job.submitted,
+            created=min(view.world.born(pod), asked_at) if asked_at is not None else view.world.born(pod),
+            asked=asked_at,
             granted=job.granted_at,
             message=f"Bound to {name} by Slurm job {job.id}.",
         )
@@ -289,13 +393,27 @@ def _send_binds(
             return
 
 
+def _asked_at(job: Placeholder, view: View) -> float | None:
+    """When Slurm was asked for it, by the bridge's clock, whichever life did; None: not read yet."""
+    if job.asked_at is not None or job.job is None or job.job.submitted is None:
+        return job.asked_at
+    return view.from_slurm(job.job.submitted)
+
+
+def _contested(granted: str, view: View) -> Blocked | None:
+    """Several Kubernetes nodes claim to be that node of Slurm: a pod may not land on the wrong one."""
+    claims = view.world.contested.get(granted)
+    return Blocked(f"the nodes {', '.join(claims)} of Kubernetes claim to be Slurm's {granted}") if claims else None
+
+
 def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: View) -> Blocked | None:
     """Labels and taints may have changed since the job was made; a job of a previous life may know of none (F6)."""
     if node is None or (job.spec is None and job.job is None):
         return None
     world = view.world
-    wanted = demand(pod, JobSpec("", "", 1, 1), "", world.volumes_of(pod), world.closed_to(pod))
-    why = miss(wanted, node, (world.slurm_nodes or {}).get(granted), frozenset())
+    closed = world.closed_to(pod, world.company("", [pod]))
+    wanted = demand(pod, JobSpec("", "", 1, 1), "", world.volumes_of(pod), closed)
+    why = miss(wanted, node, (world.slurm_nodes or {}).get(granted))
     with_it = view.assumed.get(node.name)  # bound there by this pass: the world does not show them yet
     if why is None and with_it is not None and shun(pod, with_it.pods.values()):
         why = CLOSED
@@ -305,9 +423,11 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
 def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[str, str]:
     """The annotations that go with the bind and are there before a container starts (K): those of the workload."""
     assert job.grant is not None
+    stage = workload.group.stage if workload.group is not None else ""
     return {
+        **({names.STAGE: stage} if stage else {}),
         names.JOB_ID: str(job.id),
-        names.JOB_NODES: fold(node.name for node in job.grant.everywhere),
+        names.JOB_NODES: folded(node.name for node in job.grant.everywhere),
         names.SIZE: str(len(workload.members)),
         names.TRACEPARENT: names.traceparent(view.world.cluster, workload.key),
     }
@@ -316,8 +436,7 @@ def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[st
 def _keys_of(pod: Pod, place: Place, gpus: Mapping[str, str], common: Mapping[str, str]) -> Mapping[str, str]:
     """Those of one pod; a trace that it brings is its caller's."""
     keys = {**common, names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
-    if pod.uid in gpus:
-        keys[names.JOB_GPUS] = gpus[pod.uid]
+    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what somebody else wrote there does not survive the bind
     if names.TRACEPARENT in pod.annotations:
         del keys[names.TRACEPARENT]
     return keys
@@ -328,14 +447,8 @@ def _give_back(workload: Workload, job: Placeholder, view: View, why: str, exclu
 
     Of a gang of which some are bound that is to unwind it: they follow their job (W9, V4).
     """
+    message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
     before = len(view.actions)
-    cancel(job, workload, view, f"given back: {why}")
+    cancel(job, workload, view, f"given back: {why}", told=message)
     if len(view.actions) > before:
         view.exclude(workload.key, exclude)
-        message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
-        say_all(
-            workload, [pod for pod in workload.members if not workload.node_of(pod)], view, names.GIVEN_BACK, message
-        )
-        for pod in workload.members:
-            if workload.node_of(pod):  # as an event alone: the condition would have it that it is not scheduled
-                say(view, workload, pod, "", message, warning=True, event=names.GIVEN_BACK)

@@ -1,36 +1,43 @@
 """What to do now: one rule a phase (ARCHITECTURE 3).
 
 `decide` visits the workloads that events marked, those whose time has come, and those that waited for a free lane; with
-everything=True it visits all of them, which must come to the same plan (a property test says so).  It reads the world and
-writes a Plan; nothing else.  RULES is the state machine.
+everything=True it visits all of them, which must come to the same plan (a property test says so), except for owners that
+are read again in passing.  It reads the world and writes a Plan; nothing else.  RULES is the state machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from scheduler import actions as act
 from scheduler import edits, names
-from scheduler.actions import Plan
-from scheduler.asking import all_known, ask, is_managed, spec_for, too_large
+from scheduler.actions import Kind, Plan
+from scheduler.asking import all_known, ask, is_managed, not_managed, over_limit, spec_for, too_large
 from scheduler.binding import bind
+from scheduler.bypass import beside_its_job, without_a_job
 from scheduler.ending import end_job, end_job_of_the_silent, end_pods, record_former
 from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.gangs import gather
+from scheduler.guard import due, guarded, look
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.nodes import keep_nodes
+from scheduler.own_keys import put_back
+from scheduler.owners import read_again, read_in_passing, read_lately
 from scheduler.phase import Phase, chosen
+from scheduler.proving import event_of
 from scheduler.retaking import check, show
-from scheduler.rounds import kick, read_details, read_running, read_unknown
+from scheduler.rounds import kick, read_details, read_running, read_unknown, read_unsettled
 from scheduler.running import read_hinted, watch
 from scheduler.telling import outage, say, say_all, waiting
+from scheduler.turns import Turns
 from scheduler.view import View
 from scheduler.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.world import World
 
+LANE_AGAIN_S = 0.02
+LOOK = 1  # of the effort of a pass, beyond what a rule counts itself
 BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
 
 
@@ -42,36 +49,76 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     away = world.lost.get(Side.KUBERNETES)
     if away is not None and now - away.since > view.tuning.stale_s:
         return view.plan()
-    for key in _keys(view, everything):
-        workload = world.workloads.get(key)
-        if workload is None:
-            continue
-        view.looked_at.append(key)
-        if workload.doubted:
-            _say_doubted(workload, view)
-        RULES[world.phase_of[key]](workload, view)
-    read_unknown(view)
-    read_details(view)
-    read_running(view)
-    kick(view)
-    keep_nodes(view, everything=everything)
+    tried = list(due(view)) if world.quarantine else []
+    keys = _keys(view, everything, [name for kind, name in tried if kind is Kind.WORKLOAD])
+    turns = Turns(_with_namespaces(keys, world), world.turns)
+    while turns and not view.tired:
+        key, before = turns.peek(), view.spent
+        view.effort += LOOK
+        look(world.workloads[key], view, _look)
+        turns.took(view.spent - before)
+    _leave(turns, view)
+    for what, rule in IN_TURN.items():
+        guarded(view, Kind.SHARED, what, None, rule, view)
+    nodes = [name for kind, name in tried if kind is Kind.NODE]
+    guarded(view, Kind.SHARED, "nodes in step", None, keep_nodes, view, nodes, everything=everything)
     if world.nodes_stale and now >= world.nodes_asked_from:
         view.add(act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again"))
     return view.plan()
 
 
-def _keys(view: View, everything: bool) -> list[str]:
-    """Whom to look at: who waited for a lane first, then what changed, then whose time has come."""
+def _keys(view: View, everything: bool, quarantined: Iterable[str]) -> list[str]:
+    """Whom to look at: those that the last pass had no time for, who waited for a lane, what changed, whose time has come."""
     world = view.world
-    keys: dict[str, None] = {}
+    keys: dict[str, None] = dict.fromkeys(world.deferred)
     for lane, waiting_keys in world.parked.items():
         if waiting_keys:
-            keys.update(dict.fromkeys(islice(waiting_keys, max(0, view.free(lane)))))
+            keys.update(dict.fromkeys(waiting_keys.first(view.free(lane))))
     keys.update(world.dirty)
+    if world.neighbours.has_news or world.averse_coming:
+        view.heard = True
+        keys.update(dict.fromkeys(world.concerned_by_averse()))
     keys.update(dict.fromkeys(world.due(view.now)[0]))
+    keys.update(dict.fromkeys(quarantined))
     if everything:
         keys.update(dict.fromkeys(world.workloads))
     return list(keys)
+
+
+def _leave(turns: Turns, view: View) -> None:
+    """To the next pass: what this one has no time for.  Who waits for a lane may have to wait still, and hurries nobody."""
+    world, left = view.world, turns.left()
+    parked = set(world.parked_in) if left else set()
+    parked.difference_update(world.dirty, world.due(view.now)[0])
+    view.deferred += [key for key in left if key not in parked]
+    view.turns = turns.taken if left or view.deferred else {}
+    if left and not view.deferred:
+        view.wake_shared(view.now + LANE_AGAIN_S)
+
+
+def _with_namespaces(keys: Iterable[str], world: World) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if (workload := world.workloads.get(key)) is not None:
+            yield workload.namespace, key
+
+
+def _look(workload: Workload, view: View) -> bool:
+    """At one workload, by the rule of its phase; where its first look is a long one, a part of that now, and False."""
+    world = view.world
+    if not view.prepared(workload):
+        view.deferred.append(workload.key)
+        return False
+    view.looked_at.append(workload.key)
+    if world.undecoded.among(workload.pods):
+        return True  # looked at again when that pod is decoded, or is gone
+    if workload.doubted:
+        _say_doubted(workload, view)
+    if workload.proven:
+        _say_proven(workload, view)
+    if workload.given_back:
+        _say_given_back(workload, view)
+    RULES[world.phase_of[workload.key]](workload, view)
+    return True
 
 
 def _gathering(workload: Workload, view: View) -> None:
@@ -87,8 +134,7 @@ def _gathering(workload: Workload, view: View) -> None:
 
 def _keep_for_a_while(workload: Workload, job: Placeholder, view: View) -> None:
     """Who left a gang that has a job already may be replaced in a moment: the job keeps its age so long."""
-    left_at = max((gone.at for gone in workload.gone.values()), default=float("-inf"))
-    until = left_at + view.tuning.gang_bind_deadline_s
+    until = max(workload.left_at, view.world.started) + view.tuning.gang_bind_deadline_s
     if view.now < until:
         view.wake_at(workload.key, until)
     else:
@@ -97,10 +143,8 @@ def _keep_for_a_while(workload: Workload, job: Placeholder, view: View) -> None:
 
 def _unclaimed(workload: Workload, view: View) -> None:
     """No placeholder lives: find the one that may exist, or ask Slurm for one (section 5, T, F, I)."""
-    if workload.hold is not None:
+    if workload.hold is not None or _may_be_bound_yet(workload, view):
         return
-    if any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values()):
-        return  # for a job that has ended; it may still land
     pods = workload.members
     if (lost := view.world.lost.get(Side.SLURM)) is not None:
         for pod in pods:
@@ -109,13 +153,9 @@ def _unclaimed(workload: Workload, view: View) -> None:
     if still_in_doubt(workload, view):
         return
     if not is_managed(pods[0], view.world):
-        message = (
-            f"Namespace {pods[0].namespace} is not managed by slurm-bridge: the admin has to label it "
-            f"{names.MANAGED_LABEL}=true."
-        )
-        say_all(workload, pods, view, names.NOT_MANAGED, message)
+        say_all(workload, pods, view, names.NOT_MANAGED, not_managed(pods[0]))
         return
-    if not all_known(workload, pods, view):
+    if over_limit(workload, view) or not all_known(workload, pods, view) or not read_lately(workload, pods, view):
         return
     if workload.refused is None and view.free("submits") <= 0:
         view.park(workload.key, "submits")  # a translation now would be thrown away
@@ -124,15 +164,23 @@ def _unclaimed(workload: Workload, view: View) -> None:
     refusal = spec if isinstance(spec, Refusal) else too_large(spec, view.world)
     if refusal is not None:
         say_all(workload, pods, view, refusal.reason, refusal.message)
+        read_again(workload, pods, view)
         return
     assert isinstance(spec, JobSpec)
     if workload.refused is not None:
         say_all(workload, pods, view, workload.refused.reason, workload.refused.message)
+        read_again(workload, pods, view)
     until = max(workload.retry_at if workload.refused is not None else workload.wait_until, scan_until(workload, view))
     if view.now < until:
         view.wake_at(workload.key, until)
         return
     ask(workload, spec, view)
+
+
+def _may_be_bound_yet(workload: Workload, view: View) -> bool:
+    """A bind for a job that has ended is under way, or its answer was lost and nobody has looked at the pod yet."""
+    binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
+    return binding or any(uid in workload.pods for uid in view.world.may_land)
 
 
 def _queued(workload: Workload, view: View) -> None:
@@ -177,6 +225,8 @@ def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
     if not trusted(job, view):
         look_at(job, workload, view, f"is job {job.id} still the same?")
         return ""
+    if not read_in_passing(workload, workload.members, view):
+        return ""
     spec = spec_for(workload, view)
     if isinstance(spec, Refusal):
         return spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
@@ -219,7 +269,8 @@ def _change(
 
 def _watch_begin(workload: Workload, job: Placeholder, view: View) -> None:
     """Nothing happens when a begin time comes: without a kick slurmctld sees it at its leisure, up to 30 s later."""
-    begins = _begins(job)
+    told = _begins(job)
+    begins = view.from_slurm(told) if told is not None else None
     if begins is None or view.world.kicked_at >= begins + BEGIN_SLACK_S:
         return
     due = begins + BEGIN_SLACK_S
@@ -243,24 +294,39 @@ def _granted(workload: Workload, view: View) -> None:
     assert job is not None, "GRANTED has a placeholder"
     if end_job_of_the_silent(workload, job, view):
         return
+    if job.grant is not None and not _stands_on_grant(workload, job, view):
+        _cancel_elsewhere(workload, job, view)
+        return
     planned = len(view.actions)
     bind(workload, job, view)
-    if len(view.actions) == planned and workload.hold is None and any(map(workload.node_of, workload.unfinished)):
-        watch(workload, job, view)
+    if workload.hold is not None or not any(map(workload.node_of, workload.unfinished)):
+        return
+    if len(view.actions) > planned:  # one thing at a time; what was just planned need not end before the next
+        view.wake_at(workload.key, view.now)
+        return
+    if workload.edited and is_managed(workload.pod, view.world):
+        put_back(workload, job, view)
+    watch(workload, job, view)
 
 
 def _bound(workload: Workload, view: View) -> None:
     """Pods run: leave them in peace; where the job's life is in doubt, look at the job itself (V7)."""
     world = view.world
     _say_too_late(workload, view)
+    if workload.renamed is not None and workload.renamed == workload.hint:
+        why = f"their job {workload.hint} may have another name since, which its user gave it"
+        _say_no_place(workload, why, view)
+        without_a_job(workload, view)
+        return
     own = [job for job in world.mine(workload) if job.key == workload.key]
     claimed = world.placeholders.get(workload.hint) if workload.hint is not None else None
     if own and (claimed is None or claimed.key != workload.key):
         claimed = min(own, key=lambda job: (not job.alive, job.id))
-    if claimed is None:
+    if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
+        without_a_job(workload, view)
         return
     if claimed.key not in (None, workload.key):
-        _say_no_place(workload, claimed, view)
+        _say_no_place(workload, f"Slurm lost their job (its id {claimed.id} is another's now)", view)
         return
     if claimed.proven_end(
         view.tuning.absent_s
@@ -276,6 +342,8 @@ def _bound(workload: Workload, view: View) -> None:
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         elif claimed.states != RUNNING:
             look_at(claimed, workload, view, f"what became of job {claimed.id}?")
+        elif any(each.right for each in workload.edited.values()):
+            look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         else:  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
             read_hinted(workload, claimed, view)
         return
@@ -284,10 +352,11 @@ def _bound(workload: Workload, view: View) -> None:
 
 def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
     """Its own job, which lives: does it hold what the pods stand on?"""
+    world = view.world
     if job.holds_nodes and job.grant is None:  # a twin of a previous life, which started when the other ended
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
     elif job.grant is not None and not _stands_on_grant(workload, job, view):
-        cancel(job, workload, view, f"the pod stands elsewhere than on what job {job.id} was granted")
+        _cancel_elsewhere(workload, job, view)
     elif (
         job.grant is not None
         and job.spec is not None
@@ -300,17 +369,25 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
     elif not cancel_broken(workload, job, view) and not end_job_of_the_silent(workload, job, view):
         if job.holds_nodes:
             show(workload, job, view)
+            if workload.edited and is_managed(workload.pod, world):
+                put_back(workload, job, view)
+            if workload.strays:
+                beside_its_job(workload, job, view)
         cancel_twins(workload, job, view)
         watch(workload, job, view)
         record_former(workload, job, view)
 
 
-def _say_no_place(workload: Workload, other: Placeholder, view: View) -> None:
-    """slurmctld lost its job and gave the id to another: who runs is left in peace, who comes anew has no place to take."""
+def _cancel_elsewhere(workload: Workload, job: Placeholder, view: View) -> None:
+    cancel(job, workload, view, f"the pod stands elsewhere than on what job {job.id} was granted")
+
+
+def _say_no_place(workload: Workload, why: str, view: View) -> None:
+    """Its job cannot be known any more: who runs is left in peace, who comes anew has no place to take."""
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
-        f"The others of {workload.readable} run, but Slurm lost their job (its id {other.id} is another's now), so that "
-        "there is no place for this pod. It waits until they end; delete them to start all of them anew."
+        f"The others of {workload.readable} run, but {why}, so that there is no place for this pod. It waits until they "
+        "end; delete them to start all of them anew."
     )
     say_all(workload, waiting, view, names.GATHERING, message)
 
@@ -320,6 +397,32 @@ def _say_doubted(workload: Workload, view: View) -> None:
     for uid, message in workload.doubted.items():
         if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload by now
             _say_once(workload, pod, names.DISBELIEVED, message, view)
+
+
+def _say_proven(workload: Workload, view: View) -> None:
+    """The answer to a write was lost, and the pod shows that it happened: the event that the answer would have posted.
+
+    If another write on that pod is in flight, its answer announces it.
+    """
+    for uid, action in workload.proven.items():
+        held = workload.pod_holds.get(uid)
+        if held is None or held.until is not None:
+            event, message, warning = event_of(action)
+            said = act.Report(
+                workload.key, uid, action.namespace, action.name, "", message, event=event, warning=warning
+            )
+            view.add(said, workload.key)
+
+
+def _say_given_back(workload: Workload, view: View) -> None:
+    """The grant could not be used, and its job has ended: condition and event (S11, F6).
+
+    On a bound pod the event alone: the condition would have it that the pod is not scheduled.
+    """
+    for uid, message in workload.given_back.items():
+        pod = workload.pods[uid]
+        condition = "" if workload.node_of(pod) else names.GIVEN_BACK
+        say(view, workload, pod, condition, message, warning=True, event=names.GIVEN_BACK)
 
 
 def _say_too_late(workload: Workload, view: View) -> None:
@@ -353,6 +456,14 @@ def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
 
 
 Rule = Callable[[Workload, View], None]
+
+IN_TURN: Mapping[str, Callable[[View], None]] = {
+    "reads of unknown jobs": read_unknown,
+    "reads of pods whose binds were not answered": read_unsettled,
+    "reads of waiting jobs": read_details,
+    "reads of running jobs": read_running,
+    "the kick": kick,
+}
 
 
 RULES: Mapping[Phase, Rule] = {

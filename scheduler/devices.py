@@ -6,6 +6,7 @@ annotation `job-gpus` is a pod told, and then two pods must never be told the sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.hostlist import HostlistError, expand
@@ -13,6 +14,7 @@ from scheduler.model import Pod
 from scheduler.placement import Part, Place
 
 GPU = "gpu"
+_NUMBERS = re.compile(r"[0-9,-]+", re.ASCII)
 
 
 def dealt(
@@ -49,7 +51,9 @@ def _gpus(part: Part) -> list[tuple[str, int]]:
 
 def _indices(text: str) -> list[str]:
     """As Slurm spells them: "0-1,4"."""
+    if not _NUMBERS.fullmatch(text):
+        return []
     try:
-        return [name.removeprefix(GPU) for name in expand(f"{GPU}[{text}]")] if text else []
+        return [name.removeprefix(GPU) for name in expand(f"{GPU}[{text}]")]
     except HostlistError:  # it tells nothing that can be understood, so no pod is told
         return []

@@ -4,6 +4,11 @@ One job that vanished is believed after two complete answers and a read that den
 within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then nobody is ended for
 it until they are back, have another job on the same nodes (S7), or the admin says that they are gone indeed.  That
 stays so until the last of them is settled: otherwise the count would fall below the limit by itself, and the rest would go.
+
+Only jobs that are proven ours count for that.  After a restart most jobs are known only by the ids that pods show, and an id
+that a pod shows may be invented.  So these ids are weighed by themselves: when too many of them are missing, the pods that
+show one are not ended, and nobody else is concerned.  An id on a pod of this life that no bind of ours wrote counts
+for nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from scheduler.phase import Phase
+from scheduler.quarantine import holds
 
 if TYPE_CHECKING:
     from scheduler.workload import Placeholder, Workload
@@ -54,7 +60,8 @@ def missing(world: World) -> list[Placeholder]:
     One whose id is listed again is missing until a read says that it is the same, and one whose id is another's by now
     stays so: slurmctld that came back with an older state gives ids out again, and a wrong cluster has such ids, too.
     """
-    if not world.absent and not world.by_phase[Phase.REVOKED] and world.held_back_since is None:
+    since = (world.held_back_since, world.claims_held_since)
+    if not world.absent and not world.by_phase[Phase.REVOKED] and since == (None, None):
         return []
     gone = [job for job in world.placeholders.values() if job.absent or job.denied]
     bereft = (world.workloads[key].bereft for key in world.by_phase[Phase.REVOKED])
@@ -63,27 +70,53 @@ def missing(world: World) -> list[Placeholder]:
 
 def weigh_absence(world: World, now: float) -> None:
     """After a poll: whether what is missing is too much to be believed, and whether that is over (X6)."""
-    tuning = world.config.tuning
     doubted = [job for job in missing(world) if _is_missed(world, job)]
-    if not doubted:
-        if world.held_back_since is not None:
+    world.held_back_since = _weigh(world, world.held_back_since, doubted, now, proven=True)
+    world.claims_held_since = _weigh(world, world.claims_held_since, doubted, now, proven=False)
+
+
+def _weigh(
+    world: World, since: float | None, doubted: Iterable[Placeholder], now: float, *, proven: bool
+) -> float | None:
+    """Since when nobody is ended for the missing ones among those that are proven ours, or are not; None: not so."""
+    concerned = [job for job in doubted if job.proven is proven]
+    # What is in quarantine settles nothing: it opens the guard as any other, and does not keep it closed.
+    if not any(_may_be_settled(world, job) for job in concerned):
+        if since is not None:
             world.dirty.update(world.by_phase[Phase.REVOKED])
-        world.held_back_since = None
-    elif world.held_back_since is None:
-        lately = [
-            job for job in doubted if job.absent_first is not None and job.absent_first >= now - tuning.absent_within_s
-        ]
-        if len(lately) > max(tuning.absent_burst, tuning.absent_share * len(world.placeholders)):
-            world.held_back_since = now
-            disbelieve(world, Doubt.MASS_ABSENCE)
+        return None
+    if since is not None:
+        return since
+    tuning = world.config.tuning
+    lately = [job for job in concerned if (job.absent_first or float("-inf")) >= now - tuning.absent_within_s]
+    if len(lately) <= tuning.absent_burst or len(lately) <= tuning.absent_share * _count(world, proven=proven):
+        return None
+    disbelieve(world, Doubt.MASS_ABSENCE)
+    return now
+
+
+def _count(world: World, *, proven: bool) -> int:
+    return sum(job.proven is proven for job in world.placeholders.values())
 
 
 def held_back(world: World) -> str:
     """How many jobs are missing, that nobody is ended for it, and what to do; "" while nothing is held back."""
     if world.held_back_since is None:
         return ""
+    gone = sum(job.proven for job in missing(world))
     return (
-        f"Slurm lists {len(missing(world))} of {len(world.placeholders)} jobs no more: "
+        f"Slurm lists {gone} of {_count(world, proven=True)} jobs no more: "
+        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+    )
+
+
+def claims_held_back(world: World) -> str:
+    """The same of jobs that are known only by what pods show, since before this life."""
+    if world.claims_held_since is None:
+        return ""
+    gone = sum(not job.proven for job in missing(world))
+    return (
+        f"Slurm lists {gone} jobs not, or no more, that pods from before the start of the bridge show: "
         "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
     )
 
@@ -92,7 +125,11 @@ def release(world: World) -> None:
     """The admin says that what is missing now is gone indeed (X6)."""
     for job in missing(world):
         job.released = True
-    world.held_back_since = None
+    world.held_back_since = world.claims_held_since = None
+
+
+def _may_be_settled(world: World, job: Placeholder) -> bool:
+    return not all(holds(world, workload.key) for workload in world.concerned(job))
 
 
 def _is_missed(world: World, job: Placeholder) -> bool:

@@ -22,6 +22,7 @@ _KEYS: Final = {
     "name": names.JOB_NAME,
     "memory_mib": names.MEMORY,
     "time_limit_min": names.TIME_LIMIT,
+    "time_least_min": names.TIME_MIN,
     **dict.fromkeys(("user", "tasks", "tasks_per_node", "excluded_nodes", "required_nodes"), ""),
 }
 

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 
 from scheduler import actions as act
 from scheduler import names
+from scheduler.asking import is_managed, not_managed
 from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.jobspec import needs
 from scheduler.looking import cancel, look_at, looked, scan_until
 from scheduler.model import Pod, PodPhase, is_ended
+from scheduler.phase import Phase
 from scheduler.retaking import retake
-from scheduler.telling import say
+from scheduler.telling import clock, say, say_all
 from scheduler.view import View
 from scheduler.workload import Gone, Placeholder, Workload
 
 OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
+UNREAD_S = 300.0  # so long after a start a job waits for the JobSet to be read that may be its own
 NAMED_MOST = 3  # pods that a record names one by one
 
 
@@ -47,8 +50,53 @@ def end_pods(workload: Workload, view: View) -> None:
             view.wake_at(workload.key, workload.wait_until)
         elif not ended and not view.ration("absent"):
             view.park(workload.key, "absent")
+        elif _outlives(pod, job, view):
+            evict = act.EvictPod(
+                workload.key, pod.uid, pod.namespace, pod.name, f"{why}. It did not end in its grace", 1
+            )
+            view.add(evict, workload.key)
         else:
             end_pod(workload, pod, why, view, counts=_out_of_time(job))
+    _wait_for_the_former(workload, view)
+
+
+def _wait_for_the_former(workload: Workload, view: View) -> None:
+    """New members of a gang wait until the pods of its former job have ended; for pods on a dead node as long as S8 says."""
+    waiting = [pod for pod in workload.members if not workload.node_of(pod)]
+    former = [pod for pod in workload.unfinished if workload.node_of(pod)]
+    if not waiting or not former:
+        return
+    still = []
+    for pod in former:
+        where = f"{pod.full_name} on node {workload.node_of(pod)}"
+        over_at = _over_at(workload, pod, view)
+        if over_at is not None and view.now >= over_at:
+            view.written_off.append((workload.key, pod.uid))
+            continue
+        if over_at is not None:
+            since = clock(view.world.silent_since[pod.node], view.now)
+            where += (
+                f", whose kubelet has said nothing since {since} (the pod counts as over at {clock(over_at, view.now)})"
+            )
+            view.wake_at(workload.key, over_at)
+        still.append(where)
+    if still:
+        more = f" and {len(still) - NAMED_MOST} more" if len(still) > NAMED_MOST else ""
+        message = (
+            f"Nodes are asked for when the pods of the former job of {workload.readable} have ended. "
+            f"Still there: {', '.join(still[:NAMED_MOST])}{more}."
+        )
+        say_all(workload, waiting, view, names.GATHERING, message)
+
+
+def _over_at(workload: Workload, pod: Pod, view: View) -> float | None:
+    """When a pod that is being ended on a dead node counts as over; None: its node's kubelet will tell."""
+    silent = _silent_until(pod, view)
+    ends = view.world.grace_ends(pod)
+    if ends is None:
+        held = workload.pod_holds.get(pod.uid)
+        ends = held.until if held is not None and isinstance(held.action, act.EvictPod | act.EndByDeadline) else None
+    return max(silent, ends) if silent is not None and ends is not None else None
 
 
 def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
@@ -59,12 +107,26 @@ def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
     if view.now < until:
         view.wake_at(workload.key, until)
         return True
-    return retake(workload, job, view)
+    if not is_managed(workload.pod, view.world) and not job.ended:
+        _say_left_alone(workload, job, view)
+        return True
+    return is_managed(workload.pod, view.world) and retake(workload, job, view)
+
+
+def _say_left_alone(workload: Workload, job: Placeholder, view: View) -> None:
+    """Of a namespace that is not managed, or not any more: nothing is asked of Slurm, and nobody is ended on a doubt."""
+    message = (
+        f"Slurm knows no job {job.id} of this pod. It is left alone, and nothing is asked for it. "
+        f"{not_managed(workload.pod)}"
+    )
+    for pod in workload.unfinished:
+        say(view, workload, pod, "", message, warning=True, event=names.ABSENCE)
 
 
 def _held_back(workload: Workload, job: Placeholder, view: View) -> bool:
     """Many vanished together: that is said, and not believed before an admin does (X6)."""
-    if view.world.held_back_since is None or job.released:
+    world = view.world
+    if (world.held_back_since if job.proven else world.claims_held_since) is None or job.released:
         return False
     message = (
         "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
@@ -84,11 +146,25 @@ def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: Vi
         return float("inf")
     if held is not None and held.until is not None and isinstance(held.action, act.EvictPod | act.EndByDeadline):
         until = held.until
-    if _out_of_time(job) and pod.started is not None and pod.handed_deadline_s is not None:
-        deadline = pod.started + pod.handed_deadline_s
-        if deadline <= view.now:  # else its time was shortened since
-            until = max(until, deadline + pod.grace_s + OUTLIVES_S)
-    return until
+    outlives_at = _outlives_at(pod, job, view)
+    return until if outlives_at is None else max(until, outlives_at)
+
+
+def _outlives_at(pod: Pod, job: Placeholder | None, view: View) -> float | None:
+    """When kubelet should have ended it by the deadline that it was handed; None: that has not come."""
+    started = view.world.started_at(pod)
+    if not _out_of_time(job) or started is None or pod.handed_deadline_s is None:
+        return None
+    deadline = started + pod.handed_deadline_s
+    if deadline > view.now:  # its time was shortened since
+        return None
+    return deadline + min(pod.grace_s, view.tuning.silent_node_s) + OUTLIVES_S
+
+
+def _outlives(pod: Pod, job: Placeholder | None, view: View) -> bool:
+    """It has a grace that nobody waits for: kubelet counts that, whatever its deadline, and only a deletion shortens it."""
+    outlives_at = _outlives_at(pod, job, view)
+    return pod.grace_s > view.tuning.silent_node_s and outlives_at is not None and view.now >= outlives_at
 
 
 def _out_of_time(job: Placeholder | None) -> bool:
@@ -150,7 +226,11 @@ def end_job(workload: Workload, view: View) -> None:
             look_at(job, workload, view, f"is job {job.id} the placeholder of pods that are gone?")
             return
         if job.key == workload.key and job.alive:
-            if view.now < may_run_until:
+            if view.world.may_be_undecoded(workload, job.user):
+                return  # looked at again when that pod is decoded, or is gone
+            if not workload.pods and not workload.gone and _may_be_of_a_stage(view):
+                view.wake_at(workload.key, view.now + 1.0)
+            elif view.now < may_run_until:
                 view.wake_at(workload.key, may_run_until)
             else:
                 cancel(job, workload, view, _why_done(workload, job), record=_record_of(workload, job))
@@ -165,8 +245,22 @@ def end_job(workload: Workload, view: View) -> None:
             )
     elif job_of_theirs is not None and _to_be_recorded(job_of_theirs, workload, view):
         _record(job_of_theirs, workload, view)
-    elif not workload.pods and (workload.look is None or looked(workload, workload.look, view)):
+    elif (
+        not workload.pods
+        and not (workload.unanswered or workload.proven)
+        and (workload.look is None or looked(workload, workload.look, view))
+    ):
         view.forgotten.append(workload.key)
+
+
+def _may_be_of_a_stage(view: View) -> bool:
+    """After a start, a job without pods may be that of a JobSet's stage: whose pods those are the JobSet tells, once read."""
+    world = view.world
+    if view.now >= world.started + UNREAD_S:
+        return False
+    waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNCLAIMED) for key in world.by_phase[phase])
+    jobsets = (each for each in waiting if each.group is not None and each.group.told_by == "JobSet")
+    return any(world.owners_of(each.first)[1] is not None for each in jobsets)
 
 
 def _may_run_until(gone: Gone, view: View) -> float:
@@ -177,8 +271,8 @@ def _may_run_until(gone: Gone, view: View) -> float:
 
 def _silent_until(pod: Pod, view: View) -> float | None:
     """When what stands on its node is taken as over, since that node's kubelet says nothing; None: it speaks."""
-    node = (view.world.nodes or {}).get(pod.node)
-    return node.silent_since + view.tuning.silent_node_s if node is not None and node.silent_since is not None else None
+    since = view.world.silent_since.get(pod.node)
+    return since + view.tuning.silent_node_s if since is not None else None
 
 
 def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> bool:
@@ -192,9 +286,10 @@ def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> b
     leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]
     for pod in leaving if in_vain and leaving else workload.unfinished:
         silent = _silent_until(pod, view)
-        if pod.deleting_at is None or silent is None:
+        ends = view.world.grace_ends(pod)
+        if ends is None or silent is None:
             return False
-        until = max(until, pod.deleting_at, silent)
+        until = max(until, ends, silent)
     if view.now < until:
         view.wake_at(workload.key, until)
         return False

@@ -1,7 +1,8 @@
 """What was observed: past participles, applied to the World in whatever order they come.
 
 Times are seconds of the bridge's one clock (epoch seconds).  `began` is when the question was sent, `ended` when the
-answer was read: a fact that is younger than `began` is not contradicted by that answer.
+answer was read: a fact that is younger than `began` is not contradicted by that answer.  `at` of what a watch showed is
+when it came; None: with the event before it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scheduler.model import (
     Refusal,
     SlurmNode,
     States,
+    Undecoded,
 )
 
 
@@ -43,6 +45,7 @@ class Side(Enum):
 class PodSeen:
     scope: Scope
     pod: Pod
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,18 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class PodsListed:
-    """A complete, fresh list: what is not in it does not exist."""
+    """A complete, fresh list: what is not in it does not exist, except for what may be one of `undecoded`."""
 
     scope: Scope
     pods: tuple[Pod, ...]
     at: float
+    undecoded: tuple[Undecoded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
     node: Node
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,11 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class NodesListed:
+    """undecoded: as of PodsListed."""
+
     nodes: tuple[Node, ...]
+    at: float | None = None
+    undecoded: tuple[Undecoded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +99,41 @@ class NamespaceGone:
 
 @dataclass(frozen=True, slots=True)
 class NamespacesListed:
+    """undecoded: as of PodsListed."""
+
     namespaces: tuple[Namespace, ...]
+    undecoded: tuple[Undecoded, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectUndecoded:
+    """A watch told of an object that cannot be decoded.  What was known of the object stays known.
+
+    scope   of a pod: which watch saw it
+    """
+
+    object: Undecoded
+    scope: Scope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTold:
+    """The other side's own time, in whole seconds, from its answer to what was asked at `began` and came at `ended`."""
+
+    side: Side
+    theirs: float
+    began: float
+    ended: float
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerRead:
-    """owner None: it does not exist, or may not be read; that is no error (W2)."""
+    """owner None: it does not exist in that namespace, or may not be read; that is no error (W2)."""
 
     ref: OwnerRef
     owner: Owner | None
     at: float
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +144,37 @@ class ClaimsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Items of a list that could not be read.  The objects exist: none of them is absent, and each stays as it was known.
+
+    keys      their ids or names
+    nameless  there are items whose id or name could not be read either: any object that the list lacks may be one of them
+    """
+
+    keys: frozenset[int | str] = frozenset()
+    nameless: bool = False
+
+    def __bool__(self) -> bool:
+        return self.nameless or bool(self.keys)
+
+    def __contains__(self, key: int | str) -> bool:
+        return self.nameless or key in self.keys
+
+
+ALL_READ = Unread()
+
+
+@dataclass(frozen=True, slots=True)
 class JobsPolled:
-    """The whole of `jobs/state`: job id to states.  What is not in it, Slurm does not know (any more)."""
+    """The whole of `jobs/state`: job id to states.
+
+    What is neither in `states` nor in `unread`, Slurm does not know (any more).
+    """
 
     began: float
     ended: float
     states: Mapping[int, States]
+    unread: Unread = ALL_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +190,14 @@ class JobRead:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodesPolled:
-    """began: when it was asked for; None: as `at`."""
+    """began: when it was asked for; None: as `at`.  partitions None: Slurm does not tell them (slurmdbd is away)."""
 
     nodes: tuple[SlurmNode, ...]
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Partition, ...] | None
     at: float
     began: float | None = None
+    unread_nodes: Unread = ALL_READ
+    unread_partitions: Unread = ALL_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +212,26 @@ class SideLost:
 @dataclass(frozen=True, slots=True)
 class SideBack:
     side: Side
+    at: float
+
+
+# Slurm's error number for a slurmdbd that slurmrestd or slurmdbd's own database cannot reach.
+ACCOUNTING_AWAY = 7000
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingLost:
+    """slurmdbd does not answer: partitions are not told, jobs are not found by name, ends not recorded.  `why` is a sentence.
+
+    slurmctld goes on without it, and so does everything else.
+    """
+
+    since: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingBack:
     at: float
 
 
@@ -178,6 +259,7 @@ class ActionEnded:
     job_id    of AllocateNow and SubmitJob, where DONE
     grant     of AllocateNow, where DONE and it could be read
     found     of FindJobs: ids of live jobs of that name
+    node      of ReadPod: the Kubernetes node on which that incarnation stands; "": on none, or it is gone
     """
 
     action: Action
@@ -188,6 +270,7 @@ class ActionEnded:
     job_id: int | None = None
     grant: Grant | None = None
     found: tuple[int, ...] = ()
+    node: str = ""
 
 
 Event = (
@@ -200,6 +283,8 @@ Event = (
     | NamespaceSeen
     | NamespaceGone
     | NamespacesListed
+    | ObjectUndecoded
+    | ClockTold
     | OwnerRead
     | ClaimsRead
     | JobsPolled
@@ -207,6 +292,8 @@ Event = (
     | SlurmNodesPolled
     | SideLost
     | SideBack
+    | AccountingLost
+    | AccountingBack
     | AbsenceBelieved
     | Planned
     | ActionEnded

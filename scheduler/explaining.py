@@ -10,18 +10,22 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from itertools import chain
 
-from scheduler.actions import Report
-from scheduler.asking import foreseen, here, is_managed, missing, spec_for, too_large
+from scheduler.actions import Kind, Report
+from scheduler.asking import foreseen, full_limit, here, is_managed, missing, spec_for, too_large
 from scheduler.decide import RULES
 from scheduler.events import Side
-from scheduler.feasible import demand, feasible, miss, slurm_name
+from scheduler.feasible import CONTESTED, demand, feasible, miss, slurm_name
 from scheduler.gangs import together, why_gathering
+from scheduler.guard import sentence
 from scheduler.jobspec import jobspec
+from scheduler.limits import beyond_limits
 from scheduler.model import UNLIMITED, Grant, Job, JobSpec, Pod, Refusal, SlurmNode, States
 from scheduler.names import MANAGED_LABEL, NOT_MANAGED
 from scheduler.phase import Phase, chosen, revoked
+from scheduler.plain import dated
+from scheduler.quarantine import Quarantined
 from scheduler.telling import clock, waits
 from scheduler.values import LONGEST_WAIT_S
 from scheduler.view import View
@@ -30,7 +34,9 @@ from scheduler.world import World
 
 # Slurm's states of a node, of which any keeps new jobs away.
 OUT_OF_SERVICE: States = frozenset({"DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"})
+AT_ONCE = 8000  # comparisons: some milliseconds
 GATES = "It has scheduling gates: nothing is asked of Slurm before those who set them take them away."
+QUARANTINED = "quarantined"
 SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devices"  # G2
 
 
@@ -53,7 +59,7 @@ class Nodes:
 class Explanation:
     """One workload.
 
-    phase     the value of Phase
+    phase     the value of Phase, or "quarantined"
     sentence  where it stands, and why it waits, where it does
     refusal   why nothing is asked of Slurm; None: there is something to ask, or there was
     user      the Slurm user whose job it is; "": the policy has none
@@ -90,13 +96,24 @@ class Explanation:
 
 def key_of(world: World, namespace: str, name: str) -> str | None:
     """The workload of the pod of that name; of several lives of it, the newest."""
+    everywhere = chain(
+        ((key, workload.pods) for key, workload in world.workloads.items()),
+        ((entry.name, entry.pods) for entry in world.quarantine.values() if entry.kind is Kind.WORKLOAD),
+    )
     found = [
         (pod.created, key)
-        for key, workload in world.workloads.items()
-        for pod in workload.pods.values()
+        for key, pods in everywhere
+        for pod in pods.values()
         if pod.namespace == namespace and pod.name == name
     ]
     return max(found)[1] if found else None
+
+
+def prepared(world: World, namespace: str, name: str) -> bool:
+    """False while the explanation would compare the pods of the workload with many others; a part of that is done."""
+    key = key_of(world, namespace, name)
+    pods = world.workloads[key].pods.values() if key is not None and world.phase_of[key] in _ASKING else ()
+    return world.neighbours.prepare((pod for pod in pods if not beyond_limits(pod)), AT_ONCE)
 
 
 def explain(world: World, key: str, now: float) -> Explanation:
@@ -104,6 +121,8 @@ def explain(world: World, key: str, now: float) -> Explanation:
     workload = world.workloads[key]
     view = View(world, now)
     phase = world.phase_of[key]
+    if (entry := world.quarantine.get((Kind.WORKLOAD, key))) is not None:
+        return _quarantined(workload, entry, view)
     pod = _pod(workload)
     if pod is None:
         return Explanation("", "", key, phase.value, "Its pods are gone.", story=tuple(workload.story))
@@ -132,6 +151,21 @@ def explain(world: World, key: str, now: float) -> Explanation:
         next=_next(workload, phase, view),
         story=tuple(workload.story),
         known_at=world.polled.ended if world.polled is not None else None,
+    )
+
+
+def _quarantined(workload: Workload, entry: Quarantined, view: View) -> Explanation:
+    """Nothing is judged of it: that may be what raises."""
+    pod = next(iter({**entry.pods, **workload.pods}.values()), None)
+    return Explanation(
+        namespace=pod.namespace if pod is not None else "",
+        name=pod.name if pod is not None else "",
+        key=workload.key,
+        phase=QUARANTINED,
+        sentence=sentence(view.tuning.quarantine_s),
+        node=workload.node_of(pod) if pod is not None else "",
+        story=tuple(workload.story),
+        known_at=view.world.polled.ended if view.world.polled is not None else None,
     )
 
 
@@ -201,10 +235,11 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
-    wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), world.closed_to(pod))
-    ports = world.ports_taken() if pod.host_ports else {}
+    company = world.company(workload.key, [pod])
+    closed, taken = world.closed_to(pod, company), world.host_ports.taken(pod, company.standing)
+    wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken)
     nodes, slurm_nodes = list((world.nodes or {}).values()), world.slurm_nodes or {}
-    fit = feasible(wanted, nodes, slurm_nodes, ports).nodes
+    fit = feasible(wanted, nodes, slurm_nodes, world.contested).nodes
     usable: dict[str, SlurmNode] = {}
     misses: Counter[str] = Counter()
     for node in nodes:
@@ -212,7 +247,8 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
         if known is not None and known.name in fit:
             usable[node.name] = known
         else:
-            misses[miss(wanted, node, known, ports.get(node.name, frozenset())) or SECOND_CHOICE] += 1
+            is_contested = slurm_name(node) in world.contested
+            misses[CONTESTED if is_contested else miss(wanted, node, known) or SECOND_CHOICE] += 1
     return Nodes(
         count=len(nodes),
         usable=tuple(sorted(usable)),
@@ -280,6 +316,8 @@ def _why_unclaimed(workload: Workload, pod: Pod, refusal: Refusal | None, view: 
         return f"It waits for its volumes: {problem}."
     if workload.wait_until > view.now:
         return f"An attempt failed; the next one is at {clock(workload.wait_until, view.now)}."
+    if (full := full_limit(workload, view)) is not None:
+        return full[1]
     return "Nothing stands in its way: it is about to be asked of Slurm."
 
 
@@ -287,7 +325,7 @@ def _why_queued(job: Placeholder | None, refusal: Refusal | None, view: View) ->
     assert job is not None, "QUEUED has a placeholder"
     if job.job is None:
         return f"It waits in Slurm's queue as job {job.id}, of which no more has been read yet."
-    said = waits(job.job, view.now)
+    said = waits(job.job, view)
     return f"{said} {refusal.message}" if refusal is not None else said
 
 
@@ -302,6 +340,12 @@ def _why_granted(workload: Workload, job: Placeholder | None, view: View) -> str
 def _why_bound(workload: Workload, pod: Pod) -> str:
     job = f" by Slurm job {workload.hint}" if workload.hint is not None else ""
     said = f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
+    if (
+        pod.uid in workload.strays
+        and (told := workload.told.get(pod.uid)) is not None
+        and told.essence[:1] == ("bypass",)
+    ):
+        return f"{said} {told.message}"
     return f"{said} {pod.on_job.message}" if pod.on_job is not None and not pod.finished else said
 
 
@@ -347,13 +391,12 @@ def _options(spec: JobSpec) -> list[str]:
         "cpus-per-task": str(spec.cpus_per_task),
         **_memory_and_devices(spec),
         "time": _time(spec.time_limit_min),
+        "time-min": _time(spec.time_least_min),
         "nice": str(spec.nice) if spec.nice is not None else "",
         "exclude": spec.excluded_nodes,
         "nodelist": spec.required_nodes,
         "dependency": spec.dependency,
-        "begin": datetime.fromtimestamp(spec.begin, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if spec.begin is not None
-        else "",
+        "begin": dated(spec.begin, "%Y-%m-%dT%H:%M:%SZ") if spec.begin is not None else "",
         "licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses),
         "switches": _switches(spec.switches),
     }

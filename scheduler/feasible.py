@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from scheduler import names
-from scheduler.hostlist import fold
+from scheduler.hostlist import folded
 from scheduler.jobspec import needs
-from scheduler.model import Amounts, HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
+from scheduler.model import Amounts, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+MANY_VALUES = 8
+CONTESTED = "claiming the same Slurm node as another"
 CLOSED = "not satisfying pod (anti-)affinity"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # what Go reads as a number; Python's int reads more
 
@@ -32,11 +34,11 @@ class Demand:
     affinity: tuple[NodeTerm, ...] | None
     volumes: tuple[tuple[NodeTerm, ...], ...]
     tolerations: tuple[Toleration, ...]
-    host_ports: tuple[HostPort, ...]
     needs: tuple[tuple[str, int], ...]
     partition: str  # "": Slurm's default one, which this Slurm does not tell
     devices: bool
     closed: frozenset[str] = frozenset()  # nodes that other pods close to it (F5)
+    ports_taken: frozenset[str] = frozenset()  # nodes where other pods hold a host port that it wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +60,24 @@ def demand(
     partition: str,
     volumes: tuple[tuple[NodeTerm, ...], ...] = (),
     closed: frozenset[str] = frozenset(),
+    ports_taken: frozenset[str] = frozenset(),
 ) -> Demand:
     """What of this pod decides where it may stand.
 
-    volumes   the node affinity of each of its bound volumes; closed: nodes that other pods close to it now
+    volumes      the node affinity of each of its bound volumes
+    closed       Kubernetes names of nodes that other pods close to it now
+    ports_taken  Kubernetes names of nodes where other pods hold a host port that it wants now
     """
     return Demand(
         selector=tuple(sorted(pod.node_selector.items())),
         affinity=pod.node_affinity,
         volumes=volumes,
         tolerations=pod.tolerations,
-        host_ports=pod.host_ports,
         needs=tuple(sorted(needs(pod).items())),
         partition=partition,
         devices=bool(spec.gres),
         closed=closed,
+        ports_taken=ports_taken,
     )
 
 
@@ -82,19 +87,23 @@ def slurm_name(node: Node) -> str:
 
 
 def feasible(
-    wanted: Demand,
-    nodes: Iterable[Node],
-    slurm_nodes: Mapping[str, SlurmNode],
-    ports: Mapping[str, frozenset[HostPort]],
+    wanted: Demand, nodes: Iterable[Node], slurm_nodes: Mapping[str, SlurmNode], contested: Collection[str] = ()
 ) -> Feasible:
-    """ports: host ports taken by unfinished pods, by Kubernetes node; Slurm cannot queue for these."""
+    """The nodes that satisfy this demand.
+
+    nodes        all nodes of Kubernetes
+    slurm_nodes  all nodes of Slurm, by name
+    contested    names of Slurm's nodes that several Kubernetes nodes claim: none of these is used
+    """
+    wanted = _quick(wanted)
     fit: dict[str, bool] = {}  # Slurm name -> is it external
     misses: Counter[str] = Counter()
     count = 0
     for node in nodes:
         count += 1
-        known = slurm_nodes.get(slurm_name(node))
-        why = miss(wanted, node, known, ports.get(node.name, frozenset()))
+        name = slurm_name(node)
+        known = slurm_nodes.get(name)
+        why = miss(wanted, node, known) if name not in contested else CONTESTED
         if why is None and known is not None:
             fit[known.name] = known.external
         else:
@@ -102,9 +111,26 @@ def feasible(
     external = {name for name, is_external in fit.items() if is_external}
     usable = external if wanted.devices and external else set(fit)
     partition = (node.name for node in slurm_nodes.values() if wanted.partition in ("", *node.partitions))
-    excluded = fold(name for name in partition if name not in usable)
+    excluded = folded(name for name in partition if name not in usable)
     problem = "" if usable else _sentence(count, misses, wanted.partition)
     return Feasible(frozenset(usable), excluded, problem, exclusive=wanted.devices and bool(fit) and not external)
+
+
+def _quick(wanted: Demand) -> Demand:
+    """The same, with long lists of values as sets: each node is looked up there."""
+    if not any(
+        len(each.values) > MANY_VALUES for term in wanted.affinity or () for each in term.expressions + term.fields
+    ):
+        return wanted
+    assert wanted.affinity is not None, "there are values in it"
+    return replace(wanted, affinity=tuple(NodeTerm(*map(_as_sets, (t.expressions, t.fields))) for t in wanted.affinity))
+
+
+def _as_sets(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    return tuple(
+        replace(each, values=frozenset(each.values)) if each.operator in ("In", "NotIn") else each
+        for each in requirements
+    )
 
 
 def _sentence(count: int, misses: Counter[str], partition: str) -> str:
@@ -114,7 +140,7 @@ def _sentence(count: int, misses: Counter[str], partition: str) -> str:
     return f"0/{count} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
 
 
-def miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[HostPort]) -> str | None:
+def miss(wanted: Demand, node: Node, known: SlurmNode | None) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can."""
     if known is None:
         return "not known to Slurm"
@@ -134,7 +160,7 @@ def miss(wanted: Demand, node: Node, known: SlurmNode | None, taken: frozenset[H
         return "out of reach of the pod's volumes"
     if node.name in wanted.closed:
         return CLOSED
-    if ports_clash(wanted.host_ports, taken):
+    if node.name in wanted.ports_taken:
         return "without a free port for the pod's host ports"
     return _too_small(wanted.needs, node.allocatable)
 
@@ -196,20 +222,8 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _compares(requirement: Requirement, value: str | None) -> bool:
     """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
-    texts = (value or "", *requirement.values[:1])
+    texts = (value or "", *tuple(requirement.values)[:1])
     if len(texts) < 2 or not all(_WHOLE.fullmatch(text) for text in texts):
         return False
     number, bound = (int(text) for text in texts)
     return number > bound if requirement.operator == "Gt" else number < bound
-
-
-def ports_clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Two pods cannot listen on the same port of the same address; an empty address is every address."""
-    everywhere = ("", "0.0.0.0")  # noqa: S104 - compared with, not bound to
-    return any(
-        one.port == other.port
-        and one.protocol == other.protocol
-        and (one.address == other.address or one.address in everywhere or other.address in everywhere)
-        for one in wanted
-        for other in taken
-    )

@@ -1,6 +1,7 @@
 """What was observed in Kubernetes, folded into the World: pods, nodes, namespaces, and what pods refer to.
 
-A list swaps whole: what is not in it does not exist.  Parts of `World.apply`; only marks what is worth another look.
+A list swaps whole: what is not in it does not exist.  An object that cannot be decoded exists, and keeps its last known
+state.  Parts of `World.apply`; only marks what is worth another look.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler import events as ev
-from scheduler import names
+from scheduler import kubelet, names, proving, quarantine, strays
+from scheduler.clocks import Sighting
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
 from scheduler.membership import counts_the_same, settle, workload_of
-from scheduler.model import Node, Pod, Refusal
+from scheduler.model import Namespace, Node, OwnerKey, Pod, Refusal, Undecoded, owner_key
+from scheduler.own_keys import note_edits
 from scheduler.phase import Phase
+from scheduler.undecoded import NAMESPACE, NODE
 from scheduler.upkeep import NEVER
 from scheduler.wishes import user_input
-from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload
+from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload, stays
 
 if TYPE_CHECKING:
     from scheduler.world import World
@@ -46,41 +50,87 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
         return
     if event.scope in world.listed:
         world.listed[event.scope].add(event.pod.uid)
-    _stand(world, event.pod)
+    _decoded(world, event.scope, event.pod)
+    _stands(world, event.pod, _stand)
+    if world.quarantine and quarantine.keep_pod(world, event.pod):
+        return
     if event.scope is Scope.OURS:
         _our_pod(world, event.pod)
+    elif event.pod.node:
+        strays.note(world, event.pod)
 
 
 def _pod_gone(world: World, event: ev.PodGone) -> None:
     if _too_early(world, event):
         return
     world.listed.get(event.scope, set()).discard(event.pod.uid)
-    _forget_pod(world, event.scope, event.pod, event.at)
+    _decoded(world, event.scope, event.pod)
+    if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
+        _stands(world, event.pod, _unstand)
+    else:
+        _forget_pod(world, event.scope, event.pod, event.at)
 
 
 def _pods_listed(world: World, event: ev.PodsListed) -> None:
     if _too_early(world, event):
         return
+    is_first = event.scope not in world.listed
     before = world.listed.get(event.scope, set())
     world.listed[event.scope] = {pod.uid for pod in event.pods}
-    for pod in event.pods:
-        _pod_seen(world, ev.PodSeen(event.scope, pod))
+    if is_first and event.scope is Scope.OURS:
+        world.found_at_start = frozenset(world.listed[event.scope])
+    _undecoded_listed(world, event.scope, event.undecoded)
+    for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
+        world.apply(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
         last = _last_known(world, event.scope, uid)
-        if last is not None:
-            _forget_pod(world, event.scope, last, event.at)
+        if last is None:
+            continue
+        if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
+            world.listed[event.scope].add(uid)
+        else:
+            world.apply(ev.PodGone(event.scope, last, event.at))
+
+
+def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
+    if undecoded or any(True for _ in world.undecoded):
+        world.undecoded.listed(where, undecoded)
+        world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
+
+
+def _decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
+    namespace = thing.namespace if isinstance(thing, Pod) else ""
+    if world.undecoded.decoded(where, namespace, thing.name, thing.uid):
+        world.dirty.update(world.by_phase[Phase.DONE])
+
+
+def _object_undecoded(world: World, event: ev.ObjectUndecoded) -> None:
+    world.undecoded.seen(event.scope or event.object.kind, event.object)
 
 
 def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
     if scope is Scope.OURS:
         workload = world.workloads.get(world.key_of_pod.get(uid, ""))
-        return workload.pods.get(uid) if workload else None
-    return next((there.pods[uid] for there in world.standing.values() if uid in there.pods), None)
+        return (workload.pods.get(uid) if workload else None) or quarantine.kept_pod(world, uid)
+    node = world.node_of.get(uid)
+    return None if node is None else world.standing[node].pods[uid]
+
+
+def _stands(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+    """What is counted of a pod on its node: where that raises, what is counted of all others stays right."""
+    try:
+        fold(world, pod)
+    except Exception:
+        if world.guarded:
+            world.restand(pod.uid)
+        raise
 
 
 def _stand(world: World, pod: Pod) -> None:
     """Keep who stands where: every unfinished pod with a node, whoever put it there; a bind of ours counts at once."""
     assumed = world.assumed.get(pod.uid, "")
+    if pod.node or pod.finished:
+        world.may_land.pop(pod.uid, None)
     if pod.node and assumed:
         del world.assumed[pod.uid]
         if assumed != pod.node:
@@ -90,8 +140,6 @@ def _stand(world: World, pod: Pod) -> None:
         _unstand(world, pod)
         return
     before = world.stand(pod, node)
-    if pod.host_ports and before is None:
-        world.ports_changed()
     if before is None or before.deleting_at != pod.deleting_at:
         world.room_changed()
 
@@ -104,31 +152,87 @@ def _unstand(world: World, pod: Pod) -> None:
 def _our_pod(world: World, pod: Pod) -> None:
     workload = workload_of(world, pod)
     before = workload.pods.get(pod.uid)
+    _note_sighting(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
         pod = replace(pod, waits=before.waits)  # why it never started its kubelet says no more soon after its end
     workload.put(pod)
+    if pod.node and (before is None or not before.node) and _is_stray(world, workload, pod):
+        workload.strays[pod.uid] = world.heard_at
+    note_edits(workload, before, pod)
+    proving.seen(workload, pod)
+    if before is not None and stays(before) and not stays(pod):
+        workload.left_at = world.heard_at
     if before is None:
-        workload.tell(pod.created, f"pod {pod.full_name} created")
+        workload.tell(world.born(pod), f"pod {pod.full_name} created")
         workload.created = min(workload.created, pod.created)
     workload.gone.pop(pod.uid, None)
-    if before is None or before.annotations != pod.annotations or _resources(before) != _resources(pod):
-        world.input_changed(workload)
-        if before is not None and before.node and (what := _changed(before, pod)):
-            workload.too_late[pod.uid] = what
+    _note_input(world, workload, before, pod)
     if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
         _take_hint(world, workload, pod)
     if pod.node:
         workload.bound.pop(pod.uid, None)
         if before is None or not before.node:
-            last_at = workload.story[-1][0] if workload.story else pod.created  # the watch tells no time of its own
+            last_at = workload.story[-1][0] if workload.story else world.born(pod)
             where = f"stands on node {pod.node}"
             told = where if workload.group is None else f"{pod.name} {where}"
-            workload.tell(max(last_at, pod.created), told)
+            workload.tell(max(last_at, world.born(pod)), told)
     if pod.apart or pod.beside:
         world.choosy.add(workload.key)
+    if pod.host_ports:
+        world.wants_ports.add(workload.key)
     if not counts_the_same(workload, before, pod):
         settle(world, workload)
     world.refresh(workload)
+
+
+def _is_stray(world: World, workload: Workload, pod: Pod) -> bool:
+    """No bind of this life brought the pod where it stands, and no job that it names may be one of an earlier life."""
+    return pod.uid not in workload.to_show and not (names.JOB_ID in pod.annotations and world.inherited(workload))
+
+
+def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """What the user asks for came, or changed: jobs that were asked for before that did not name what it needs now."""
+    if before is None:
+        world.input_changed(workload)
+        return
+    resized = _resources(before) != _resources(pod)
+    if not resized and before.annotations == pod.annotations:
+        return
+    world.input_changed(workload)
+    for asked in (*world.mine(workload), workload.hold) if resized else ():
+        if asked is not None:
+            asked.asked_for -= {pod.uid}
+    if before.node and (what := _changed(before, pod)):
+        workload.too_late[pod.uid] = what
+
+
+def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
+    """When this life saw first what the pod shows: other clocks' times may say anything."""
+    seen = world.sightings.get(pod.uid)
+    if seen is None:
+        seen = world.sightings[pod.uid] = Sighting(world.heard_at)
+    if before is None:
+        seen.waits_since = pod.waits_since
+        seen.stuck = world.heard_at if _said_otherwise(pod) else None
+        return
+    if not kubelet.needs_a_person(pod.waits):
+        seen.stuck = None
+    elif kubelet.goes_on(before.waits):
+        seen.stuck = world.heard_at
+    if pod.node and not before.node:
+        seen.bound = world.heard_at
+    if pod.started is not None and before.started is None:
+        seen.started = world.heard_at
+    if pod.waits_since is not None and pod.waits_since != seen.waits_since:
+        seen.waits, seen.waits_since = world.heard_at, pod.waits_since
+
+
+def _said_otherwise(pod: Pod) -> bool:
+    """An earlier life said that this pod does not start, for another reason than the one that needs a person now."""
+    said = pod.on_job
+    if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
+        return False
+    return kubelet.reason(pod.waits) not in said.message
 
 
 def _resources(pod: Pod) -> tuple[object, ...]:
@@ -154,6 +258,9 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         job_id = names.shown_job(condition.message)
     if job_id is None or job_id == workload.hint:
         return
+    known = world.placeholders.get(job_id)
+    if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
+        return  # somebody else wrote it, and what it names is missing already
     leaves = pod.finished or pod.deleting_at is not None
     if (
         workload.hint is None or not leaves
@@ -165,52 +272,60 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
             return  # it is over, and nobody depends on it
         states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
         world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
-        if workload.created < world.started:  # a pod of this life may show what is somebody else's: that one is read
+        if world.inherited(workload):  # a pod of this life may show what is somebody else's: that one is read
             world.known(job_id)
         world.expected.add(job_id)
     workload.jobs.add(job_id)
-    if job_id in world.placeholders:
-        world.placeholders[job_id].hinted_by.add(workload.key)
+    if (job := world.placeholders.get(job_id)) is not None:
+        if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
+            world.to_be_read(job_id, world.polled.began if world.polled is not None else float("-inf"))
+        job.hinted_by.add(workload.key)
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
-    _unstand(world, pod)
-    if scope is not Scope.OURS:
-        return
+    _stands(world, pod, _unstand)
+    world.may_land.pop(pod.uid, None)
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         return
     last = workload.take_out(pod.uid)
+    if last is not None and stays(last):
+        workload.left_at = at
     stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
     clean = pod.finished or not stood
-    until = at if clean else at + pod.grace_s + world.config.tuning.gone_grace_s
+    tuning = world.config.tuning
+    until = at if clean else at + min(pod.grace_s, tuning.silent_node_s) + tuning.gone_grace_s
     workload.gone[pod.uid] = Gone(pod, at, until)
     workload.bound.pop(pod.uid, None)
-    workload.pod_holds.pop(pod.uid, None)
+    held = workload.pod_holds.pop(pod.uid, None)
     workload.told.pop(pod.uid, None)
-    workload.too_late.pop(pod.uid, None)
-    workload.doubted.pop(pod.uid, None)
-    world.key_of_pod.pop(pod.uid, None)
+    for index in (workload.too_late, workload.doubted, workload.to_show, workload.edited, workload.strays):
+        index.pop(pod.uid, None)
+    world.bypassing.discard(pod.uid)
+    proving.seen_gone(workload, pod, held)
+    for per_pod in (world.sightings, world.cannot_read):
+        per_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
     world.claims_read_at.pop(pod.uid, None)
     workload.tell(at, f"pod {pod.full_name} is gone")
     settle(world, workload)
     world.refresh(workload)
+    world.key_of_pod.pop(pod.uid, None)  # last: until here it says whose pod it was
 
 
 def _node_seen(world: World, event: ev.NodeSeen) -> None:
+    _decoded(world, NODE, event.node)
     if world.nodes is None or world.nodes.get(event.node.name) == event.node:
         return
     before = world.nodes.get(event.node.name)
     world.nodes[event.node.name] = event.node
+    world.note_health([event.node], () if before is not None else (event.node.name,))
     if before is None or before.silent_since != event.node.silent_since:
         _look_at_those_on(world, event.node.name)
     world.upkeep.seen(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
-    if before is not None and slurm_name(before) != slurm_name(event.node):
+    if before is None or slurm_name(before) != slurm_name(event.node):
         _nodes_changed(world)
-        return
-    world.by_slurm_name[slurm_name(event.node)] = event.node.name
-    if before is None or _read_by_feasibility(before) != _read_by_feasibility(event.node):
+    elif _read_by_feasibility(before) != _read_by_feasibility(event.node):
         world.feasibility_changed()
 
 
@@ -228,6 +343,8 @@ def _look_at_those_on(world: World, name: str) -> None:
 
 def _node_gone(world: World, event: ev.NodeGone) -> None:
     gone = world.nodes.pop(event.name, None) if world.nodes is not None else None
+    world.silent_since.pop(event.name, None)
+    world.ready_since.pop(event.name, None)
     if gone is not None:
         world.upkeep.lost(gone)
         _nodes_changed(world)
@@ -235,62 +352,114 @@ def _node_gone(world: World, event: ev.NodeGone) -> None:
 
 def _nodes_listed(world: World, event: ev.NodesListed) -> None:
     nodes = {node.name: node for node in event.nodes}
+    _undecoded_listed(world, NODE, event.undecoded)
+    if event.undecoded:
+        kept = (node for node in (world.nodes or {}).values() if node.name not in nodes)
+        nodes |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
     if nodes != world.nodes:
-        world.nodes = nodes
+        before, world.nodes = world.nodes or {}, nodes
+        for index in (world.silent_since, world.ready_since):
+            for name in index.keys() - nodes.keys():
+                del index[name]
+        world.note_health(event.nodes, nodes.keys() - before.keys())
         for name in nodes:
             _look_at_those_on(world, name)
-        world.upkeep.listed(event.nodes, world.config.translation.gres, world.slurm_nodes or {})
+        known = world.upkeep.forget_names()
+        for node in tuple(nodes.values()):
+            try:
+                world.upkeep.seen(None, node, world.config.translation.gres, world.slurm_nodes or {})
+            except Exception as error:  # noqa: BLE001 - contained to the node, or raised
+                quarantine.node_failed(world, node, error)
+        world.upkeep.look_at(known)
         _nodes_changed(world)
 
 
 def _nodes_changed(world: World) -> None:
-    world.by_slurm_name = {slurm_name(node): node.name for node in (world.nodes or {}).values()}
+    world.map_names()
     world.feasibility_changed()
+    strays.find(world)
 
 
 def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
+    _decoded(world, NAMESPACE, event.namespace)
     if world.namespaces is not None:
         before = world.namespaces.get(event.namespace.name)
         world.namespaces[event.namespace.name] = event.namespace
         if before is None or before.labels != event.namespace.labels:
-            world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+            _managed_changed(world)
         _fold_early(world)
 
 
 def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
     if world.namespaces is not None and event.name != "kube-system":
         world.namespaces.pop(event.name, None)
-        world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+        _managed_changed(world)
 
 
 def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
-    world.namespaces = {namespace.name: namespace for namespace in event.namespaces}
-    world.dirty.update(world.by_phase[Phase.UNCLAIMED])
+    namespaces = {namespace.name: namespace for namespace in event.namespaces}
+    _undecoded_listed(world, NAMESPACE, event.undecoded)
+    if event.undecoded:
+        kept = (each for each in (world.namespaces or {}).values() if each.name not in namespaces)
+        namespaces |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
+    world.namespaces = namespaces
+    _managed_changed(world)
     _fold_early(world)
     if world.upkeep.polled == NEVER:
         world.slurm_nodes_shown()
 
 
+def _managed_changed(world: World) -> None:
+    """Pods may use the bridge now, or no more: nothing is asked of Slurm, bound or asked again without that."""
+    for each in (Phase.UNCLAIMED, Phase.GRANTED, Phase.REVOKED):
+        world.dirty.update(world.by_phase[each])
+    world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))
+    strays.find(world)
+
+
+def _clock_told(world: World, event: ev.ClockTold) -> None:
+    world.clocks[event.side].tells(event.theirs, event.began, event.ended)
+
+
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
-    world.owners[event.ref.uid] = event.owner
+    owner = owner_key(event.namespace, event.ref)
+    changed = owner in world.owners and world.owners.pop(owner) != event.owner
+    world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
     while len(world.owners) > MAX_OWNERS_REMEMBERED:
         oldest = next(iter(world.owners))
-        del world.owners[oldest], world.owner_read_at[oldest]
-    world.owner_read_at[event.ref.uid] = event.at
-    for key in world.waits_for_owner.pop(event.ref.uid, ()):
+        for index in (world.owners, world.owner_read_at, world.owner_asked_at):
+            index.pop(oldest, None)
+    if changed:
+        _look_at_pods_of(world, owner)
+    for key in world.waits_for_owner.pop(owner, ()):
         if key in world.workloads:
-            settle(world, world.workloads[key])
-            world.refresh(world.workloads[key])
+            try:
+                settle(world, world.workloads[key])
+                world.refresh(world.workloads[key])
+            except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+                quarantine.workload_failed(world, key, error)
+
+
+def _look_at_pods_of(world: World, owner: OwnerKey) -> None:
+    """Another word of an owner: what was refused because of the one before is asked for again (Q4)."""
+    for phase in (Phase.UNCLAIMED, Phase.QUEUED):
+        for key in world.by_phase[phase]:
+            workload = world.workloads[key]
+            first = workload.members[:1]
+            if any(owner_key(pod.namespace, each.ref) == owner for pod in first for each in world.owners_of(pod)[0]):
+                world.input_changed(workload)
+                world.dirty[key] = None
 
 
 def _claims_read(world: World, event: ev.ClaimsRead) -> None:
+    key = world.key_of_pod.get(event.uid)
+    if key is None:
+        return  # the pod is gone
     world.claims[event.uid] = event.claims
     world.claims_read_at[event.uid] = event.at
-    key = world.key_of_pod.get(event.uid)
-    if key is not None:
-        world.dirty[key] = None
-        if any(claim.problem for claim in event.claims):
-            world.back_off(world.workloads[key], event.at)  # looked at again, with patience
+    world.dirty[key] = None
+    if any(claim.problem for claim in event.claims):
+        world.back_off(world.workloads[key], event.at)  # looked at again, with patience
 
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
@@ -303,6 +472,8 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NamespaceSeen: _namespace_seen,
     ev.NamespaceGone: _namespace_gone,
     ev.NamespacesListed: _namespaces_listed,
+    ev.ObjectUndecoded: _object_undecoded,
+    ev.ClockTold: _clock_told,
     ev.OwnerRead: _owner_read,
     ev.ClaimsRead: _claims_read,
 }

@@ -2,25 +2,48 @@
 
 When a plan is applied its holds are placed, before anything is performed; when an action ended, its outcome decides what
 is known: done is a fact, refused is a no with a time to ask again, unknown is a reason to look.
+
+An answer says something about the object that the call was sent for.  While the answer was on its way a job id may have been
+given to another job, and a pod may have gone or moved to another workload.  So each answer is matched first:
+
+  answer to                  what it is believed of
+  AllocateNow, SubmitJob     the workload.  The new id, unless a read or an answer since the call was sent says that the id
+                             is another's: then the job is looked up by its name.  A no to a lost job's nodes: that job
+  CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
+  RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
+  FindJobs                   nothing: the ids that it tells are read
+  ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
+  Kick                       nothing
+  BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
+  EvictPod, EndByDeadline,   the pod of that UID, in whichever workload it is by now
+  AskEviction, HandDeadline
+  Report, ReportRunning      what that pod was told last, if it is that sentence
+  RestoreKeys                nothing: the watch shows what became of it
+  ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
+  PlaceClaims
+  ReadPod                    the bind that it was asked for, if no other was sent since
+  PollNodes                  nothing: SlurmNodesPolled, held against the poll before
+
+and those about nodes in fold_nodes.py.  A hold ends with the answer to the very action that it was placed for.
 """
 
 from __future__ import annotations
 
-import bisect
 import heapq
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
 from scheduler import events as ev
-from scheduler import fold_nodes, names
-from scheduler.actions import Outcome
+from scheduler import fold_nodes, names, proving, quarantine
+from scheduler.actions import Kind, Outcome
 from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
-from scheduler.model import Refusal, States
+from scheduler.membership import settle
+from scheduler.model import OwnerKey, Refusal, States, owner_key
 from scheduler.phase import Phase
 from scheduler.rations import Breaker
-from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, Placeholder, Told, Workload
+from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, LostBind, Placeholder, Told, Workload
 
 if TYPE_CHECKING:
     from scheduler.world import World
@@ -31,32 +54,81 @@ TWIN = 2038  # dependency problem of an immediate allocation: a job of this name
 UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
 NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
+BIND_FAILED = "Kubernetes did not take the bind."
+POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
+MAX_RETRY_AFTER_S = 300.0
 SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
-MAX_UNREADABLE = 6  # failed reads of an unknown job
-MAX_UNRECORDED = 16  # failed writes to accounting, over some ten minutes
+MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
+UNREADABLE_EVERY_S = 300.0
+MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
+MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
 
 def _planned(world: World, event: ev.Planned) -> None:
     for key in event.plan.looked_at:
         world.dirty.pop(key, None)
-        for lane in world.parked.values():
-            lane.pop(key, None)
+        world.unpark(key)
+    _take_turns(world, event.plan)
     for name, keys in event.plan.parked.items():
-        world.parked[name].update(dict.fromkeys(keys))
+        for key in keys:
+            world.park(key, name)
+    _bound_the_waiting_records(world)
     for key in event.plan.forgotten:
         world.forget(key)
-    for key, uid in event.plan.awaited.items():
-        world.waits_for_owner.setdefault(uid, set()).add(key)
+    for key, owner in event.plan.awaited.items():
+        world.waits_for_owner.setdefault(owner, set()).add(key)
     for key, node in event.plan.excluded.items():
         world.workloads[key].excluded[node] = event.at + world.config.tuning.exclude_s
+    for key, uid in event.plan.written_off:
+        try:
+            _write_off(world, key, uid)
+        except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+            quarantine.workload_failed(world, key, error)
     for name in event.plan.kept:
         world.upkeep.dirty.pop(name, None)
     _set_timers(world, event.plan.wake, event.at)
     for action in event.plan.actions:
-        world.under_way[act.LANES.get(type(action), "")] += 1
-        placer = _PLACERS.get(type(action))
-        if placer is not None:
-            placer(world, action, event.at)
+        try:
+            _place(world, action, event.at)
+        except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
+            _not_placed(world, event.plan, action, error)
+    quarantine.planned(world, event.plan)
+
+
+def _write_off(world: World, key: str, uid: str) -> None:
+    if (workload := world.workloads.get(key)) is not None:
+        workload.write_off(uid)
+        settle(world, workload)
+        world.refresh(workload)
+
+
+def _place(world: World, action: act.Action, at: float) -> None:
+    """It is under way from now on.  Of a workload that was dropped by this very plan only what tells or reads is."""
+    key = getattr(action, "key", "")
+    if world.quarantine and isinstance(action, act.CHANGES) and quarantine.is_dropped(world, Kind.WORKLOAD, key):
+        return
+    world.in_flight[id(action)] = action
+    world.under_way[act.LANES.get(type(action), "")] += 1
+    placer = _PLACERS.get(type(action))
+    if placer is not None:
+        placer(world, action, at)
+
+
+def _not_placed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
+    """No action of this plan is performed for its workload."""
+    key = getattr(action, "key", "")
+    for each in plan.actions:
+        if each is action or (key and getattr(each, "key", "") == key):
+            world.in_flight.pop(id(each), None)
+    quarantine.action_failed(world, action, error)
+
+
+def _take_turns(world: World, plan: act.Plan) -> None:
+    world.deferred, world.turns = plan.deferred, plan.turns
+    if plan.heard:
+        world.neighbours.heard()
+        world.averse_coming.clear()
 
 
 def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
@@ -72,7 +144,9 @@ def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
 
 def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
     workload = world.workloads[action.key]
-    workload.hold = Hold(action, at)
+    lost = _lost_job(world, workload) if action.spec.required_nodes else None
+    asked_for = frozenset(pod.uid for pod in workload.members)
+    workload.hold = Hold(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
     workload.refused = None
     world.limited.get(action.spec.user, {}).pop(action.key, None)
     partition = action.spec.partition or world.default_partition
@@ -81,10 +155,13 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
         if not world.immediate_under_way[partition]:
             world.tried_at[partition] = at
         world.immediate_under_way[partition] += 1
+        world.immediate_in[action.key] = partition
         if workload.keeps_apart:
             world.apart_under_way.add(workload.key)
     if action.spec.required_nodes:
         world.rations["retake"].take(at, 1)
+    elif (rate := world.quotas.rate(workload)) is not None:
+        world.rations[rate].take(at, 1)
     workload.tell(at, action.reason)
     world.refresh(workload)
 
@@ -95,12 +172,16 @@ def _place_slurm(world: World, action: act.CancelJob | act.UpdateJob | act.Recor
     workload.tell(at, action.reason)
     if isinstance(action, act.FindJobs) and workload.look is not None:
         workload.look.asked_database = True
+    if isinstance(action, act.CancelJob) and action.told:
+        workload.giving_back = (action.job_id, action.told)
     if isinstance(action, act.UpdateJob):
         workload.updated_at = at
 
 
 def _place_read(world: World, action: act.ReadJob, at: float) -> None:
     world.reading.add(action.job_id)
+    if (workload := world.workloads.get(action.key)) is not None and workload.others:
+        world.claimed_by_others.setdefault(action.job_id, set()).add(action.key)
     if action.lane in world.rations:
         world.rations[action.lane].take(at, world.cost(action.lane))
     if action.lane == "detail":
@@ -127,6 +208,7 @@ def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
     if isinstance(action, act.BindPod):
         if len(workload.pod_holds) == 1 and not any(workload.node_of(pod) for pod in workload.members):
             workload.first_bound_at = at
+        workload.to_show[action.uid], workload.bound_here = action, True
         world.assume(workload.pods[action.uid], action.node)
     elif world.phase_of[workload.key] is Phase.REVOKED and not any(
         job.ended for job in world.mine(workload) if job.id == workload.hint
@@ -136,10 +218,17 @@ def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
 
 def _place_report(world: World, action: act.Report, at: float) -> None:
     workload = world.workloads[action.key]
+    if action.event == names.BYPASS:
+        world.bypassing.add(action.uid)
     if action.event == names.CHANGE_IGNORED:
         workload.too_late.pop(action.uid, None)
     if action.event == names.DISBELIEVED:
         workload.doubted.pop(action.uid, None)
+        return
+    if action.event == names.GIVEN_BACK:
+        workload.given_back.pop(action.uid, None)
+    if action.event in (names.SCHEDULED, names.ENDED):
+        workload.proven.pop(action.uid, None)
         return
     before = workload.told.get(action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
@@ -152,30 +241,54 @@ def _place_report_running(world: World, action: act.ReportRunning, at: float) ->
     world.workloads[action.key].told[action.uid] = told
 
 
+def _place_restore(world: World, action: act.RestoreKeys, at: float) -> None:
+    workload = world.workloads[action.key]
+    edited = workload.edited[action.uid]
+    edited.under_way = True
+    workload.tell(at, f"{action.name}: {action.reason}")
+
+
 def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
-    world.reading_refs.add(action.ref.uid)
+    key = owner_key(action.namespace, action.ref)
+    world.reading_refs.add(key)
+    world.owner_asked_at[key] = at
+    if action.key:  # read again
+        world.rations["owners"].take(at, 1)
 
 
-def _place_claims(world: World, action: act.ReadClaims | act.PlaceClaims, at: float) -> None:
+def _place_pod_read(world: World, action: act.ReadClaims | act.PlaceClaims | act.ReadPod, at: float) -> None:
     world.reading_refs.add(action.uid)
 
 
 def _action_ended(world: World, event: ev.ActionEnded) -> None:
     action = event.action
+    world.in_flight.pop(id(action), None)
     world.under_way[act.LANES.get(type(action), "")] -= 1
     ender = _ENDERS.get(type(action))
     if ender is not None:
         ender(world, action, event)
-    key = getattr(action, "key", "")
-    workload = world.workloads.get(key)
+    workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None:
         if event.outcome is not Outcome.DONE and event.refusal is not None:
             workload.tell(event.at, event.refusal.message)
+            if not isinstance(action, act.Report | act.ReportRunning):  # what is only told keeps nothing waiting
+                _wait_as_told(workload, event.refusal, event.at)
         world.refresh(workload)
+    moved_to = _workload_of(world, getattr(action, "uid", ""))
+    if moved_to is not None and moved_to is not workload:
+        world.refresh(moved_to)
+
+
+def _wait_as_told(workload: Workload, refusal: Refusal, at: float) -> None:
+    """The far side says for how long it takes no more requests."""
+    until = at + min(refusal.retry_after_s or 0.0, MAX_RETRY_AFTER_S)
+    if until > at:
+        workload.wait_until = max(workload.wait_until, until)
+        workload.retry_at = max(workload.retry_at, until)
 
 
 def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded) -> None:
-    partition = action.spec.partition or world.default_partition
+    partition = world.immediate_in.pop(action.key, action.spec.partition or world.default_partition)
     breaker = world.breakers.setdefault(partition, Breaker())
     immediate = isinstance(action, act.AllocateNow)
     if immediate:
@@ -184,31 +297,32 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    workload.hold = None
+    held = workload.release(action)
+    lost = held.lost_job if held is not None else None
     if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
         # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
         disbelieve(world, Doubt.ID_AGAIN)
         workload.look = Look(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
         world.seen_first[event.job_id] = event.at
-        world.unread = sorted(world.seen_first)
+        world.search_again(event.job_id)
     elif event.outcome is Outcome.DONE and event.job_id is not None:
         if immediate:
             breaker.granted()
-        _made(world, workload, action, event, RUNNING if immediate else PENDING)
+        _made(world, workload, action, event, RUNNING if immediate else PENDING, held)
     elif event.outcome is Outcome.UNKNOWN:
         until = event.at + world.config.tuning.settle_s
         workload.look = Look(event.began, until, action.spec.name)
         if action.spec.required_nodes:
-            _not_retaken(world, workload, "it is not known whether Slurm granted them again")
+            _not_retaken(workload, lost, "it is not known whether Slurm granted them again")
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) < SLURMS_OWN:
         world.back_off(workload, event.at)  # our token is not accepted: that says nothing of the nodes
         workload.refused = event.refusal
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
         world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
-        if _number(event) in NOBODYS and _may_come_back(world, workload, event.at):
+        if _number(event) in NOBODYS and _may_come_back(world, workload, lost, event.at):
             world.back_off(workload, event.at)
         else:
-            _not_retaken(world, workload, event.refusal.message if event.refusal is not None else "")
+            _not_retaken(workload, lost, event.refusal.message if event.refusal is not None else "")
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
@@ -217,7 +331,10 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
 
 def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
     """That id was learned to be another's while this answer was on its way."""
-    known = world.placeholders.get(event.job_id or 0)
+    assert event.job_id is not None
+    if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
+        return True
+    known = world.placeholders.get(event.job_id)
     return known is not None and known.key not in (None, workload.key) and known.alive and known.learned > event.began
 
 
@@ -225,16 +342,16 @@ def _number(event: ev.ActionEnded) -> int:
     return event.refusal.number if event.refusal is not None else 0
 
 
-def _not_retaken(world: World, workload: Workload, why: str) -> None:
-    """The nodes of a lost job are not had again, and it is not asked once more (S7)."""
-    if (lost := _lost_job(world, workload)) is not None:
-        workload.retaken = (lost.id, why)
+def _not_retaken(workload: Workload, lost: int | None, why: str) -> None:
+    """The nodes of that lost job are not had again, and it is not asked once more (S7)."""
+    if lost is not None:
+        workload.retaken = (lost, why)
 
 
-def _may_come_back(world: World, workload: Workload, at: float) -> bool:
+def _may_come_back(world: World, workload: Workload, lost: int | None, at: float) -> bool:
     """A node that is not in service is given to nobody meanwhile: a slurmctld that starts anew finds it again soon."""
-    lost = _lost_job(world, workload)
-    return lost is not None and at < lost.lost_since + world.config.tuning.retake_s
+    known = next((job for job in world.mine(workload) if job.id == lost), None)
+    return known is not None and at < known.lost_since + world.config.tuning.retake_s
 
 
 def _lost_job(world: World, workload: Workload) -> Placeholder | None:
@@ -243,13 +360,20 @@ def _lost_job(world: World, workload: Workload) -> Placeholder | None:
 
 
 def _made(
-    world: World, workload: Workload, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded, states: States
+    world: World,
+    workload: Workload,
+    action: act.AllocateNow | act.SubmitJob,
+    event: ev.ActionEnded,
+    states: States,
+    held: Hold | None,
 ) -> None:
     assert event.job_id is not None
     world.known(event.job_id)
     world.foreign.discard(event.job_id)
+    world.foreign_read.pop(event.job_id, None)
     job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    job.asked_for = held.asked_for if held is not None else frozenset()
     _forget_lost(world, workload)
     stale = world.placeholders.get(event.job_id)
     if stale is not None:
@@ -259,7 +383,7 @@ def _made(
     world.expected.add(job.id)
     workload.jobs.add(job.id)
     workload.hint = job.id
-    workload.look = None
+    workload.look = workload.giving_back = None
     workload.immediate_refused = False
     world.set_states(job, states, event.at)
 
@@ -292,7 +416,7 @@ def _submission_refused(
         for job in world.placeholders.values():  # it may be one that a pod shows and nobody has read
             if job.key is None and job.alive:
                 world.seen_first.setdefault(job.id, event.began)
-        world.unread = sorted(world.seen_first)
+        world.search_again()
     elif refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         world.back_off(workload, event.at)
@@ -304,11 +428,19 @@ def _submission_refused(
             world.limited.setdefault(action.spec.user, {})[workload.key] = None
 
 
+def _meant(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float) -> Placeholder | None:
+    """The placeholder that the call was sent for; None: it is known no more, or its id is another job's by now."""
+    job = world.placeholders.get(action.job_id)
+    if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
+        return None
+    return job
+
+
 def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     if workload is not None:
-        workload.hold = None
-    job = world.placeholders.get(action.job_id)
+        workload.release(action)
+    job = _meant(world, action, event.began)
     if event.outcome is Outcome.DONE:
         renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
         if job is not None and not job.ended and not renamed:
@@ -327,18 +459,32 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         world.back_off(workload, event.at)
 
 
-def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, event: ev.ActionEnded) -> None:
+def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
+    """A slurmdbd that is away costs no attempt: the record waits until it is back."""
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    workload.hold = None
-    job = world.placeholders.get(action.job_id)
-    if isinstance(action, act.RecordEnd):
-        if job is not None and (event.outcome is Outcome.DONE or workload.failures >= MAX_UNRECORDED):
+    workload.release(action)
+    job = _meant(world, action, event.began)
+    if event.outcome is Outcome.DONE:
+        world.accounting_lost = None
+        if job is not None:
             job.recorded = True
-        else:
-            world.back_off(workload, event.at)
+    elif _accounting_is_away(world, event):
+        world.dirty[workload.key] = None
+    else:
+        world.back_off(workload, event.at)
+        if job is not None and event.outcome is not Outcome.UNREACHED:
+            job.not_recorded += 1
+            job.recorded = job.not_recorded > MAX_UNRECORDED
+
+
+def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
         return
+    workload.release(action)
+    job = _meant(world, action, event.began)
     if job is None:
         return
     if event.outcome is Outcome.DONE:
@@ -355,6 +501,26 @@ def _slurm_write_ended(world: World, action: act.UpdateJob | act.RecordEnd, even
     workload.refused = event.refusal
 
 
+def _accounting_is_away(world: World, event: ev.ActionEnded) -> bool:
+    """What this answer says of slurmdbd is a fact from now on."""
+    away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
+    if away and event.refusal is not None:
+        world.apply(ev.AccountingLost(event.at, event.refusal.message))
+    return away
+
+
+def _bound_the_waiting_records(world: World) -> None:
+    """While slurmdbd is away no more than so many workloads are kept for it: the one that waits longest is given up."""
+    waiting = world.parked["records"]
+    while world.accounting_lost is not None and len(waiting) > world.config.tuning.records_waiting:
+        key = next(iter(waiting))
+        world.unpark(key)
+        world.dropped_records += 1
+        world.dirty[key] = None
+        for job in world.mine(world.workloads[key]) if key in world.workloads else ():
+            job.recorded = job.recorded or job.ended
+
+
 def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
     """The job was asked for what was changed, and for nothing else of the new translation."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
@@ -365,13 +531,13 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    workload.hold = None
+    workload.release(action)
+    _accounting_is_away(world, event)
     for job_id in event.found:
         job = world.placeholders.get(job_id)
         if (job is None or job.key is None) and job_id not in world.foreign:
             world.seen_first.setdefault(job_id, event.began)
-            if job_id not in world.unread:
-                bisect.insort(world.unread, job_id)
+            world.search_again(job_id)
 
 
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
@@ -387,11 +553,13 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
 
 
 def _could_not_read(world: World, job_id: int, at: float) -> None:
-    """One job that cannot be read must not keep the others waiting; after some tries it is taken as somebody else's."""
+    """One job that cannot be read must not keep the others waiting: after some tries it is read seldom, for ever.
+
+    It is not taken as somebody else's: it may be ours, without a pod.
+    """
     failed = world.unreadable.get(job_id, (0, at))[0] + 1
-    if failed >= MAX_UNREADABLE:
-        world.known(job_id)
-        world.foreign.add(job_id)
+    if failed >= MAX_UNREADABLE or job_id in world.put_off:
+        world.put_off_until(job_id, at + UNREADABLE_EVERY_S)
     else:
         world.unreadable[job_id] = (failed, at + world.config.tuning.backoff_s * 2**failed)
 
@@ -407,53 +575,109 @@ def _nodes_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> 
         world.nodes_asked_from = event.at + world.config.tuning.backoff_s * 5
 
 
+def _workload_of(world: World, uid: str) -> Workload | None:
+    """The workload that the pod belongs to by now; None: it is gone."""
+    workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+    return workload if workload is not None and uid in workload.pods else None
+
+
 def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:
-    workload = world.workloads.get(action.key)
-    if workload is None or action.uid not in workload.pods:
-        _unassume(world, action)
+    workload = _workload_of(world, action.uid)
+    if workload is None:
+        if (other := world.workloads.get(action.key)) is not None:
+            other.release_pod(action.uid, action)
+        _unassume(world, action.uid, action.node)
         return
-    workload.pod_holds.pop(action.uid, None)
-    pod = workload.pods[action.uid]
+    workload.release_pod(action.uid, action)
+    if event.outcome is Outcome.UNKNOWN:
+        proving.unanswered(workload, action)
     if event.outcome is Outcome.DONE:
-        workload.bind_failures = workload.failures = 0
-        workload.hint = action.job_id
-        if not pod.node:
-            workload.put_on(action.uid, action.node)
+        proving.answered(workload, action.uid)
+        _bound(world, workload, action, event.at)
         return
     world.back_off(workload, event.at, event.began)
-    workload.bind_failures += 1
-    if event.outcome is not Outcome.UNKNOWN and pod.node != action.node:
-        _unassume(world, action)
+    job = world.placeholders.get(action.job_id)
+    if job is not None and job.key == action.key:
+        job.bind_trouble = event.refusal.message if event.refusal is not None else BIND_FAILED
+        if event.outcome is Outcome.REFUSED and _number(event) not in SAYS_NOTHING:
+            job.bind_refused[action.uid] += 1
+    if event.outcome is Outcome.UNKNOWN:
+        if world.assumed.get(action.uid) == action.node:
+            world.may_land[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
+    elif action.uid not in world.may_land and workload.pods[action.uid].node != action.node:
+        workload.to_show.pop(action.uid, None)
+        _unassume(world, action.uid, action.node)
 
 
-def _unassume(world: World, action: act.BindPod) -> None:
-    if world.assumed.get(action.uid) == action.node:
-        del world.assumed[action.uid]
-        world.leave(action.node, action.uid)
+def _bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
+    """It stands there, for the job that it was bound for; whose that job's id is may have changed meanwhile."""
+    workload.failures = 0
+    world.may_land.pop(action.uid, None)
+    if not workload.pods[action.uid].node:
+        workload.put_on(action.uid, action.node)
+    job = world.placeholders.get(action.job_id)
+    if job is None:  # over, and told; the watch shows which job the pod names, and that one is looked at
+        workload.hint = None if workload.hint == action.job_id else workload.hint
+        return
+    workload.hint = job.id
+    if job.key == workload.key:
+        job.bind_trouble = ""
+    elif job.key is not None:
+        world.lost_its_job(workload, job, at)
 
 
-def _eviction_ended(world: World, action: _OnPod, event: ev.ActionEnded) -> None:
-    workload = world.workloads.get(action.key)
+def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
+    """The bind took effect, though its answer was lost; or it did not, and its room is free (V5)."""
+    world.reading_refs.discard(action.uid)
+    lost, workload = world.may_land.get(action.uid), _workload_of(world, action.uid)
+    if lost is None or workload is None or event.began < lost.until:
+        return
+    if event.outcome is not Outcome.DONE:
+        world.may_land[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
+    elif event.node == lost.action.node:
+        _bound(world, workload, lost.action, event.at)
+    else:  # where it stands otherwise, the watch shows that
+        proving.answered(workload, action.uid)
+        workload.to_show.pop(action.uid, None)
+        _unassume(world, action.uid, lost.action.node)
+
+
+def _unassume(world: World, uid: str, node: str) -> None:
+    """No bind puts that pod on that node any more."""
+    if world.assumed.get(uid) == node:
+        del world.assumed[uid]
+        world.may_land.pop(uid, None)
+        world.leave(node, uid)
+
+
+def _eviction_ended(
+    world: World, action: act.EvictPod | act.EndByDeadline | act.AskEviction, event: ev.ActionEnded
+) -> None:
+    workload = _workload_of(world, action.uid) or world.workloads.get(action.key)
     if workload is None:
         return
-    held = workload.pod_holds.pop(action.uid, None)
-    if event.outcome is Outcome.DONE and held is not None and action.uid in workload.pods:
-        grace_s = workload.pods[action.uid].grace_s
-        workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + grace_s + 30.0)
-    else:
+    held = workload.release_pod(action.uid, action)
+    if event.outcome is Outcome.UNKNOWN:
+        proving.unanswered(workload, action)
+    elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
+        proving.answered(workload, action.uid)
+    if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began)
+    elif held is not None and action.uid in workload.pods:
+        grace_s = min(workload.pods[action.uid].grace_s, world.config.tuning.silent_node_s)
+        workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + grace_s + 30.0)
 
 
 def _deadline_ended(world: World, action: act.HandDeadline, event: ev.ActionEnded) -> None:
     """It ends nothing yet, and other news of the job is acted on meanwhile: waited for is only that the watch shows it."""
-    workload = world.workloads.get(action.key)
+    workload = _workload_of(world, action.uid)
     if workload is None:
         return
-    held = workload.pod_holds.pop(action.uid, None)
-    if event.outcome is Outcome.DONE and held is not None and action.uid in workload.pods:
-        workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + SHOWN_S)
-    elif event.outcome is not Outcome.DONE:
+    held = workload.release_pod(action.uid, action)
+    if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began)
+    elif held is not None:
+        workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + SHOWN_S)
 
 
 def _report_ended(world: World, action: act.Report | act.ReportRunning, event: ev.ActionEnded) -> None:
@@ -464,16 +688,44 @@ def _report_ended(world: World, action: act.Report | act.ReportRunning, event: e
         told.essence = ()
 
 
+def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
+    """The watch shows what became of it; whoever writes it again waits ever longer for the next time."""
+    workload = world.workloads.get(action.key)
+    edited = workload.edited.get(action.uid) if workload is not None else None
+    if edited is not None:
+        tuning = world.config.tuning
+        edited.under_way = False
+        edited.next_at = event.at + min(tuning.renew_event_s, tuning.condition_s * 2 ** min(edited.put_back, 16))
+        edited.put_back += event.outcome is Outcome.DONE
+
+
+def _note_failure(world: World, what: OwnerKey | str, event: ev.ActionEnded) -> None:
+    """What pods wait for cannot be read: since when, and why.  what: an owner, or the UID of a pod with claims."""
+    if event.outcome is Outcome.DONE:
+        world.cannot_read.pop(what, None)
+        return
+    since = world.cannot_read.pop(what, (event.at, ""))[0]
+    why = event.refusal.message.rstrip(" .") if event.refusal is not None else "there was no answer"
+    world.cannot_read[what] = (since, f"{why}.")
+    if len(world.cannot_read) > MAX_FAILURES_REMEMBERED:
+        del world.cannot_read[next(iter(world.cannot_read))]
+
+
 def _owner_ended(world: World, action: act.ReadOwner, event: ev.ActionEnded) -> None:
-    world.reading_refs.discard(action.ref.uid)
+    owner = owner_key(action.namespace, action.ref)
+    world.reading_refs.discard(owner)
+    _note_failure(world, owner, event)
+    if event.outcome is Outcome.DONE and (read_at := world.owner_read_at.get(owner)) is not None:
+        world.owner_read_at[owner] = max(read_at, event.began)
     if event.outcome is not Outcome.DONE:
-        for key in world.waits_for_owner.get(action.ref.uid, ()):
+        for key in world.waits_for_owner.get(owner, ()):
             world.back_off(world.workloads[key], event.at) if key in world.workloads else None
             world.dirty[key] = None
 
 
 def _claims_ended(world: World, action: act.ReadClaims | act.PlaceClaims, event: ev.ActionEnded) -> None:
     world.reading_refs.discard(action.uid)
+    _note_failure(world, action.uid, event)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at)
@@ -495,9 +747,11 @@ _PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
     act.AskEviction: _place_on_pod,
     act.Report: _place_report,
     act.ReportRunning: _place_report_running,
+    act.RestoreKeys: _place_restore,
     act.ReadOwner: _place_owner,
-    act.ReadClaims: _place_claims,
-    act.PlaceClaims: _place_claims,
+    act.ReadClaims: _place_pod_read,
+    act.PlaceClaims: _place_pod_read,
+    act.ReadPod: _place_pod_read,
     act.PollNodes: _place_nodes,
     **fold_nodes.PLACERS,
 }
@@ -506,8 +760,8 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.AllocateNow: _submission_ended,
     act.SubmitJob: _submission_ended,
     act.CancelJob: _cancel_ended,
-    act.UpdateJob: _slurm_write_ended,
-    act.RecordEnd: _slurm_write_ended,
+    act.UpdateJob: _update_ended,
+    act.RecordEnd: _record_ended,
     act.FindJobs: _find_ended,
     act.ReadJob: _read_ended,
     act.BindPod: _bind_ended,
@@ -517,9 +771,11 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.AskEviction: _eviction_ended,
     act.Report: _report_ended,
     act.ReportRunning: _report_ended,
+    act.RestoreKeys: _restore_ended,
     act.ReadOwner: _owner_ended,
     act.ReadClaims: _claims_ended,
     act.PlaceClaims: _claims_ended,
+    act.ReadPod: _pod_read_ended,
     act.PollNodes: _nodes_ended,
     **fold_nodes.ENDERS,
 }

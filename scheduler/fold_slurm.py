@@ -8,12 +8,16 @@ known by its id alone is read anew (ARCHITECTURE 4).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from scheduler import events as ev
-from scheduler import names
+from scheduler import names, quarantine, strays
+from scheduler.actions import Kind
+from scheduler.clocks import EXACT_S
 from scheduler.doubt import Doubt, disbelieve, release, weigh_absence
 from scheduler.events import Side
+from scheduler.hostlist import HostlistError, expand
 from scheduler.model import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.phase import Phase
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
@@ -21,11 +25,18 @@ from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 if TYPE_CHECKING:
     from scheduler.world import World
 
+P = ParamSpec("P")
+_T = TypeVar("_T")
+
 
 def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     if world.polled is not None and event.began < world.polled.began:
         disbelieve(world, Doubt.OLD_POLL)
-        return
+    else:
+        _believe_poll(world, replace(event, states=_with_unread(world.states, event)) if event.unread else event)
+
+
+def _believe_poll(world: World, event: ev.JobsPolled) -> None:
     before, world.states = world.states, event.states
     if world.first_polled is None:
         world.first_polled = event.ended
@@ -45,13 +56,13 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
             states
         ):  # no job comes to life again: between two polls the id was given out
             arrived.append(job_id)
-        _poll_shows(world, job_id, states, event)
+        _job(world, job_id, _poll_shows, states, event)
         if job_id in world.component_of and is_ended(states):
-            _component_ended(world, job_id)
+            _job(world, job_id, _component_ended)
     for job_id in (world.expected | world.absent) & event.states.keys():
-        _poll_shows(world, job_id, event.states[job_id], event)
+        _job(world, job_id, _poll_shows, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
-        _poll_lacks(world, job_id, before[job_id], event)
+        _job(world, job_id, _poll_lacks, before[job_id], event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
     if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
@@ -59,8 +70,34 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
         _read_anew(world, event.ended)
         world.highest = 0
     world.highest = max(world.highest, max(arrived, default=0))
-    weigh_absence(world, event.ended)
+    _weigh_absence(world, event.ended)
     world.dirty.update(world.looking)
+
+
+def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
+    """Jobs that could not be read keep their last known states.  An end is not kept: the list may lack the job by now."""
+    kept = {job: was for job, was in before.items() if job in event.unread and not is_ended(was)}
+    return {**kept, **event.states}
+
+
+def _job(
+    world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """What a poll says of one job: where that cannot be folded, the others are."""
+    try:
+        fold(world, job_id, *args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - contained to the job, or raised
+        quarantine.job_failed(world, job_id, error)
+
+
+def _weigh_absence(world: World, at: float) -> None:
+    """Where that cannot be told, nothing that is missing is believed to be gone."""
+    try:
+        weigh_absence(world, at)
+    except Exception as error:  # noqa: BLE001 - contained, or raised
+        quarantine.shared_failed(world, "whether many jobs are missing", error)
+        world.held_back_since = at if world.held_back_since is None else world.held_back_since
+        world.claims_held_since = at if world.claims_held_since is None else world.claims_held_since
 
 
 def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:
@@ -97,6 +134,7 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
     if holds_nodes(was):
         world.freed_at = event.ended
     world.foreign.discard(job_id)
+    world.foreign_read.pop(job_id, None)
     world.component_of.pop(job_id, None)
     world.known(job_id)
     _lacks(world, job_id, event)
@@ -105,7 +143,8 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
 def _still_missing(world: World, event: ev.JobsPolled) -> None:
     """Jobs that no poll has shown, and those absent before: this answer lacks them too."""
     for job_id in (world.expected | world.absent) - event.states.keys():
-        _lacks(world, job_id, event)
+        if job_id not in event.unread:
+            _job(world, job_id, _lacks, event)
 
 
 def _lacks(world: World, job_id: int, event: ev.JobsPolled) -> None:
@@ -117,15 +156,36 @@ def _lacks(world: World, job_id: int, event: ev.JobsPolled) -> None:
             world.expected.add(job_id)  # its pods are yet to be told why they end
         else:
             world.drop(job)
-    elif job.key is None and not _depended_on(world, job):
-        world.drop(job)
-    else:
+    elif job.proven:
         world.is_absent(job, event.began)
+    else:
+        _forget_inventions(world, job)
+        if _depended_on(world, job):
+            world.is_absent(job, event.began)
+        else:
+            _led_nowhere(world, job)
+
+
+def _forget_inventions(world: World, job: Placeholder) -> None:
+    """Pods of this life show it, and no bind of ours wrote it there: these lost nothing, whatever other pods show it, too."""
+    for workload in world.concerned(job):
+        if not world.may_have_bound(workload):
+            world.not_its_job(workload, job)
+
+
+def _led_nowhere(world: World, job: Placeholder) -> None:
+    """A pod shows it, and it is not that pod's."""
+    for workload in world.concerned(job):
+        world.not_its_job(workload, job)
+    world.drop(job)
 
 
 def _depended_on(world: World, job: Placeholder) -> bool:
-    """Whether unfinished pods stand on nodes for it."""
-    pods = ((workload, pod) for workload in world.concerned(job) for pod in workload.pods.values())
+    """Whether unfinished pods stand on nodes for it, or may do so."""
+    concerned = world.concerned(job)
+    if world.quarantine and any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
+        return True
+    pods = ((workload, pod) for workload in concerned for pod in workload.pods.values())
     return any(workload.node_of(pod) and not pod.finished for workload, pod in pods)
 
 
@@ -133,8 +193,12 @@ def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> N
     for job_id in arrived:
         if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
             continue
-        if _needs_reading(world, job_id):
-            world.to_be_read(job_id, event.began)
+        _job(world, job_id, _read_if_needed, event)
+
+
+def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    if _needs_reading(world, job_id):
+        world.to_be_read(job_id, event.began)
 
 
 def _needs_reading(world: World, job_id: int) -> bool:
@@ -142,7 +206,7 @@ def _needs_reading(world: World, job_id: int) -> bool:
     job = world.placeholders.get(job_id)
     if job is None:
         return True
-    return job.key is None and any(workload.created >= world.started for workload in world.concerned(job))
+    return not job.proven and not all(map(world.inherited, world.concerned(job)))
 
 
 def _read_anew(world: World, at: float) -> None:
@@ -154,16 +218,22 @@ def _read_anew(world: World, at: float) -> None:
             world.seen_first.setdefault(job_id, began)
     world.trust_since = began
     world.foreign.clear()
-    world.unread = sorted(world.seen_first)
+    world.foreign_read.clear()
+    world.search_again(*world.put_off)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
 
 
 def _job_read(world: World, event: ev.JobRead) -> None:
     world.reading.discard(event.job_id)
-    if event.began < world.seen_first.get(event.job_id, float("-inf")):
-        disbelieve(world, Doubt.OLD_READ)
-        return  # asked before the poll that showed this id as new: it may speak of the job that had the id before
+    if event.job is not None and event.job.told_at is not None:
+        world.clocks[Side.SLURM].tells(event.job.told_at, event.began, event.ended)
     placeholder = world.placeholders.get(event.job_id)
+    learned = placeholder.learned if placeholder is not None else float("-inf")
+    if event.began <= learned or event.began < world.seen_first.get(event.job_id, float("-inf")):
+        disbelieve(world, Doubt.OLD_READ)
+        return  # asked before an answer, or the poll that showed this id as new: it may speak of who had the id before
+    if event.job_id in world.claimed_by_others:
+        strays.job_read(world, event.job_id, event.job)
     if event.job is None:
         world.known(event.job_id)
         _denied(world, placeholder, event)
@@ -172,12 +242,13 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     if whose is None:
         world.known(event.job_id)
         world.foreign.add(event.job_id)
+        world.foreign_read[event.job_id] = event.began
         _denied(world, placeholder, event)
         return
     if event.job.het_id is not None and event.job.het_offset:
         _component(world, event.job_id, event.job.het_id)
         _denied(world, placeholder, event)  # nobody's own job; a pod may show such an id, given out again
-    elif placeholder is not None and event.began > placeholder.learned and _is_no_end(world, placeholder, event.job):
+    elif placeholder is not None and _is_no_end(world, placeholder, event.job):
         world.known(event.job_id)
         world.given_to("", placeholder, event.began)
         world.drop(placeholder)
@@ -193,8 +264,9 @@ def _came_later(world: World, hinted: Placeholder, read: Job) -> bool:
     if hinted.key is not None or read.submitted is None:
         return False
     running = [pod for workload in world.concerned(hinted) for pod in workload.unfinished if workload.node_of(pod)]
+    submitted = world.clocks[Side.SLURM].ours(read.submitted) - _inexact_s(world)
     return any(pod.started is not None for pod in running) and all(
-        pod.started is None or pod.started < read.submitted for pod in running
+        pod.started is None or ((at := world.started_at(pod)) is not None and at < submitted) for pod in running
     )
 
 
@@ -206,7 +278,13 @@ def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
     if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
         return False
     running = [pod for workload in world.concerned(job) for pod in workload.unfinished if workload.node_of(pod)]
-    return bool(running) and all(pod.started is not None and pod.started >= read.submitted for pod in running)
+    submitted = world.clocks[Side.SLURM].ours(read.submitted) - _inexact_s(world)
+    return bool(running) and all((at := world.started_at(pod)) is not None and at >= submitted for pod in running)
+
+
+def _inexact_s(world: World) -> float:
+    """By how much times of two clocks may differ that differ in truth by nothing: both are told in whole seconds."""
+    return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0
 
 
 def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
@@ -228,20 +306,34 @@ def _component(world: World, job_id: int, leader: int) -> None:
 def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
     """It is not what was taken for a job of ours, or hinted at as one."""
     began = event.began
-    if job is None or began <= job.learned:
+    if job is None:
         return
+    if not job.proven:
+        _forget_inventions(world, job)
+        if not world.concerned(job):
+            world.drop(job)
+            return
     if event.job is not None and _came_later(world, job, event.job):
         world.given_to("", job, began)
     elif event.job is not None and _renamed_unread(world, job, event.job):
+        _may_be_renamed(world, job)
         world.drop(job)
         return
     job.read_began = began
     if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
-        world.drop(job)
+        if event.job is not None:
+            _may_be_renamed(world, job)
+        _led_nowhere(world, job)
         return
     job.denied = True
     world.is_absent(job, began)
     world.touch(job)
+
+
+def _may_be_renamed(world: World, job: Placeholder) -> None:
+    """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003)."""
+    for workload in world.concerned(job):
+        workload.renamed = job.id
 
 
 def _whose(world: World, job: Job) -> str | None:
@@ -270,12 +362,13 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
     assert event.job is not None
     world.known(event.job_id)
     world.foreign.discard(event.job_id)
+    world.foreign_read.pop(event.job_id, None)
     job = world.placeholders.get(event.job_id)
-    if job is not None and event.began <= job.learned:
-        return
     workload = world.workloads.get(key)
     if workload is None:
-        workload = world.workloads[key] = Workload(key, created=event.job.submitted or 0.0)
+        submitted = world.clocks[Side.SLURM].ours(event.job.submitted or 0.0)
+        created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
+        workload = world.workloads[key] = Workload(key, created=created)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
             event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
@@ -318,7 +411,20 @@ def _details(world: World, workload: Workload, job: Placeholder, read: Job, gran
         job.limit_before = before.time_limit_min
     if grant is not None:
         job.grant = grant
+        world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
         world.about_to_stand(workload)
+    elif job.grant is not None and _moved(job.grant, read):  # requeued and started again between two polls
+        job.grant = None
+
+
+def _moved(grant: Grant, read: Job) -> bool:
+    """True if the job holds other nodes than it was granted, by what it says itself (of a leader, by its own component)."""
+    if not holds_nodes(read.states) or not read.nodes:
+        return False
+    try:
+        return set(expand(read.nodes)) != {node.name for node in grant.nodes}
+    except HostlistError:
+        return False  # what it holds is not known
 
 
 def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
@@ -346,21 +452,32 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two were under way
         disbelieve(world, Doubt.OLD_POLL)
         return
-    nodes = {node.name: node for node in event.nodes}
-    partitions = {partition.name: partition for partition in event.partitions}
+    nodes = _kept(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
+    partitions = world.partitions
+    if event.partitions is not None:
+        partitions = _kept(partitions, event.unread_partitions) | {each.name: each for each in event.partitions}
     world.nodes_stale = False
+    world.unread_nodes = event.unread_nodes
     changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
     changed = changed or partitions != world.partitions
     if partitions != world.partitions:
         world.partitions = partitions
-        world.default_partition = next((each.name for each in event.partitions if each.default), "")
+        world.default_partition = next((each.name for each in partitions.values() if each.default), "")
         for key in world.by_phase[Phase.UNCLAIMED]:  # Slurm's configuration changed: ask again (Q4)
             world.input_changed(world.workloads[key])
+        for key in (*world.by_phase[Phase.UNCLAIMED], *world.by_phase[Phase.QUEUED]):
+            world.refresh(world.workloads[key])  # which partition is the default one may be another now
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
     world.slurm_nodes_shown()
     if changed:
         world.feasibility_changed()
+        strays.find(world)
+
+
+def _kept(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
+    """What could not be read stays as it was known."""
+    return {name: known for name, known in before.items() if name in unread} if unread else {}
 
 
 def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
@@ -395,11 +512,23 @@ def _side_back(world: World, event: ev.SideBack) -> None:
         world.trust_since = world.polled.began if world.polled else float("-inf")
 
 
+def _accounting_lost(world: World, event: ev.AccountingLost) -> None:
+    if world.accounting_lost is None:
+        world.accounting_lost = event
+        world.dirty.update(world.looking)  # which do not wait for it
+
+
+def _accounting_back(world: World, event: ev.AccountingBack) -> None:
+    world.accounting_lost = None
+
+
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.JobsPolled: _jobs_polled,
     ev.JobRead: _job_read,
     ev.SlurmNodesPolled: _slurm_nodes_polled,
     ev.SideLost: _side_lost,
     ev.SideBack: _side_back,
+    ev.AccountingLost: _accounting_lost,
+    ev.AccountingBack: _accounting_back,
     ev.AbsenceBelieved: _absence_believed,
 }

@@ -8,10 +8,11 @@ from dataclasses import fields, replace
 from scheduler import actions as act
 from scheduler import names
 from scheduler.grouping import GANG_SIZE, MAX_SIZE, natural
-from scheduler.model import JobSpec, Pod, Refusal
+from scheduler.model import JobSpec, Pod, Refusal, owner_key
+from scheduler.owners import say_unread
 from scheduler.telling import say_all
 from scheduler.view import View
-from scheduler.workload import Workload
+from scheduler.workload import Workload, stays
 
 GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
 TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so often while some are missing
@@ -26,6 +27,7 @@ SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "exclud
 _CALLED = {
     "name": "job-name",
     "time_limit_min": "time-limit (in minutes)",
+    "time_least_min": "time-min (in minutes)",
     "tasks_per_node": "required pod anti-affinity (how many of them a node)",
 }
 # What follows from when a pod was created: that of the last one counts.
@@ -73,16 +75,18 @@ def _shown(value: object) -> str:
 def gather(workload: Workload, view: View) -> None:
     """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
     sizes = workload.tally.sizes
-    if len(sizes) > 1:
+    assert workload.group is not None, "only a gang gathers"
+    perhaps_in_stages = workload.group.told_by == "JobSet" and not _teller_known(workload, view)
+    if len(sizes) > 1 and not perhaps_in_stages:
         _say(workload, view, why_gathering(workload, view))
         return
-    if None in sizes:
+    if None in sizes or perhaps_in_stages:
         _ask_teller(workload, view)
         if not workload.size:
             if _teller_known(workload, view):
                 _say(workload, view, why_gathering(workload, view))
             return
-    said_at = max(pod.created for pod in workload.unfinished) + GATHER_SAID_S
+    said_at = max(map(view.world.born, workload.unfinished)) + GATHER_SAID_S
     if view.now < said_at:
         view.wake_at(workload.key, said_at)
         return
@@ -112,7 +116,9 @@ def _disagreement(workload: Workload) -> str:
     assert workload.group is not None
     group, firsts = workload.group, dict[int | None, str]()
     for uid, shown in workload.shown.items():
-        name = workload.pods[uid].name
+        if not stays(pod := workload.pods[uid]):
+            continue
+        name = pod.name
         firsts[shown.size] = min(name, firsts.get(shown.size, name), key=natural)
     said = ", ".join(
         f"{name} says {'none' if size is None else size}"
@@ -125,12 +131,15 @@ def _disagreement(workload: Workload) -> str:
 
 
 def _held_at(workload: Workload, view: View) -> float:
-    return workload.created + timeout_s(workload, view)
+    """Since the first of those that are here came."""
+    here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
+    return min(map(view.world.born, here)) + timeout_s(workload, view)
 
 
 def timeout_s(workload: Workload, view: View) -> float:
     """After how long its members also say what may hold the rest back (K: gang-timeout)."""
-    asked = [group.timeout_s for group in workload.shown.values() if group.timeout_s is not None]
+    staying = [group for uid, group in workload.shown.items() if stays(workload.pods[uid])]
+    asked = [group.timeout_s for group in staying if group.timeout_s is not None]
     return max(asked, default=view.tuning.gang_timeout_s)
 
 
@@ -142,17 +151,21 @@ def _ask_teller(workload: Workload, view: View) -> None:
     if ref is None:
         chain, unread = world.owners_of(pod)
         told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.told_by), None)
-        ref = told or ((chain[-1].owner if chain else pod.owner) if unread is not None else None)
+        ref = told or unread
     if ref is None:
         return
-    next_at = max(workload.wait_until, world.owner_read_at.get(ref.uid, float("-inf")) + TELLER_EVERY_S)
-    if _ended_since(workload, world.owner_read_at.get(ref.uid), view):
+    key = owner_key(pod.namespace, ref)
+    next_at = max(workload.wait_until, world.owner_read_at.get(key, float("-inf")) + TELLER_EVERY_S)
+    if _ended_since(workload, world.owner_read_at.get(key), view):
         next_at = workload.wait_until
     if view.now < next_at:
         view.wake_at(workload.key, next_at)
-    elif not view.being_read(ref.uid):
+    elif not view.being_read(key):
         view.add(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"), workload.key)
-    view.wait_for_owner(workload.key, ref.uid)
+    view.wait_for_owner(workload.key, key)
+    if not workload.size:
+        for each in _told(workload):
+            say_unread(workload, each, f"{ref.kind} {ref.name}", key, view)
 
 
 def _ended_since(workload: Workload, read_at: float | None, view: View) -> bool:
@@ -166,10 +179,14 @@ def _teller_known(workload: Workload, view: View) -> bool:
     group = workload.group
     assert group is not None
     if group.teller is not None:
-        return group.teller.uid in view.world.owner_read_at
+        return owner_key(workload.first.namespace, group.teller) in view.world.owner_read_at
     return view.world.owners_of(workload.first)[1] is None
 
 
 def _say(workload: Workload, view: View, message: str, *, warning: bool = True) -> None:
-    pods = [pod for pod in workload.unfinished if not pod.gated]  # Kubernetes says SchedulingGated on the others
-    say_all(workload, pods, view, names.GATHERING, message, warning=warning)
+    say_all(workload, _told(workload), view, names.GATHERING, message, warning=warning)
+
+
+def _told(workload: Workload) -> list[Pod]:
+    """Its pods on which something is said; Kubernetes says SchedulingGated on the others."""
+    return [pod for pod in workload.unfinished if not pod.gated]

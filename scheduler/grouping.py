@@ -2,6 +2,9 @@
 
 A group is told by labels and annotations, so that it is known before anything is read, and the same whatever was read:
 owners are asked only for a number that pods do not show.  The same name in another namespace is another group.
+
+The same name may come again: pods of last night's run, which ended long ago, are still there when tonight's run begins.  So a
+pod also shows the run that it is part of, and pods that ended count only together with others of their run (W5).
 """
 
 from __future__ import annotations
@@ -32,11 +35,32 @@ JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_RANK = "jobset.sigs.k8s.io/job-global-index"
 JOBSET_PART = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_JOB = "jobset.sigs.k8s.io/job-index"
+JOBSET_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_SIZE = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_RANK = "kueue.x-k8s.io/pod-group-pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 SET_INDEX = "apps.kubernetes.io/pod-index"
+# Annotations and labels that are read here, besides our own.
+ANNOTATIONS = frozenset({LWS_SIZE, KUEUE_SIZE, COMPLETION_INDEX, names.MIRROR})
+LABELS = frozenset(
+    {
+        POD_GROUP,
+        LWS_GROUP,
+        LWS_NAME,
+        LWS_RANK,
+        JOBSET,
+        JOBSET_UID,
+        JOBSET_RANK,
+        JOBSET_PART,
+        JOBSET_JOB,
+        JOBSET_ATTEMPT,
+        KUEUE_GROUP,
+        KUEUE_RANK,
+        COMPLETION_INDEX,
+        SET_INDEX,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +74,8 @@ class Group:
     teller    the object that tells it then, to be read
     told_by   where there is no such object: the kind of the controller that tells it; "": none does
     timeout_s  annotation gang-timeout, seconds (K)
+    run       which run of the group; "": the group has but one
+    stage     of a JobSet whose Jobs are not all made at one time, the stage that the pod belongs to; "": not known, or none
     """
 
     kind: str
@@ -59,6 +85,8 @@ class Group:
     teller: OwnerRef | None = None
     told_by: str = ""
     timeout_s: int | None = None
+    run: str = ""
+    stage: str = ""
 
 
 def group_of(pod: Pod) -> Group | Refusal | None:
@@ -101,7 +129,7 @@ def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | No
         return None
     if not name:
         return Refusal(names.REFUSED, f"Label {GANG} is empty: give the name of the gang.")
-    return Group("gang", name, _identity("gang", pod.namespace, name), size)
+    return Group("gang", name, _identity("gang", pod.namespace, name), size, run=_run(pod))
 
 
 def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
@@ -117,18 +145,38 @@ def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
         )
     if jobset := labels.get(JOBSET):
         identity = _identity("jobset", pod.namespace, jobset, labels.get(JOBSET_UID, ""))
-        return Group("JobSet", jobset, identity, size, told_by="JobSet")
+        group = Group("JobSet", jobset, identity, size, told_by="JobSet", run=labels.get(JOBSET_ATTEMPT, ""))
+        return in_stage(group, notes.get(names.STAGE, "") if pod.node else "")
     if kueue := labels.get(KUEUE_GROUP):
         told = size if size is not None else _told(notes, KUEUE_SIZE)
         identity = _identity("kueue", pod.namespace, kueue)
         return told if isinstance(told, Refusal) else Group("Kueue pod group", kueue, identity, told)
     if plugin := labels.get(POD_GROUP):
         teller = _object("scheduling.x-k8s.io/v1alpha1", pod, plugin)
-        return Group("PodGroup", plugin, _identity("podgroup", pod.namespace, plugin), size, teller)
+        return Group("PodGroup", plugin, _identity("podgroup", pod.namespace, plugin), size, teller, run=_run(pod))
     if own := pod.pod_group:
         teller = _object("scheduling.k8s.io/v1alpha2", pod, own)
-        return Group("PodGroup", own, _identity("workload", pod.namespace, own), size, teller)
+        return Group("PodGroup", own, _identity("workload", pod.namespace, own), size, teller, run=_run(pod))
     return None
+
+
+def in_stage(group: Group, stage: str) -> Group:
+    """The gang of one stage of a JobSet: pods that are made later are not waited for.  stage "": the JobSet as a whole."""
+    if not stage:
+        return group
+    identity = _identity(group.identity, stage)
+    return replace(group, name=f"{group.name}-{stage}", identity=identity, stage=stage)
+
+
+def _run(pod: Pod) -> str:
+    """By its controller, which makes its pods anew as long as the run lasts; without one, by the job that it was bound for.
+
+    Pods that wait and have no controller are one run.  (A LeaderWorkerSet's and a Kueue pod group's name stand for one run;
+    a batch Job's and a JobSet's key has their UID.)
+    """
+    if pod.owner is not None:
+        return pod.owner.uid
+    return pod.annotations.get(names.JOB_ID, "") if pod.node else ""
 
 
 def _identity(*parts: str) -> str:
@@ -154,8 +202,12 @@ def _whole(where: str, text: str, most: int) -> int | Refusal:
 
 _DIGITS = re.compile(r"([0-9]+)", re.ASCII)
 
+# Each place always has the same type, so that any two names, and any two ranks, can be compared.
+Natural = tuple[tuple[int, str], ...]
+Rank = tuple[tuple[int, str, int, int, int, int, int], Natural, str]
 
-def rank_of(pod: Pod) -> tuple[object, ...]:
+
+def rank_of(pod: Pod) -> Rank:
     """What members are ordered by (W8): the index that their controller gave them, then their names in natural order."""
     labels = pod.labels
     index = (
@@ -167,7 +219,7 @@ def rank_of(pod: Pod) -> tuple[object, ...]:
         _number(labels.get(SET_INDEX)),
         _number(labels.get(COMPLETION_INDEX) or pod.annotations.get(COMPLETION_INDEX)),
     )
-    return (*index, *natural(pod.name), pod.uid)
+    return index, natural(pod.name), pod.uid
 
 
 def by_rank(pods: Iterable[Pod]) -> list[Pod]:
@@ -176,9 +228,17 @@ def by_rank(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(found, key=rank_of) if len(found) > 1 else found
 
 
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """A key by which "w-10" comes after "w-9"."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))
+def natural(name: str) -> Natural:
+    """A key by which "w-10" comes after "w-9": numbers by their digits without leading zeros, after any text."""
+    return tuple(_piece(part) for part in _DIGITS.split(name))
+
+
+def _piece(part: str) -> tuple[int, str]:
+    """Never int(): Python refuses to read a number of more than 4300 digits."""
+    if not _DIGITS.fullmatch(part):
+        return (-1, part)
+    digits = part.lstrip("0")
+    return (len(digits), digits)
 
 
 def _number(text: str | None) -> int:

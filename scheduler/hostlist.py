@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -19,6 +20,7 @@ DEFAULT_LIMIT = 100_000
 MAX_NAME_LENGTH = 253
 # Slurm reads numbers of a name as machine words; a longer run of digits is part of the name, never of a range.
 MAX_DIGITS = 9
+MAX_KNOWN = 8192  # names that are folded again and again: those of the cluster
 
 _PIECE = re.compile(r"[A-Za-z0-9_.:-]+|\[[0-9,-]+\]")
 _RANGE = re.compile(rf"([0-9]{{1,{MAX_DIGITS}}})(?:-([0-9]{{1,{MAX_DIGITS}}}))?")
@@ -61,15 +63,33 @@ def fold(names: Iterable[str]) -> str:
     numbered: dict[str, list[tuple[int, str]]] = {}
     plain: set[str] = set()
     for name in set(names):
-        if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
-            raise HostlistError(f"not a node name: {_shown(name)}")
-        split = _NUMBERED.fullmatch(name)
-        if split and len(split[2]) <= MAX_DIGITS:
-            numbered.setdefault(split[1], []).append((int(split[2]), split[2]))
+        prefix, spelling = _split(name)
+        if spelling:
+            numbered.setdefault(prefix, []).append((int(spelling), spelling))
         else:
             plain.add(name)
     folded = [(prefix, prefix + _ranges(sorted(numbers))) for prefix, numbers in numbered.items()]
     return ",".join(text for _, text in sorted(folded + [(name, name) for name in plain]))
+
+
+def folded(names: Iterable[str]) -> str:
+    """As `fold`, of those names that a node can have: Slurm itself would take no other."""
+    return fold(name for name in names if is_name(name))
+
+
+@lru_cache(MAX_KNOWN)
+def is_name(name: str) -> bool:
+    """True if a hostlist can hold it."""
+    return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
+
+
+@lru_cache(MAX_KNOWN)
+def _split(name: str) -> tuple[str, str]:
+    """A name and the number at its end, as it is spelled; "" where it has none that a range can hold."""
+    if not is_name(name):
+        raise HostlistError(f"not a node name: {_shown(name)}")
+    split = _NUMBERED.fullmatch(name)
+    return (split[1], split[2]) if split and len(split[2]) <= MAX_DIGITS else (name, "")
 
 
 def _items(text: str) -> Iterator[str]:

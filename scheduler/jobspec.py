@@ -1,20 +1,23 @@
 """A pod → the placeholder job to ask Slurm for (BEHAVIOUR T).
 
-What a pod needs is counted as Kubernetes counts it (T1), asked of Slurm as the larger of request and limit (T2), and
-overruled by what its annotations say (T6).
+What a pod needs is counted as Kubernetes counts it (T1) and asked of Slurm as the larger of request and limit (T2).  Its
+annotations may ask for more (T6), never for less: kubelet gives the containers what their spec says, whatever Slurm charges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from scheduler import names
-from scheduler.model import SINGLETON, Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
+from scheduler.limits import beyond_limits, listed
+from scheduler.model import EMPTY, SINGLETON, UNLIMITED, Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
 from scheduler.policy import Tenant
-from scheduler.wishes import Wishes, wishes
+from scheduler.wishes import Wishes, as_written, wishes
 
 MIB = 1024 * 1024
+MOST_AMOUNT = 2**31 - 1  # of CPUs, of MiB, of devices of a kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,12 @@ class Translation:
 
     gres                 extended resource to GRES name ("nvidia.com/gpu" to "gpu") (T5)
     default_memory_mib   asked where a pod asks for none (T4)
+    ignored              patterns of extended resources that pods may take though Slurm does not count them (T5)
     """
 
     gres: Mapping[str, str]
     default_memory_mib: int = 1024
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,22 @@ def needs(pod: Pod) -> Amounts:
 
 
 def peak(pod: Pod) -> Amounts:
-    """What the pod may use at most: the larger of request and limit (T2)."""
-    return _effective(pod, _larger, _max(pod.pod_requests, pod.pod_limits))
+    """What the pod may use at most: the larger of request and limit (T2).
+
+    A limit of the pod caps its containers.  A request of the pod does not: without a limit of the pod they may use theirs.
+    """
+    requests = pod.pod_requests
+    caps = {resource: max(limit, requests.get(resource, 0)) for resource, limit in pod.pod_limits.items()}
+    return _effective(pod, _larger, caps, at_least=requests)
 
 
-def _effective(pod: Pod, of: Callable[[Container], Amounts], pod_level: Amounts) -> dict[str, int]:
-    """T1: max(sum of containers and sidecars, each init container beside the sidecars before it) + overhead."""
+def _effective(
+    pod: Pod, of: Callable[[Container], Amounts], pod_level: Amounts, at_least: Amounts = EMPTY
+) -> dict[str, int]:
+    """T1: max(sum of containers and sidecars, each init container beside the sidecars before it) + overhead.
+
+    pod_level   replaces what follows from the containers; at_least: the result is not smaller than that
+    """
     running: dict[str, int] = {}
     for container in pod.containers:
         _add(running, of(container))
@@ -74,6 +89,8 @@ def _effective(pod: Pod, of: Callable[[Container], Amounts], pod_level: Amounts)
     _add(running, sidecars)
     total = _max(running, starting)
     total.update(pod_level)
+    if at_least:
+        total = _max(total, at_least)
     _add(total, pod.overhead)
     return total
 
@@ -113,10 +130,11 @@ def jobspec(
     readable   what the job is called where the user gives no name; "": the pod's full name
     pods       how many members the workload has
     """
+    if too_many := beyond_limits(pod):
+        return Refusal(names.REFUSED, too_many)
     if pod.refused_fields:
-        return Refusal(
-            names.REFUSED, f"Not supported yet: {', '.join(pod.refused_fields)}. The pod is not run without."
-        )
+        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod is not run without."
+        return Refusal(names.REFUSED, said)
     asked = wishes(pod, owners)
     if isinstance(asked, Refusal):
         return asked
@@ -127,7 +145,15 @@ def jobspec(
         if pods == 1 and nodes not in (None, 1):
             said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
             return Refusal(names.REFUSED, said)
-    shape = shape_of(pod, asked, around.translation)
+    shape = shape_of(pod, owners, asked, around.translation)
+    if isinstance(shape, Refusal):
+        return shape
+    limit = _time_limit(pod, owners, asked.time_limit, around.longest_min(allowed[names.PARTITION]))
+    if asked.time_min is not None and limit not in (None, UNLIMITED) and asked.time_min > limit:
+        said = (
+            f"asks for {asked.time_min} minutes at least, but the time limit is {limit}: lower it, or raise the limit"
+        )
+        return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
     return JobSpec(
         name=names.job_name(asked.job_name or readable or pod.full_name, around.cluster, key),
         user=tenant.user,
@@ -141,7 +167,8 @@ def jobspec(
         constraints=asked.constraints or "",
         wckey=asked.wckey or "",
         comment=_comment(asked, readable or pod.full_name),
-        time_limit_min=_time_limit(pod, owners, asked.time_limit, around.longest_min(allowed[names.PARTITION])),
+        time_limit_min=limit,
+        time_least_min=asked.time_min,
         nice=asked.nice,
         exclusive=asked.exclusive or "",
         licenses=asked.licenses or (),
@@ -174,20 +201,83 @@ def _allowed(asked: Wishes, tenant: Tenant, where: str) -> dict[str, str] | Refu
     return picked
 
 
-def shape_of(pod: Pod, asked: Wishes, translation: Translation) -> Shape:
-    """Slurm's words for what the pod needs of one node (T3–T6)."""
+def shape_of(pod: Pod, owners: tuple[Owner, ...], asked: Wishes, translation: Translation) -> Shape | Refusal:
+    """Slurm's words for what the pod needs of one node (T3–T6); a no where the annotations ask for less than it takes."""
     amounts = peak(pod)
-    memory = amounts.get("memory", 0)
     gres: dict[str, int] = {}
     for resource, amount in amounts.items():
         if resource in translation.gres and amount > 0:
             name = translation.gres[resource]
             gres[name] = gres.get(name, 0) + amount
-    return Shape(
-        cpus=asked.cpus_per_task or max(1, -(-amounts.get("cpu", 0) // 1000)),
-        memory_mib=asked.memory or (max(1, -(-memory // MIB)) if memory else translation.default_memory_mib),
+        elif amount > 0 and is_extended(resource) and not _is_ignored(resource, translation):
+            return _uncounted(resource)
+    cpus = max(1, -(-amounts.get("cpu", 0) // 1000))
+    memory_mib = -(-amounts.get("memory", 0) // MIB)
+    if asked.cpus_per_task is not None and asked.cpus_per_task < cpus:
+        return _understated(names.CPUS_PER_TASK, f"{asked.cpus_per_task} CPUs", f"{cpus}", pod, owners)
+    if asked.memory is not None and asked.memory < memory_mib:
+        return _understated(names.MEMORY, f"{asked.memory} MiB", f"{memory_mib} MiB", pod, owners)
+    if asked.gres is not None and (lacking := _lacking(asked.gres, gres, translation)):
+        return _understated(names.GRES, *lacking, pod, owners)
+    shape = Shape(
+        cpus=asked.cpus_per_task or cpus,
+        memory_mib=asked.memory or memory_mib or translation.default_memory_mib,
         gres=asked.gres if asked.gres is not None else tuple(sorted(gres.items())),
     )
+    if max(shape.cpus, shape.memory_mib, *(count for _, count in shape.gres)) > MOST_AMOUNT:
+        return Refusal(names.REFUSED, f"The pod asks for more than any node has: {_amounts(shape)}.")
+    return shape
+
+
+def _amounts(shape: Shape) -> str:
+    devices = "".join(f", {count:,} {name}" for name, count in shape.gres)
+    return f"{shape.cpus:,} CPUs, {shape.memory_mib:,} MiB{devices}"
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a device plugin or an administrator advertises it, as Kubernetes tells extended resources from its own."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def _is_ignored(resource: str, translation: Translation) -> bool:
+    return any(fnmatchcase(resource, pattern) for pattern in translation.ignored)
+
+
+def _uncounted(resource: str) -> Refusal:
+    return Refusal(
+        names.REFUSED,
+        f"The pod asks for {resource}, which Slurm does not count. An admin names its GRES (settings: gres), or lets pods "
+        "take it uncounted (settings: ignored_resources).",
+    )
+
+
+def _understated(name: str, asked: str, taken: str, pod: Pod, owners: tuple[Owner, ...]) -> Refusal:
+    return Refusal(
+        names.REFUSED,
+        f"{as_written(name, pod, owners)} asks for {asked}, but the containers of the pod take {taken} (the larger of "
+        "requests and limits, with overhead). It may ask for more, not for less: raise it, or take it away.",
+    )
+
+
+def _lacking(
+    asked: tuple[tuple[str, int], ...], taken: Mapping[str, int], translation: Translation
+) -> tuple[str, str] | None:
+    """The first GRES of which less is asked than the containers take: what is asked, and what is taken; None: none.
+
+    A device of a type counts as one of its name ("gpu:h100" as "gpu"), unless that type is a resource of its own, as the
+    slices of a GPU are.  A device of no type never counts as one of a type: Slurm may choose another.
+    """
+    left = dict(asked)
+    own = frozenset(translation.gres.values())
+    for name, count in sorted(taken.items(), key=lambda each: ":" not in each[0]):
+        usable = [each for each in left if each == name or (each.partition(":")[0] == name and each not in own)]
+        have = sum(left[each] for each in usable)
+        if have < count:
+            return f"{have} {name}", f"{count} {name}"
+        for each in usable:
+            used = min(left[each], count)
+            left[each], count = left[each] - used, count - used
+    return None
 
 
 def deadline_min(deadline_s: int) -> int:

@@ -22,7 +22,8 @@ def still_in_doubt(workload: Workload, view: View) -> bool:
 def looked(workload: Workload, look: Look, view: View) -> bool:
     """After an unknown outcome, or a twin: whether everything was looked at, and nothing was found (ARCHITECTURE 4)."""
     world = view.world
-    if not look.asked_database and world.config.accounting and (look.twin or view.now >= look.until):
+    database = world.config.accounting and world.accounting_lost is None
+    if not look.asked_database and database and (look.twin or view.now >= look.until):
         view.add(act.FindJobs(workload.key, look.name, f"looking for a job named {look.name}"), workload.key)
         return False
     if view.now < look.until:
@@ -35,7 +36,7 @@ def looked(workload: Workload, look: Look, view: View) -> bool:
 
 def scan_until(workload: Workload, view: View) -> float:
     """A pod that is older than this life may have a placeholder that is yet to be read (ARCHITECTURE 4)."""
-    return view.world.scanning_until() if workload.created < view.world.started else float("-inf")
+    return view.world.scanning_until() if view.world.inherited(workload) else float("-inf")
 
 
 def trusted(job: Placeholder, view: View) -> bool:
@@ -70,15 +71,18 @@ def cancel_broken(workload: Workload, job: Placeholder, view: View) -> bool:
     return job.broken
 
 
-def cancel(job: Placeholder, workload: Workload, view: View, why: str, record: str = "") -> None:
-    """End a job that is proven ours, once nothing of a previous life can be on its way any more (quiet period)."""
+def cancel(job: Placeholder, workload: Workload, view: View, why: str, record: str = "", told: str = "") -> None:
+    """End a job that is proven ours, once nothing of a previous life can be on its way any more (quiet period).
+
+    record, told   see CancelJob
+    """
     until = max(view.world.quiet_until(), workload.wait_until)
     if view.now < until:
         view.wake_at(workload.key, until)
     elif not trusted(job, view):
         look_at(job, workload, view, f"is job {job.id} still the same?")
     elif workload.hold is None and Side.SLURM not in view.world.lost:
-        view.add(act.CancelJob(workload.key, job.id, job.name, job.user, why, record), workload.key)
+        view.add(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, told), workload.key)
 
 
 def cancel_twins(workload: Workload, keep: Placeholder, view: View) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler import names
-from scheduler.grouping import GANG_SIZE, MAX_SIZE, Group, group_of, rank_of
-from scheduler.model import Pod, Refusal
-from scheduler.workload import Workload
+from scheduler.actions import EndByDeadline, EvictPod
+from scheduler.grouping import GANG_SIZE, JOBSET_PART, JOBSET_UID, MAX_SIZE, Group, group_of, in_stage, rank_of
+from scheduler.model import Owner, Pod, Refusal
+from scheduler.workload import Workload, stays
 
 if TYPE_CHECKING:
     from scheduler.world import World
@@ -26,14 +27,25 @@ def workload_of(world: World, pod: Pod) -> Workload:
     if key is not None:
         workload = world.workloads[key]
         if workload.group is not None and pod.uid in workload.pods:
-            _show(workload, pod)
+            _show(world, workload, pod)
         elif _could_not_be_read(workload, pod.uid):
             return _read_at_last(world, workload, pod)
         return workload
-    group = group_of(pod)
+    group = _shown_by(world, pod)
     if isinstance(group, Group) and not _stood_alone(world, pod, group):
         return _of_group(world, pod, group)
     return _alone(world, pod)
+
+
+def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
+    """The group that a pod shows; of a JobSet that is made in stages the stage, as soon as the JobSet was read."""
+    group = group_of(pod)
+    if not isinstance(group, Group) or group.told_by != "JobSet" or group.stage or pod.node:
+        return group
+    jobset = world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
+    job = pod.labels.get(JOBSET_PART, "")
+    stages = jobset.stages if jobset is not None else ()
+    return in_stage(group, next((stage.name for stage in stages if job in stage.jobs), ""))
 
 
 def _could_not_be_read(workload: Workload, uid: str) -> bool:
@@ -45,7 +57,7 @@ def _could_not_be_read(workload: Workload, uid: str) -> bool:
 
 def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
     """Mended by an edit: it belongs to its gang from now on."""
-    group = group_of(pod)
+    group = _shown_by(world, pod)
     if not isinstance(group, Group):
         return alone
     alone.take_out(pod.uid)
@@ -92,7 +104,7 @@ def _one_too_many(workload: Workload, pod: Pod, group: Group) -> bool:
     if pod.node or pod.gated or pod.finished:
         return False
     if not workload.size:
-        return len(workload.pods) >= MAX_SIZE
+        return workload.tally.unfinished >= MAX_SIZE
     agrees = set(workload.tally.sizes) == {group.size}
     return agrees and workload.last_rank is not None and rank_of(pod) > workload.last_rank
 
@@ -118,9 +130,9 @@ def _made(world: World, key: str, pod: Pod, readable: str) -> Workload:
     return workload
 
 
-def _show(workload: Workload, pod: Pod) -> None:
+def _show(world: World, workload: Workload, pod: Pod) -> None:
     """What it shows may have been edited while it waits."""
-    group = group_of(pod)
+    group = _shown_by(world, pod)
     if isinstance(group, Group) and workload.group is not None and group.identity == workload.group.identity:
         workload.show(pod.uid, group)
 
@@ -144,23 +156,51 @@ def settle(world: World, workload: Workload) -> None:
     """Count anew how many it needs, and let those go, or come back, who are too many or missing."""
     if workload.group is None:
         return
+    if workload.group.told_by == "JobSet" and not workload.group.stage:
+        _split(world, workload)
     before, workload.size = workload.size, _size(world, workload)
     if not before and workload.size:  # who was too many of a gang of unknown size may stand for himself now
         world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
     unbound = workload.tally.unbound
     room = max(0, workload.size - (workload.tally.members - unbound))
+    if unbound > room:  # those that are told to end leave places, too, though nobody deletes them (S4)
+        room = min(workload.size, room + sum(map(stays, _told_to_end(workload))))
     if not workload.size or unbound < room:
         workload.last_rank = None
     if not workload.size:
         return
     if unbound > room:
         waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
-        for pod in waiting[room:]:
+        being_bound = {pod.uid for pod in waiting if workload.is_being_bound(pod.uid) or pod.uid in world.may_land}
+        idle = [pod for pod in waiting if pod.uid not in being_bound]
+        left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
+        for pod in idle[left:]:
             _move(world, workload, _alone_again(world, workload, pod), pod)
-        workload.last_rank = rank_of(waiting[room - 1]) if room else ()
+        workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
     elif unbound < room and workload.surplus:
         for pod in sorted(_available(world, workload), key=rank_of)[: room - unbound]:
             _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
+
+
+def _split(world: World, workload: Workload) -> None:
+    """The JobSet was read, and its pods are made in stages: each of those that wait goes to the gang of its stage."""
+    for pod in [pod for pod in workload.pods.values() if not workload.node_of(pod)]:
+        group = _shown_by(world, pod)
+        if not isinstance(group, Group) or not group.stage:
+            continue
+        workload.take_out(pod.uid)
+        workload.told.pop(pod.uid, None)
+        after = _of_group(world, pod, group)
+        after.put(pod)
+        settle(world, after)
+        world.refresh(after)
+    world.refresh(workload)
+
+
+def _told_to_end(workload: Workload) -> list[Pod]:
+    """Its bound pods whose end was ordered."""
+    ends = (uid for uid, held in workload.pod_holds.items() if isinstance(held.action, EvictPod | EndByDeadline))
+    return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 
 def _available(world: World, workload: Workload) -> list[Pod]:
@@ -183,10 +223,10 @@ def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     group = before.shown[pod.uid]
+    after.put(pod)  # first: at no moment it belongs to nobody
+    after.show(pod.uid, group)
     before.take_out(pod.uid)
     before.told.pop(pod.uid, None)
-    after.put(pod)
-    after.show(pod.uid, group)
     world.key_of_pod[pod.uid] = after.key
     if after.group is not None:
         after.surplus.discard(pod.uid)
@@ -201,7 +241,12 @@ def _tell_alone(gang: Workload, alone: Workload, pod: Pod) -> None:
 
 
 def _size(world: World, workload: Workload) -> int:
-    """How many unfinished members it needs (W5); 0: not known, or its pods do not agree."""
+    """How many unfinished members it needs (W5); 0: not known, or its pods do not agree.
+
+    Those that succeeded count less, except where as many as the group has did: then they are a run of it that is over.
+    """
+    if not workload.tally.sizes:  # all of them end
+        return workload.size or 1
     if len(workload.tally.sizes) != 1:
         return 0
     [size] = workload.tally.sizes
@@ -209,7 +254,16 @@ def _size(world: World, workload: Workload) -> int:
         owner = world.teller_of(workload)
         if owner is None or owner.members is None:
             return 0
-        size = owner.members
+        size = members_of(owner, workload.group)
         if owner.ref.kind == "Job":  # it tells how many it means to have still
             return max(1, size)
-    return max(1, size - workload.tally.succeeded)
+    elif workload.group is not None and workload.group.stage and (owner := world.teller_of(workload)) is not None:
+        size = min(size, members_of(owner, workload.group))  # who counted those of all stages meant these, too
+    size = max(1, size)
+    return size - workload.tally.succeeded % size
+
+
+def members_of(owner: Owner, group: Group | None) -> int:
+    """How many pods the owner means the group to have; of a stage only those of that stage."""
+    stage = next((each for each in owner.stages if group is not None and each.name == group.stage), None)
+    return stage.members if stage is not None else owner.members or 0

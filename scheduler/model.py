@@ -67,13 +67,26 @@ class OwnerRef:
     uid: str
 
 
+# Namespace and UID: a pod may name any UID as its owner's, also one of another namespace, whose annotations are not its own.
+OwnerKey = tuple[str, str]
+
+
+def owner_key(namespace: str, ref: OwnerRef) -> OwnerKey:
+    """What an owner of pods of that namespace is remembered by."""
+    return namespace, ref.uid
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One expression of a node selector term.  operator: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+    """One expression of a selector.
+
+    operator  In, NotIn, Exists, DoesNotExist, Gt, Lt
+    values    a set where many nodes are compared with many values (feasible.py)
+    """
 
     key: str
     operator: str
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] | frozenset[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +251,44 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Undecoded:
+    """An object that the API server listed or told a change of, and that cannot be decoded.  It exists; no more is known.
+
+    kind                  "pod", "node" or "namespace"
+    namespace, name, uid  "" where it does not say, or where that could not be found
+    why                   a sentence
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    why: str
+
+    def is_it(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether it is, or may be, that object."""
+        if self.uid:
+            return self.uid == uid
+        return not self.name or (self.namespace, self.name) == (namespace, name)
+
+
+@dataclass(frozen=True, slots=True)
 class Namespace:
     name: str
     uid: str
     labels: Mapping[str, str] = NO_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Replicated Jobs of a JobSet whose pods are made at one time: those that wait for the same others (dependsOn).
+
+    name      of the first of them; jobs: the names of all; members: how many pods they have together
+    """
+
+    name: str
+    jobs: tuple[str, ...]
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +299,7 @@ class Owner:
     members            how many pods it means to have: of a batch Job still min(parallelism, completions - succeeded),
                        of a JobSet all its Jobs' and of a PodGroup its minimum, those that succeeded among them;
                        None: its kind says nothing (W2, W5)
+    stages             of a JobSet whose Jobs are not all made at one time; (): they are
     """
 
     ref: OwnerRef
@@ -259,6 +307,7 @@ class Owner:
     owner: OwnerRef | None = None
     active_deadline_s: int | None = None
     members: int | None = None
+    stages: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +382,14 @@ class SlurmNode:
         return "EXTERNAL" in self.states
 
     @property
+    def loses_devices(self) -> bool:
+        """Devices that a job asks for by the task are lost there for ever: it is external and stands in slurm.conf (FACTS 7).
+
+        Asked for by the node they are counted rightly.
+        """
+        return self.external and bool(self.gres) and "DYNAMIC_NORM" not in self.states
+
+    @property
     def taken_out(self) -> States:
         """In which ways somebody said that it is to take no more jobs."""
         return self.states & {"DRAIN", "DOWN"}
@@ -360,6 +417,7 @@ class Job:
     dependency                what it still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 of the job, as sacct shows it before the colon
     tasks                     how many it asked for
+    told_at                   slurmctld's own time when it told this, epoch seconds; None: not known
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
                               is 0); None: an ordinary job
     parts                     of a leader that was read: the further components, in their order
@@ -389,11 +447,16 @@ class Job:
     het_id: int | None = None
     het_offset: int | None = None
     parts: tuple[Job, ...] = ()
+    told_at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class GrantedNode:
-    """What a job holds on one node.  gres as in SlurmNode; indices: GRES name to device indices, "" where not told."""
+    """What a job holds on one node.
+
+    memory_mib   0: this Slurm does not count memory (CR_Core, CR_CPU, CR_Socket); every job asks for at least 1 (T4)
+    gres         as in SlurmNode; indices: GRES name to device indices, "" where not told
+    """
 
     name: str
     cpus: int
@@ -435,6 +498,7 @@ class JobSpec:
     memory_mib      per task, at least 1
     gres            GRES name (with type) to count, per task
     time_limit_min  None: Slurm's default; UNLIMITED: no limit
+    time_least_min  backfill may cut the limit to so many minutes where the job starts sooner for it; None: not at all
     exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
     excluded_nodes  a folded hostlist (F2)
     required_nodes  a folded hostlist: all of these, and as many as are asked for, no other (S7)
@@ -462,6 +526,7 @@ class JobSpec:
     wckey: str = ""
     comment: str = ""
     time_limit_min: int | None = None
+    time_least_min: int | None = None
     nice: int | None = None
     exclusive: str = ""
     excluded_nodes: str = ""
@@ -506,12 +571,14 @@ class Refusal:
 
     reason   CamelCase, for the condition; number: Slurm's error number, 0 where there is none
     later    not for good: a limit, a lack of room or of rights that may pass by itself (Q4)
+    retry_after_s  not before so many seconds, says the far side; None: it says nothing
     """
 
     reason: str
     message: str
     number: int = 0
     later: bool = False
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

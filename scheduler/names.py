@@ -30,6 +30,8 @@ WCKEY = "wckey"
 JOB_NAME = "job-name"
 COMMENT = "comment"
 TIME_LIMIT = "time-limit"
+TIME_MIN = "time-min"
+SIGNAL = "signal"
 NICE = "nice"
 EXCLUSIVE = "exclusive"
 GRES = "gres"
@@ -58,6 +60,8 @@ WISHES = frozenset(
         JOB_NAME,
         COMMENT,
         TIME_LIMIT,
+        TIME_MIN,
+        SIGNAL,
         NICE,
         EXCLUSIVE,
         GRES,
@@ -72,6 +76,8 @@ WISHES = frozenset(
     }
 )
 
+MIRROR = "kubernetes.io/config.mirror"  # kubelet's, on the pods that mirror its static ones
+
 # Written with the bind; for people, and by the downward API for programs in the pod.
 JOB_ID = PREFIX + "job-id"
 JOB_NODES = PREFIX + "job-nodes"
@@ -79,10 +85,10 @@ SIZE = PREFIX + "size"
 RANK = PREFIX + "rank"
 LOCAL_RANK = PREFIX + "local-rank"
 JOB_GPUS = PREFIX + "job-gpus"
+STAGE = PREFIX + "stage"
 TRACEPARENT = PREFIX + "traceparent"
-WRITTEN_BY_US = frozenset(
-    key.removeprefix(PREFIX) for key in (JOB_ID, JOB_NODES, JOB_GPUS, SIZE, RANK, LOCAL_RANK, TRACEPARENT)
-)
+ONLY_OURS = (JOB_ID, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # nobody else writes these
+WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACEPARENT))
 
 # The Go slurm-bridge's keys, so that its users move by changing schedulerName.
 ALIASES = {
@@ -115,12 +121,17 @@ RETAKEN = "SlurmJobReplaced"
 NO_NODE = "SlurmNoFeasibleNode"
 NOT_MANAGED = "NamespaceNotManaged"
 UNAVAILABLE = "SlurmUnavailable"
+LIMITED = "SlurmLimitReached"
 GRANT_WAITS = "SlurmGrantWaiting"
 GIVEN_BACK = "SlurmGrantGivenBack"
 GATHERING = "GangGathering"
 SCHEDULED = "Scheduled"
+BYPASS = "SlurmBypassed"
 CHANGE_IGNORED = "SlurmChangeIgnored"
+PUT_BACK = "SlurmKeysPutBack"
 DISBELIEVED = "SlurmNotBelieved"
+UNREADABLE = "SlurmBridgeCannotRead"
+QUARANTINED = "SlurmBridgeError"
 # The condition of bound pods, and its reasons.
 RUNNING_CONDITION = PREFIX + "job-running"
 RUNS = "SlurmJobRuns"
@@ -139,6 +150,7 @@ NODE_WAITS = "SlurmNodeWaiting"
 NODE_REFUSED = "SlurmNodeRefused"
 NODE_INVALID = "SlurmNodeInvalid"
 NODE_NOT_OURS = "SlurmNodeNotOurs"
+NODE_CONTESTED = "SlurmNodeContested"
 NODE_OUTSIDE = "SlurmNodeOutsidePartition"
 NODE_REASON = "slurm-bridge: "
 NODE_MARK = "slurm-bridge-"  # how the feature begins that says who registered it

@@ -10,12 +10,15 @@ have come in between.  So nothing here ends anything that runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.actions import NodeChange
+from scheduler.actions import Kind, NodeChange
+from scheduler.guard import guarded
 from scheduler.model import Node, NodeSpec, Refusal, SlurmNode
+from scheduler.plain import line
+from scheduler.quarantine import is_dropped
 from scheduler.registration import named_partitions, outgrown, registration, size, uncounted
 from scheduler.upkeep import NEVER
 from scheduler.view import View
@@ -31,17 +34,34 @@ BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 MAX_REASON = 300
 
 
-def keep_nodes(view: View, *, everything: bool) -> None:
-    """Look at the nodes that changed; while one side does not answer nothing is done to any."""
+def keep_nodes(view: View, due: Iterable[str] = (), *, everything: bool) -> None:
+    """Look at the nodes that changed; while one side does not answer nothing is done to any.
+
+    due   Slurm's names of nodes in quarantine that are tried again
+    """
     world, upkeep = view.world, view.world.upkeep
-    todo = sorted(upkeep.everyone.union(upkeep.dirty) if everything else upkeep.dirty)
+    todo = sorted(upkeep.everyone.union(upkeep.dirty, due) if everything else upkeep.dirty.keys() | due)
     if world.lost or upkeep.polled == NEVER or not (todo or upkeep.silent):
         return
     if view.now < world.quiet_until():
         view.wake_shared(world.quiet_until())
         return
-    view.kept += [name for name in todo if _keep(name, view)]
+    view.kept += [name for name in todo if _try(name, view)]
     _cure(view)
+
+
+def _try(name: str, view: View) -> bool:
+    """Under guard.  A node in quarantine leaves it when its rule does not raise; one that was dropped is left alone."""
+    quarantine = view.world.quarantine
+    if not quarantine:
+        return guarded(view, Kind.NODE, name, True, _keep, name, view)
+    if is_dropped(view.world, Kind.NODE, name):
+        return True
+    failed = len(view.failed)
+    kept = guarded(view, Kind.NODE, name, True, _keep, name, view)
+    if len(view.failed) == failed and (Kind.NODE, name) in quarantine:
+        view.lifted.append((Kind.NODE, name))
+    return kept
 
 
 def _keep(name: str, view: View) -> bool:
@@ -52,14 +72,14 @@ def _keep(name: str, view: View) -> bool:
     assert world.nodes is not None
     assert world.slurm_nodes is not None
     known = world.slurm_nodes.get(name)
+    if known is None and name in world.unread_nodes:
+        return True  # Slurm has it, or may have it: the next poll that can be read makes the next look
+    if claims := world.contested.get(name):
+        nodes = [world.nodes[each] for each in claims]
+        if not _is_kept(name, view):
+            return all(_release(node, view) for node in nodes)
+        return all(_show(node, False, *_contested(name, claims), view) for node in nodes)
     wanted = upkeep.wanted(name, world.nodes)
-    for other in wanted[1:]:
-        message = (
-            f"Node {wanted[0].name} is Slurm's {name} already. Give this one another name there with the label "
-            f"{names.SLURM_NODE_LABEL}."
-        )
-        if not _show(other, False, names.NODE_INVALID, message, view):
-            return False
     if not wanted:
         return _retire(name, known, view) if known is None or name in upkeep.ours else _share(name, known, view)
     if known is None:
@@ -67,6 +87,20 @@ def _keep(name: str, view: View) -> bool:
     if name not in upkeep.ours:
         return _not_ours(wanted[0], known, view)
     return _in_step(wanted[0], known, view)
+
+
+def _is_kept(name: str, view: View) -> bool:
+    """False for a node that the bridge would leave alone, whoever claimed it."""
+    world, upkeep = view.world, view.world.upkeep
+    return world.config.shared_nodes or name in upkeep.ours or bool(upkeep.wanted(name, world.nodes or {}))
+
+
+def _contested(name: str, claims: Sequence[str]) -> tuple[str, str]:
+    """(reason, message) for each of the nodes that claim this name: nothing is done to Slurm's node meanwhile."""
+    return names.NODE_CONTESTED, (
+        f"The Kubernetes nodes {', '.join(claims)} claim to be the same node of Slurm, {name}: none of them gets pods from "
+        f"slurm-bridge, and nothing is changed in Slurm. Correct the label {names.SLURM_NODE_LABEL} of all but one."
+    )
 
 
 # --- one that is to be there --------------------------------------------------------------------------------------
@@ -94,7 +128,8 @@ def _not_yet(node: Node, view: View) -> str:
     if node.unschedulable:
         return "is uncordoned"
     settle_s = view.tuning.node_settle_s
-    if node.ready_since is not None and view.world.upkeep.polled - node.ready_since < settle_s:
+    since = view.world.ready_since.get(node.name)
+    if since is not None and view.world.upkeep.polled - since[1] < settle_s:
         return f"has been ready for {settle_s:.0f} s, so that its devices are known"
     return ""
 
@@ -283,7 +318,7 @@ def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str], *,
     ours      it was registered from here
     """
     name = known.name
-    because = f": {_plain(known.reason)}" if known.reason else ""
+    because = f": {line(known.reason, MAX_REASON).rstrip('.')}" if known.reason else ""
     also = f" {failed}" if failed else ""
     if "NOT_RESPONDING" in known.states:
         return False, names.NODE_SILENT, _silent(known, ours) + also
@@ -328,18 +363,13 @@ def _outside(partition: str, known: SlurmNode) -> str:
     return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
 
 
-def _plain(text: str) -> str:
-    """One short line, whatever an admin wrote there; without the full stop that follows."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split()).rstrip(".")
-    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 1] + "…"
-
-
 def _says(node: Node, status: bool, reason: str, message: str) -> bool:
     shown = node.in_slurm
     return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
 
 
 def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bool:
+    message = line(message)
     if _says(node, status, reason, message):
         return True
     if node.name in view.world.upkeep.saying:
@@ -371,4 +401,6 @@ def _silent_long(name: str, view: View) -> bool:
 def _wants_cure(name: str, view: View) -> bool:
     """It could take jobs, and stands in slurm.conf.  What `new/node` made a reconfigure does not bring back (26.05)."""
     known = (view.world.slurm_nodes or {})[name]
+    if name in view.world.contested:
+        return False
     return view.world.config.shared_nodes and "DYNAMIC_NORM" not in known.states and not known.taken_out

@@ -52,8 +52,11 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
 def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
     """The job that the pods were bound for is proven to have ended.  No evidence is no revocation (V7).
 
-    That is the one that they name, where it is proven theirs; else every one that is or may be.
+    That is the one that they name, where it is proven theirs; else every one that is or may be.  Of one that may be theirs
+    under another name nobody knows.
     """
+    if workload.renamed is not None and workload.renamed == workload.hint:
+        return False
     jobs = [job for job in mine if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
     return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)

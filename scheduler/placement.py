@@ -8,13 +8,14 @@ old pod may still be terminating.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.feasible import ports_clash
+from scheduler.clocks import grace_ends
 from scheduler.grouping import by_rank
+from scheduler.hostports import clash
 from scheduler.jobspec import needs
-from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
+from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, JobSpec, Node, Pod
 
 EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
 
@@ -33,14 +34,14 @@ class Blocked:
 def shortfall(spec: JobSpec, grant: Grant) -> str:
     """What a grant lacks of what was asked, in words; "" where it covers it (S11, FACTS 7).
 
-    Slurm may round CPUs up and never down; a GRES may be counted under its type only.
+    Slurm may round CPUs up and never down; a GRES may be counted under its type only; memory may not be counted at all.
     """
     if not grant.nodes:
         return "any node"
     for node in grant.nodes:
         if node.cpus < spec.cpus_per_task:
             return f"{spec.cpus_per_task} CPUs ({node.cpus} on {node.name})"
-        if node.memory_mib < spec.memory_mib:
+        if 0 < node.memory_mib < spec.memory_mib:
             return f"{spec.memory_mib} MiB of memory ({node.memory_mib} on {node.name})"
         for name, count in spec.gres:
             if node.gres.get(name, 0) < count:
@@ -51,6 +52,25 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
     if len(spec.parts) != len(grant.parts):
         return f"all of its {1 + len(spec.parts)} components"
     return next((why for each in zip(spec.parts, grant.parts, strict=True) if (why := shortfall(*each))), "")
+
+
+def lacks(place: JobSpec, wanted: JobSpec) -> str:
+    """What a pod asks for beyond what its place was asked for, in words; "": nothing.  Both are of one task."""
+    if wanted.cpus_per_task > place.cpus_per_task:
+        return f"{wanted.cpus_per_task} CPUs"
+    if wanted.memory_mib > place.memory_mib:
+        return f"{wanted.memory_mib} MiB of memory"
+    for name, count in wanted.gres:
+        if count > _counted(place, name):
+            return f"{count} {name}"
+    if wanted.constraints not in ("", place.constraints):
+        return f"nodes with {wanted.constraints}"
+    return "nodes for itself" if wanted.exclusive and wanted.exclusive != place.exclusive else ""
+
+
+def _counted(spec: JobSpec, gres: str) -> int:
+    """How many of a GRES one task has; whoever asks for a "gpu" takes one of any type."""
+    return sum(count for name, count in spec.gres if name == gres or name.startswith(f"{gres}:"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,7 @@ class Place:
 def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
     """How many members a granted node holds: what Slurm gave there, divided by what one needs."""
     counts = [node.cpus // spec.cpus_per_task]
-    if spec.tasks > 1:  # of one task Slurm tells the memory that was asked for a node
+    if spec.tasks > 1 and node.memory_mib:  # of one task Slurm tells the memory that was asked for a node
         counts.append(node.memory_mib // spec.memory_mib)
     counts += [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return max(0, min([*counts, spec.tasks_per_node or counts[0]]))
@@ -138,37 +158,74 @@ def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mappi
 class Standing:
     """The unfinished pods on one node, and what they need in all; kept up to date, so that a bind need not sum it up."""
 
-    __slots__ = ("_needs", "pods", "taken")
+    __slots__ = ("_ends", "_needs", "_ports", "pods", "taken")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
+        self._ends: dict[str, float] = {}  # when the grace ends of those that are being deleted, by our clock
         self.taken: dict[str, int] = {}
         self._needs: dict[str, Amounts] = {}
+        self._ports: dict[str, frozenset[int]] = {}  # of pods with host ports
 
-    def put(self, pod: Pod) -> Pod | None:
-        """It stands here, as it is now; as it was before, None: it did not."""
+    def put(self, pod: Pod, at: float | None = None, most_grace_s: float = float("inf")) -> Pod | None:
+        """It stands here, as it is now; as it was before, None: it did not.
+
+        at            when that was seen, by the bridge's clock; None: deletion times are by that clock, too
+        most_grace_s  a grace counts for so long at most: Kubernetes takes one of 300 years
+        """
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        if pod.deleting_at is None:
+            self._ends.pop(pod.uid, None)
+        elif before is None or (before.deleting_at, before.grace_s) != (pod.deleting_at, pod.grace_s):
+            grace_s = min(pod.grace_s, most_grace_s)
+            ends = pod.deleting_at if at is None else grace_ends(pod.deleting_at, grace_s, at)
+            self._ends[pod.uid] = min(ends, self._ends.get(pod.uid, ends))
         if before is None or not _asks_the_same(before, pod):
             self._count(self._needs.get(pod.uid, {}), -1)
             self._needs[pod.uid] = needed = needs(pod)
             self._count(needed, 1)
+        if before is None and pod.host_ports:
+            self._ports[pod.uid] = frozenset(each.port for each in pod.host_ports)
         return before
 
     def remove(self, uid: str) -> Pod | None:
         """It stands here no more; None: it did not."""
         left = self.pods.pop(uid, None)
+        self._ends.pop(uid, None)
         if left is not None:
             self._count(self._needs.pop(uid), -1)
+            self._ports.pop(uid, None)
         return left
+
+    def without(self, uid: str) -> Standing:
+        """The others, counted anew."""
+        anew = Standing()
+        for pod in self.pods.values():
+            if pod.uid != uid:
+                anew.put(pod)
+        anew._ends = {other: ends for other, ends in self._ends.items() if other != uid}
+        return anew
+
+    def grace_ends(self, uid: str) -> float | None:
+        """When the grace of that pod ends, by the bridge's clock; None: it is not being deleted, or does not stand here."""
+        return self._ends.get(uid)
 
     def needed_by(self, uid: str) -> Amounts:
         """What that pod takes of it; nothing where it does not stand here."""
         return self._needs.get(uid, EMPTY)
 
+    def listening(self, ports: frozenset[int]) -> Iterator[Pod]:
+        """The pods here that hold a host port with one of these numbers."""
+        return (self.pods[uid] for uid, held in self._ports.items() if not ports.isdisjoint(held))
+
     def _count(self, amounts: Amounts, sign: int) -> None:
         for resource, amount in amounts.items():
-            self.taken[resource] = self.taken.get(resource, 0) + sign * amount
+            taken = self.taken.get(resource, 0) + sign * amount
+            if taken:
+                self.taken[resource] = taken
+            else:
+                self.taken.pop(resource, None)
 
 
 def _asks_the_same(one: Pod, other: Pod) -> bool:
@@ -188,40 +245,38 @@ def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[Standing]) -
         return Blocked(f"node {name} is not ready")
     if node.unschedulable:
         return Blocked(f"node {name} is cordoned")
-    wanted = needs(pod)
-    if not pod.host_ports and not _too_little(wanted, node, _taken(pod, there)):
-        return None
-    others = [other for each in there for other in each.pods.values() if other.uid != pod.uid]
-    lacking = _lacking(wanted, pod.host_ports, node, others)
+    lacking = _lacking(pod, node, there, leave_out_terminating=False)
     if not lacking:
         return None
-    staying = [other for other in others if other.deleting_at is None]
-    if _lacking(wanted, pod.host_ports, node, staying):
+    if _lacking(pod, node, there, leave_out_terminating=True):
         return Blocked(f"on node {name} other pods take the {lacking} that it needs")
-    going = [other for other in others if other.deleting_at is not None]
-    until = max(other.deleting_at or 0.0 for other in going) + EXTRA_WAIT_S
+    going = [other for other in _terminating(there) if other.uid != pod.uid]
+    until = max(ends for each in there for other in going if (ends := each.grace_ends(other.uid)) is not None)
+    until += EXTRA_WAIT_S
     who = ", ".join(sorted(other.full_name for other in going)[:3])
     return Blocked(f"on node {name} {who} still {'terminates' if len(going) == 1 else 'terminate'}", until)
 
 
-def _taken(pod: Pod, there: Sequence[Standing]) -> Amounts:
-    """What all others there take."""
-    taken: dict[str, int] = {}
-    for each in there:
-        own = each.needed_by(pod.uid)
-        for resource, amount in each.taken.items():
-            taken[resource] = taken.get(resource, 0) + amount - own.get(resource, 0)
-    return taken
+def _terminating(there: Sequence[Standing]) -> list[Pod]:
+    return [other for each in there for other in each.pods.values() if other.deleting_at is not None]
 
 
-def _lacking(wanted: Amounts, ports: tuple[HostPort, ...], node: Node, standing: Iterable[Pod]) -> str:
-    """The first resource of which the node has not enough, or ""."""
-    taken: dict[str, int] = {}
-    for pod in standing:
-        for resource, amount in needs(pod).items():
-            taken[resource] = taken.get(resource, 0) + amount
-        if ports and ports_clash(ports, pod.host_ports):
-            return "host port"
+def _lacking(pod: Pod, node: Node, there: Sequence[Standing], *, leave_out_terminating: bool) -> str:
+    """The first resource of which the node has not enough for this pod beside the others, or ""."""
+    ports = frozenset(port.port for port in pod.host_ports)
+    for each in there if ports else ():
+        for other in each.listening(ports):
+            counts = other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None)
+            if counts and clash(pod.host_ports, other.host_ports):
+                return "host port"
+    aside = {pod.uid, *(other.uid for other in _terminating(there))} if leave_out_terminating else {pod.uid}
+    wanted = needs(pod)
+    taken = {
+        resource: sum(
+            each.taken.get(resource, 0) - sum(each.needed_by(uid).get(resource, 0) for uid in aside) for each in there
+        )
+        for resource in wanted
+    }
     return _too_little(wanted, node, taken)
 
 

@@ -39,13 +39,18 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who a workload is in Slurm."""
+    """Who a workload is in Slurm.
+
+    max_jobs          so many jobs wait and run at a time; max_submit_rate: so many are submitted a second; None: no limit
+    """
 
     user: str
     accounts: Choice = Choice()
     partitions: Choice = Choice()
     qos: Choice = Choice()
     reservations: Choice = Choice()
+    max_jobs: int | None = None
+    max_submit_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +77,9 @@ class Policy:
 
     def tenant(self, namespace: str, service_account: str) -> Tenant | Refusal:
         """Who pods of that namespace are in Slurm (I1)."""
-        for rule in self.rules:
-            if rule.matches(namespace, service_account):
-                return rule.tenant
+        place = self.place(namespace, service_account)
+        if place is not None and place < len(self.rules):
+            return self.rules[place].tenant
         if self.default is not None:
             return self.default
         return Refusal(
@@ -83,8 +88,25 @@ class Policy:
             "Ask for a line under `policy` in slurm-bridge's settings.",
         )
 
+    def place(self, namespace: str, service_account: str) -> int | None:
+        """Which of `tenants` those pods are; None: nobody."""
+        for place, rule in enumerate(self.rules):
+            if rule.matches(namespace, service_account):
+                return place
+        return len(self.rules) if self.default is not None else None
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """One a rule, in their order; then the default."""
+        return (*(rule.tenant for rule in self.rules), *([self.default] if self.default is not None else []))
+
     @property
     def users(self) -> frozenset[str]:
         """Every Slurm user that the policy can give: only their jobs can be ours (ARCHITECTURE 4)."""
-        tenants = [rule.tenant for rule in self.rules] + ([self.default] if self.default else [])
+        return frozenset(tenant.user for tenant in self.tenants)
+
+    def users_in(self, namespace: str) -> frozenset[str]:
+        """Every Slurm user that pods of that namespace can have, whatever their service account."""
+        rules = (rule for rule in self.rules if any(fnmatchcase(namespace, each) for each in rule.namespaces))
+        tenants = [rule.tenant for rule in rules] + ([self.default] if self.default else [])
         return frozenset(tenant.user for tenant in tenants)

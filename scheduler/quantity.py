@@ -17,6 +17,7 @@ from functools import lru_cache
 
 MAX_LENGTH = 64
 MAX_EXPONENT = 24
+MOST = 2**63 - 1  # the API caps larger ones to that
 
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
@@ -63,7 +64,7 @@ def amount(resource: str, text: str, round_up: bool) -> int:
 
     Raises QuantityError, for a negative one too.
     """
-    value = parse(text)
+    value = min(parse(text), Fraction(MOST))
     if value < 0:
         raise QuantityError(f"{_shown(text)} is negative")
     if resource == "cpu":

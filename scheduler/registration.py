@@ -153,15 +153,18 @@ def _bad_name(name: str) -> str:
 def _bad_address(address: str) -> str:
     if not address:
         return "The node has no InternalIP, which Slurm needs as its address. Kubelet or the cloud provider reports it."
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in address[:80])
     try:
-        ipaddress.ip_address(address)
+        scope = getattr(ipaddress.ip_address(address), "scope_id", None)
     except ValueError:
-        return f'The node\'s InternalIP "{address[:80]}" is no address.'
+        return f'The node\'s InternalIP "{shown}" is no address.'
+    if scope is not None:  # also what is no scope: ipaddress takes any text behind the %
+        return f'The node\'s InternalIP "{shown}" has a scope (%), which other machines cannot reach it by.'
     return ""
 
 
 def _bad_partitions(wanted: list[str], partitions: Mapping[str, Partition]) -> str:
-    unknown = [name for name in wanted if name not in partitions]
+    unknown = [name for name in wanted if name not in partitions] if partitions else []  # none: not told yet
     if not unknown and len(wanted) <= MAX_PARTITIONS:
         return ""
     if not unknown:

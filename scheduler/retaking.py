@@ -16,7 +16,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.asking import all_known, spec_for
 from scheduler.feasible import slurm_name
-from scheduler.hostlist import fold
+from scheduler.hostlist import folded
 from scheduler.looking import looked
 from scheduler.model import SINGLETON, JobSpec, Refusal
 from scheduler.placement import shortfall, tasks_on
@@ -34,7 +34,7 @@ def retake(workload: Workload, lost: Placeholder, view: View) -> bool:
     if workload.retaken is not None and workload.retaken[0] == lost.id:
         return False
     members = workload.members
-    if not members or any(not workload.node_of(pod) for pod in members) or workload.pod_holds:
+    if not members or any(not workload.node_of(pod) for pod in members) or _is_being_ended(workload, view):
         return False  # it ends, or is yet to be bound as a whole
     if view.free("retake") < 1:  # a translation now would be thrown away
         view.park(workload.key, "retake")
@@ -58,6 +58,15 @@ def retake(workload: Workload, lost: Placeholder, view: View) -> bool:
         asked = act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again")
         view.add(asked, workload.key)
     return True
+
+
+def _is_being_ended(workload: Workload, view: View) -> bool:
+    """An end of one of its pods is under way, or the watch has not shown it yet."""
+    return any(
+        isinstance(held.action, act.EvictPod | act.EndByDeadline | act.AskEviction)
+        and (held.until is None or view.now < held.until)
+        for held in workload.pod_holds.values()
+    )
 
 
 def _not_in_slurm(workload: Workload, view: View) -> bool:
@@ -88,7 +97,7 @@ def _spec(workload: Workload, view: View) -> JobSpec | None:
     stands = {workload.node_of(pod) for pod in workload.members}
     if not stands <= nodes.keys():
         return None
-    where, several = fold(slurm_name(nodes[name]) for name in stands), len(stands) if spec.tasks > 1 else None
+    where, several = folded(slurm_name(nodes[name]) for name in stands), len(stands) if spec.tasks > 1 else None
     return replace(
         spec,
         required_nodes=where,
@@ -119,6 +128,9 @@ def check(workload: Workload, job: Placeholder, view: View) -> str:
 def show(workload: Workload, job: Placeholder, view: View) -> None:
     """On pods that name another, mostly the lost one: a bridge that starts anew knows them by it (ARCHITECTURE 4)."""
     for pod in workload.members:
+        edited = workload.edited.get(pod.uid)
+        if edited is not None and names.JOB_ID in edited.right:
+            continue  # not the id that the bind wrote: it is put back (own_keys)
         if pod.node and pod.annotations.get(names.JOB_ID, str(job.id)) != str(job.id):
             message = (
                 f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."

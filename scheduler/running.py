@@ -12,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler import actions as act
-from scheduler import names, values
+from scheduler import kubelet, names, values
+from scheduler.deadlines import Lead, lead_of, notice_s
 from scheduler.ending import end_pod, is_service
 from scheduler.events import Side
 from scheduler.jobspec import deadline_min
 from scheduler.looking import look_at, trusted
-from scheduler.model import UNLIMITED, Job, Pod, PodPhase, Refusal
+from scheduler.model import UNLIMITED, Job, Pod, PodPhase, Refusal, owner_key
+from scheduler.plain import line
 from scheduler.telling import clock, exact_clock
 from scheduler.view import View
 from scheduler.wishes import user_input
 from scheduler.workload import Placeholder, Workload
 
 SAID_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
+NOT_ENDED = " Kubelet is still at work; nothing is ended for that, however long it takes."
 WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 
@@ -50,7 +53,7 @@ def watch(workload: Workload, job: Placeholder, view: View) -> None:
 
 
 def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], view: View) -> None:
-    ends = read.ends if read.time_limit_min != UNLIMITED else None
+    ends = view.from_slurm(read.ends) if read.ends is not None and read.time_limit_min != UNLIMITED else None
     if job.read_began < job.states_since:  # it was resumed, which moves its end; in its turn it is read again
         if any(_said(workload, pod) == names.SUSPENDED for pod in pods):
             look_at(job, workload, view, f"when does job {job.id} end, now that it runs again?")
@@ -60,23 +63,32 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     if ends is None:
         _all_is_well(workload, job, read, pods, view)
         return
-    half = max(0.0, ends - (read.starts or ends)) / 2
-    opens = {True: ends - min(view.tuning.service_notice_s, half), False: ends - view.tuning.end_notice_s}
-    near = [pod for pod in pods if view.now >= opens[is_service(pod)]]
-    far = [pod for pod in pods if view.now < opens[is_service(pod)]]
+    length_s = max(0.0, ends - view.from_slurm(read.starts)) if read.starts else None
+    leads = {pod.uid: lead_of(pod, view.world.owners_of(pod)[0], length_s, view.tuning) for pod in pods}
+    opens = {pod.uid: ends - _notice_s(pod, leads[pod.uid], length_s, view) for pod in pods}
+    near = [pod for pod in pods if view.now >= opens[pod.uid]]
+    far = [pod for pod in pods if view.now < opens[pod.uid]]
     if far:
         _all_is_well(workload, job, read, far, view)
-        view.wake_at(workload.key, min(opens[is_service(pod)] for pod in far))
+        view.wake_at(workload.key, min(opens[pod.uid] for pod in far))
     why = f"does job {job.id} end at {exact_clock(ends, view.now)}?"
-    if near and _read_since(workload, job, max(opens[is_service(pod)] for pod in near), why, view):
-        _warn(workload, job, ends, near, view)
+    if near and _read_since(workload, job, max(opens[pod.uid] for pod in near), why, view):
         for pod in near:
-            (_move if is_service(pod) else _hand_over)(workload, job, ends, pod, view)
+            _warn(workload, job, ends, pod, leads[pod.uid], view)
+            (_move if is_service(pod) else _hand_over)(workload, job, ends, pod, leads[pod.uid], view)
+
+
+def _notice_s(pod: Pod, lead: Lead, length_s: float | None, view: View) -> float:
+    """So long before the end a pod is warned and handed over; a service is moved from then on, in half of the job's time."""
+    notice = notice_s(lead.seconds, view.tuning)
+    if not is_service(pod):
+        return notice
+    return min(max(view.tuning.service_notice_s, notice), (length_s or 0.0) / 2)
 
 
 def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
     """Where thousands run, its turn to be read may come late; what was asked for tells when it must have been."""
-    limit = job.spec.time_limit_min if job.spec is not None else None
+    limit = job.spec.time_least_min or job.spec.time_limit_min if job.spec is not None else None
     if limit is not None and limit != UNLIMITED and job.granted_at is not None:
         _read_before(job.granted_at + limit * 60, workload, job, pods, view)
 
@@ -84,18 +96,18 @@ def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], vie
 def read_hinted(workload: Workload, job: Placeholder, view: View) -> None:
     """Of a job of an earlier life only the id is known: by what its pods ask for it must have been read in time."""
     pods = workload.unfinished
-    limits = ((pod.bound_at, _asked_for(pod)) for pod in pods)
+    limits = ((_bound_at(pod, view), _asked_for(pod)) for pod in pods)
     ends = [bound_at + limit * 60 for bound_at, limit in limits if bound_at is not None and limit is not None]
     if ends:
         _read_before(min(ends), workload, job, pods, view)
 
 
 def _asked_for(pod: Pod) -> int | None:
-    """The minutes that it says itself; None: its namespace's or partition's default, or none."""
+    """The minutes that it says itself, at least; None: its namespace's or partition's default, or none."""
     wishes = user_input(pod)
     if isinstance(wishes, Refusal):  # edited since
         return None
-    said = wishes.get(names.TIME_LIMIT)
+    said = wishes.get(names.TIME_MIN, wishes.get(names.TIME_LIMIT))
     if said is None:
         return None if pod.active_deadline_s is None else deadline_min(pod.active_deadline_s)
     try:
@@ -106,33 +118,43 @@ def _asked_for(pod: Pod) -> int | None:
 
 
 def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> None:
-    tuning = view.tuning
-    notice_s = tuning.service_notice_s if any(is_service(pod) for pod in pods) else tuning.end_notice_s
-    at = ends - notice_s
+    owners_of = view.world.owners_of
+    leads = (lead_of(pod, owners_of(pod)[0], None, view.tuning) for pod in pods)
+    notice = max(notice_s(each.seconds, view.tuning) for each in leads)
+    if any(is_service(pod) for pod in pods):
+        notice = max(notice, view.tuning.service_notice_s)
+    at = ends - notice
     if view.now < at:
         view.wake_at(workload.key, at)
     else:
         look_at(job, workload, view, f"when does job {job.id} end?")
 
 
-def _warn(workload: Workload, job: Placeholder, ends: float, pods: Sequence[Pod], view: View) -> None:
+def _warn(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, view: View) -> None:
     """Once for each end, with the seconds that are left now."""
     left = max(0, int(ends - view.now))
     message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, view.now)}: {left} s are left. "
-    for pod in pods:
-        then = (
-            "The pod is evicted before."
-            if is_service(pod)
-            else f"The pod is ended {view.tuning.end_lead_s:.0f} s before."
-        )
-        _tell(workload, pod, view, names.ENDS_SOON, message + then, essence=(str(job.id), str(int(ends))), warning=True)
+    if is_service(pod):
+        message += "The pod is evicted before."
+    else:
+        message += f"The pod gets SIGTERM {lead.seconds:.0f} s before, and then its grace of {pod.grace_s} s."
+        message += f" That is late: {lead.cut}." if lead.cut else ""
+    told = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
+    _tell(workload, pod, view, names.ENDS_SOON, message, essence=(str(job.id), told), warning=True)
 
 
-def _hand_over(workload: Workload, job: Placeholder, ends: float, pod: Pod, view: View) -> None:
-    """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (FACTS 2)."""
-    if pod.started is None or not _may_act(workload, pod, view):
+def _hand_over(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, view: View) -> None:
+    """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (FACTS 2).
+
+    If nobody knows when that was, because its clock is another, it is told to end the pod at once when the time has come.
+    """
+    if pod.started is None or not may_act(workload, pod, view):
         return
-    seconds = max(1, int(ends - view.tuning.end_lead_s - pod.started))
+    started, last_at = view.world.started_at(pod), ends - lead.seconds
+    if started is None and view.now < last_at:
+        view.wake_at(workload.key, last_at)
+        return
+    seconds = max(1, int(last_at - started)) if started is not None else 1
     known = [each for each in (pod.active_deadline_s, pod.handed_deadline_s) if each is not None]
     if known and min(known) <= seconds:
         return
@@ -143,18 +165,19 @@ def _hand_over(workload: Workload, job: Placeholder, ends: float, pod: Pod, view
     )
 
 
-def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, view: View) -> None:
+def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, view: View) -> None:
     """A replica goes when no other of its controller is on its way, or when there is just its grace left."""
-    if not _may_act(workload, pod, view):
+    if not may_act(workload, pod, view):
         return
     assert pod.owner is not None, "a service has a controller"
-    last_at = ends - view.tuning.end_lead_s - pod.grace_s
-    if view.now < last_at and view.moves(pod.owner.uid):
+    owner = owner_key(pod.namespace, pod.owner)
+    last_at = ends - lead.seconds
+    if view.now < last_at and view.moves(owner):
         view.wake_at(workload.key, min(last_at, view.now + 1.0))
         return
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, view.now)}"
     if view.add(act.AskEviction(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key):
-        view.moving.add(pod.owner.uid)
+        view.moving.add(owner)
 
 
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------
@@ -170,10 +193,11 @@ def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: 
     assert job.job is not None, "it was read"
     if job.job.preempted is None or job.job.ends is None:
         return False
-    left = max(1, int(job.job.ends - view.now))
-    why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(job.job.ends, view.now)}"
+    ends = view.from_slurm(job.job.ends)
+    left = max(1, int(ends - view.now))
+    why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(ends, view.now)}"
     for pod in pods:
-        if _may_act(workload, pod, view):
+        if may_act(workload, pod, view):
             end_pod(workload, pod, why, view, grace_s=left)
     return True
 
@@ -182,33 +206,53 @@ def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: 
 
 
 def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], view: View) -> bool:
-    """Said after a minute; after the time that the admin gives it, the workload is ended; True where it is."""
+    """Said after a minute.  What needs a person ends the workload after the time that the admin gives it: True then."""
     tuning = view.tuning
     for pod in pods:
-        since = pod.waits_since if pod.waits else pod.bound_at
+        since = _waits_since(pod, view) if pod.waits else _bound_at(pod, view)
         if pod.phase is not PodPhase.PENDING or since is None or (pod.started is not None and not pod.waits):
             continue
-        until = since + tuning.start_timeout_s if tuning.start_timeout_s and pod.waits else float("inf")
+        until = float("inf")
+        if tuning.start_timeout_s and kubelet.needs_a_person(pod.waits):
+            until = _stuck_since(pod, since, view) + tuning.start_timeout_s
         if view.now < min(since + tuning.start_said_s, until):
             view.wake_at(workload.key, min(since + tuning.start_said_s, until))
             continue
         if view.now >= until:
             why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
             for each in pods:
-                if _may_act(workload, each, view):
+                if may_act(workload, each, view):
                     end_pod(workload, each, why, view, counts=True)
             return True
-        then = ""
+        then = NOT_ENDED if kubelet.goes_on(pod.waits) else ""
         if until < float("inf"):
             then = f" It is ended at {clock(until, view.now)} if it does not start."
             view.wake_at(workload.key, until)
         message = (
-            f"Bound for Slurm job {job.id} since {clock(pod.bound_at or since, view.now)}, and not started: "
+            f"Bound for Slurm job {job.id} since {clock(_bound_at(pod, view) or since, view.now)}, and not started: "
             f"{pod.waits or WITHOUT_A_WORD}.{then}"
         )
         essence = (str(job.id), pod.waits)
         _tell(workload, pod, view, names.NOT_STARTING, message, essence=essence, warning=True)
     return False
+
+
+def _bound_at(pod: Pod, view: View) -> float | None:
+    """When it was bound, by the bridge's clock; None: that is not told."""
+    seen = view.world.sightings.get(pod.uid)
+    return None if pod.bound_at is None or seen is None else view.world.since(pod.bound_at, seen, seen.bound)
+
+
+def _waits_since(pod: Pod, view: View) -> float | None:
+    """Not before when its containers do not start, by the bridge's clock; None: that is not told."""
+    seen = view.world.sightings.get(pod.uid)
+    return None if pod.waits_since is None or seen is None else view.world.since(pod.waits_since, seen, seen.waits)
+
+
+def _stuck_since(pod: Pod, since: float, view: View) -> float:
+    """Since when kubelet has reported a reason that needs a person; the time of a pull before that does not count."""
+    seen = view.world.sightings.get(pod.uid)
+    return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 
 
 def _crashes(workload: Workload, job: Placeholder, pod: Pod, view: View) -> bool:
@@ -240,16 +284,33 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
     """Worth a word only where something else was said before, or an admin changed its time (S9)."""
     pods = [pod for pod in pods if not _crashes(workload, job, pod, view)]
     limit = _minutes(read.time_limit_min)
-    until = f" until {exact_clock(read.ends, view.now)}" if read.ends is not None else ""
-    message = f"Slurm job {job.id} runs{until}."
+    until = f" until {exact_clock(view.from_slurm(read.ends), view.now)}" if read.ends is not None else ""
+    message, flexible = f"Slurm job {job.id} runs{until}.", ""
     if job.limit_before is not None:
         before = _minutes(job.limit_before)
         message = f"The time limit of Slurm job {job.id} is {limit} now, and was {before}: it runs{until}."
+    elif flexible := _may_be_short(job, pods):
+        message = f"Slurm gave job {job.id} a time limit of {limit} ({flexible}): it runs{until}."
     for pod in pods:
         said = _said(workload, pod)
         started = said == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
-        if job.limit_before is not None or started or said in SAID_OTHERWISE:
+        if job.limit_before is not None or flexible or started or said in SAID_OTHERWISE:
             _tell(workload, pod, view, names.RUNS, message, essence=(str(job.id), limit, until))
+
+
+def _may_be_short(job: Placeholder, pods: Sequence[Pod]) -> str:
+    """That it was asked for with a limit that may be cut (time-min), in words; "": it was not."""
+    if job.spec is not None:
+        return f"time-min {_minutes(job.spec.time_least_min)}" if job.spec.time_least_min is not None else ""
+    said = next(
+        (
+            pod.annotations[names.PREFIX + names.TIME_MIN]
+            for pod in pods
+            if names.PREFIX + names.TIME_MIN in pod.annotations
+        ),
+        "",
+    )
+    return f"time-min {said}" if said else ""
 
 
 def _said(workload: Workload, pod: Pod) -> str:
@@ -274,7 +335,7 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, vi
     return False
 
 
-def _may_act(workload: Workload, pod: Pod, view: View) -> bool:
+def may_act(workload: Workload, pod: Pod, view: View) -> bool:
     """Nothing of ours is on its way to that pod, and no earlier life's request can be (ARCHITECTURE 3)."""
     held = workload.pod_holds.get(pod.uid)
     until = max(view.world.quiet_until(), workload.wait_until)
@@ -315,6 +376,7 @@ def _tell(
 
     again_s   after which time it is worth saying again, which counts it
     """
+    message = line(message)
     told = workload.told.get(pod.uid)
     same = told is not None and told.condition == reason and told.essence == essence
     if same and told is not None and view.now < told.at + again_s:

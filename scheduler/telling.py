@@ -7,12 +7,12 @@ and never more than once in a few seconds a pod.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from scheduler import names
 from scheduler.actions import Report
 from scheduler.events import SideLost
 from scheduler.model import Job, Pod
+from scheduler.plain import dated, line, moment
 from scheduler.view import View
 from scheduler.workload import Told, Workload
 
@@ -39,14 +39,17 @@ REASONS = {
 
 def clock(at: float, now: float) -> str:
     """A time of day, with the date where it is not today; UTC."""
-    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
-    return then.strftime("%H:%M UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC")
+    return dated(at, "%H:%M UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M UTC")
 
 
 def exact_clock(at: float, now: float) -> str:
     """The same to the second."""
-    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
-    return then.strftime("%H:%M:%S UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M:%S UTC")
+    return dated(at, "%H:%M:%S UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M:%S UTC")
+
+
+def _same_day(at: float, now: float) -> bool:
+    then, today = moment(at), moment(now)
+    return then is not None and today is not None and then.date() == today.date()
 
 
 def say(
@@ -63,7 +66,11 @@ def say(
     job_id: int | None = None,
 ) -> None:
     """Plan the condition and its event, if the pod does not say that already.  event: its reason where it differs."""
+    message = line(message)
     essence = essence if essence is not None else (message,)
+    if pod.uid in view.told:  # two writes of one condition would race
+        view.wake_at(workload.key, view.now + view.tuning.condition_s)
+        return
     told = workload.told.get(pod.uid)
     shown = workload.shown_condition(pod)
     if told is None and shown is not None and shown.reason == condition and shown.message == message:
@@ -93,14 +100,21 @@ def say(
 
 
 def say_all(
-    workload: Workload, pods: Iterable[Pod], view: View, reason: str, message: str, *, warning: bool = True
+    workload: Workload,
+    pods: Iterable[Pod],
+    view: View,
+    reason: str,
+    message: str,
+    *,
+    warning: bool = True,
+    event: str = "",
 ) -> None:
     """The same on each of them, first on those that were told nothing yet; the rest of many when there is room again."""
     for pod in sorted(pods, key=lambda pod: pod.uid in workload.told):
         if view.free("reports") <= 0:
             view.park(workload.key, "reports")
             return
-        say(view, workload, pod, reason, message, warning=warning)
+        say(view, workload, pod, reason, message, warning=warning, event=event)
 
 
 def _same(told: Told, condition: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
@@ -121,23 +135,30 @@ def outage(view: View, workload: Workload, pod: Pod, lost: SideLost, meanwhile: 
     say(view, workload, pod, names.UNAVAILABLE, message, essence=("lost", str(lost.since)), warning=True)
 
 
-def waits(job: Job, now: float) -> str:
+def waits(job: Job, view: View) -> str:
     """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
     reason = job.reason or "None"
     words = REASONS.get(reason)
     said = f"{reason}: {words}" if words else reason
     start = ""
-    if job.starts is not None and job.starts > now:
-        start = f"; expected start {clock(job.starts, now)}"
+    now, starts = view.now, _expected_start(job, view)
+    if starts is not None:
+        start = f"; expected start {clock(starts, now)}"
         start += f" on {job.planned_nodes}" if job.planned_nodes else ""
     return f"Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {clock(now, now)}."
 
 
+def _expected_start(job: Job, view: View) -> float | None:
+    """When Slurm expects it to start, by the bridge's clock; None: it does not say, or that has passed."""
+    starts = view.from_slurm(job.starts) if job.starts is not None else None
+    return starts if starts is not None and starts > view.now else None
+
+
 def waiting(view: View, workload: Workload, pod: Pod, job: Job, note: str = "") -> None:
     """Say why it waits, and what else is to be said of it (`note`, a sentence)."""
-    message = waits(job, view.now) + (f" {note}" if note else "")
+    message = waits(job, view) + (f" {note}" if note else "")
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
-    starts = job.starts if job.starts is not None and job.starts > view.now else None
+    starts = _expected_start(job, view)
     reason_key = view.world.config.pending_reason or names.PENDING
     told = workload.told.get(pod.uid)
     is_first = told is None or told.essence[:1] != essence[:1]

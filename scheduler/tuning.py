@@ -13,6 +13,8 @@ from scheduler.registration import ExternalNodes
 class Tuning:
     """Seconds, counts and counts a second.
 
+    pass_effort             a pass judges about so many nodes (2 µs each; the translation of a pod counts as 15), and leaves
+                            the other workloads to the next pass, so that news never waits long
     settle_s                after an unknown outcome nothing is repeated for so long: the longest call deadline
     quiet_s                 after start nothing is cancelled, evicted or given back: a previous life's request may still land
     breaker_open_s          no immediate allocation in a partition after two refusals for lack of room (ARCHITECTURE 5)
@@ -25,9 +27,11 @@ class Tuning:
     missing_rate, retake_rate, absent_rate  of jobs that vanish so many a second are read (X6), and of lost ones so many are
                             asked for anew (S7), and so many pods ended
     exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
-    silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8)
+    silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8); and no
+                            grace of a pod that is being deleted holds a job for longer, its own or one granted in its place
     revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)
-    gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace and so much more (S3)
+    gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace, at most silent_node_s, and
+                            so much more (S3)
     gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
     gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
     claims_s, claims_every_s  a bind waits so long for its volumes to be made, and looks so often (F4)
@@ -37,17 +41,20 @@ class Tuning:
     outage_s     the pods are told of an outage that lasts so long; nothing is submitted from its first moment on
     stale_s      nothing is decided when Kubernetes has not answered for so long: what is known of it is too old (X2)
     unlooked_s   a waiting job that Slurm has not looked at yet is not told of, and read again, for so long
+    owner_rate   owners of pods that wait are read again, so many a second
     scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
     kick_every_s            at most one kick in so long
     running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; when one is first
                             read; and each again at the earliest (S9); less often where more than 200 run
     end_notice_s            so long before its time limit the pods of a job are warned and their ends handed to kubelet (S4b)
-    end_lead_s              kubelet ends them so long before Slurm does
+    end_lead_s              they have ended, and had their grace for that, so long before Slurm ends the job
+    end_lead_max_s          SIGTERM comes so long before that at most, whatever grace a pod asks for
     service_notice_s        services are evicted, one replica at a time, from so long before it on (or half of the job's time)
     start_said_s            a pod that is bound and does not start says so after so long (S12)
-    start_timeout_s         and is ended after so long, its nodes given back; 0: never
+    start_timeout_s         and is ended after so long with a reason that needs a person (scheduler/kubelet.py); 0: never
     crashes_said_s          a crash loop is said again after so long, and taken back after twice that without one (S12)
     feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
+    records_waiting         ends that wait to be recorded while slurmdbd is away; of more the oldest are given up
     submits, reads, cancels, records, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
     node_settle_s   a node is registered when it has been ready for so long: device plugins start after kubelet (N1)
     node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
@@ -55,8 +62,10 @@ class Tuning:
     node_down_s     a node that is not ready, and on which nothing runs any more, is set down after so long (N4)
     node_silent_s, cure_every_s  NOT_RESPONDING for so long is cured; at most once in so long (N3)
     node_retry_s    what Slurm did not do to a node is tried again after so long
+    quarantine_s    what an error of the bridge's own is contained to is tried again after so long, though nothing changed
     """
 
+    pass_effort: int = 4_000
     settle_s: float = 12.0
     quiet_s: float = 12.0
     breaker_open_s: float = 60.0
@@ -87,6 +96,7 @@ class Tuning:
     unlooked_s: float = 3.0
     stale_s: float = 30.0
     outage_s: float = 3.0
+    owner_rate: float = 4.0
     scan_s: float = 3.0
     scan_rate: float = 500.0
     unknown_rate: float = 5.0
@@ -96,6 +106,7 @@ class Tuning:
     running_every_s: float = 60.0
     end_notice_s: float = 120.0
     end_lead_s: float = 10.0
+    end_lead_max_s: float = 3600.0
     service_notice_s: float = 600.0
     start_said_s: float = 60.0
     start_timeout_s: float = 600.0
@@ -105,6 +116,7 @@ class Tuning:
     reads: int = 16
     cancels: int = 16
     records: int = 2
+    records_waiting: int = 10_000
     binds: int = 64
     reports: int = 16
     node_changes: int = 2
@@ -116,6 +128,7 @@ class Tuning:
     node_silent_s: float = 60.0
     cure_every_s: float = 600.0
     node_retry_s: float = 60.0
+    quarantine_s: float = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,7 @@ class Config:
     accounting           slurmdbd answers: ends are recorded there (S2)
     device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
     external_nodes       how labelled nodes are kept in Slurm (N)
+    bypass               what becomes of pods that reach a shared node without Slurm: "warn", or "end" (bypass.py)
     shared_nodes         nodes that both know anyway are drained and resumed with Kubernetes, and say how Slurm sees them (N)
     """
 
@@ -140,3 +154,4 @@ class Config:
     device_driver: bool = False
     external_nodes: ExternalNodes = field(default_factory=ExternalNodes)
     shared_nodes: bool = True
+    bypass: str = "warn"

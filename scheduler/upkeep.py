@@ -8,7 +8,7 @@ contrary: what was true at every look in between is "steady".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from scheduler import names
@@ -85,7 +85,7 @@ class Upkeep:
         return self.ours.union(self.named)
 
     def wanted(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """The labelled Kubernetes nodes that are this one in Slurm, by name; more than one is a mistake."""
+        """The labelled Kubernetes nodes that are this one in Slurm, by name."""
         found = (nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes)
         return [node for node in found if wanted_in_slurm(node)]
 
@@ -96,13 +96,15 @@ class Upkeep:
 
     # --- Kubernetes
 
-    def listed(self, nodes: Iterable[Node], gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]) -> None:
-        """These and no others."""
+    def forget_names(self) -> set[str]:
+        """A list begins: Kubernetes has the nodes that are seen from now on, and no others.  All that were known so far."""
         before, self.named = self.everyone, {}
         self.saying.clear()
-        for node in nodes:
-            self.seen(None, node, gres, slurm_nodes)
-        for name in before:
+        return before
+
+    def look_at(self, names: Iterable[str]) -> None:
+        """These may have changed."""
+        for name in names:
             self._look_at(name)
 
     def seen(
@@ -122,6 +124,25 @@ class Upkeep:
             if known is not None and not outgrown(known, size(node, gres), self.counted):
                 self.unlike.pop(name, None)
 
+    def drop(self, node: str) -> None:
+        """That Kubernetes node is not known any more, whatever name it has in Slurm."""
+        for name in [name for name, there in self.named.items() if node in there]:
+            self.named[name].discard(node)
+            if not self.named[name]:
+                del self.named[name]
+        self.saying.discard(node)
+
+    def drop_name(self, name: str) -> None:
+        """Nothing is remembered of that node of Slurm but whether it is ours."""
+        for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike, self.told):
+            index.pop(name, None)
+
+    def only_under_way(self, names: Collection[str], at: float) -> None:
+        """Actions are under way on these; on all others they ended by then."""
+        for name, until in self.holds.items():
+            if until == UNDER_WAY and name not in names:
+                self.holds[name] = at
+
     def lost(self, node: Node) -> None:
         """One is gone."""
         self._unname(node)
@@ -129,8 +150,15 @@ class Upkeep:
 
     def _name(self, node: Node) -> None:
         name = slurm_name(node)
-        self.named.setdefault(name, set()).add(node.name)
+        there = self.named.setdefault(name, set())
+        there.add(node.name)
+        if len(there) > 1:
+            self._forget_times(name)
         self._look_at(name)
+
+    def _forget_times(self, name: str) -> None:
+        for times in (self.gone, self.unready, self.silent, self.unlike):
+            times.pop(name, None)
 
     def _unname(self, node: Node) -> None:
         name = slurm_name(node)
@@ -156,8 +184,13 @@ class Upkeep:
         mark: str,
         began: float,
         at: float,
+        failed: Callable[[str, Exception], None],
     ) -> None:
-        """Slurm's nodes were polled.  nodes: None while they are not listed yet; mark: the feature of ours
+        """Slurm's nodes were polled.
+
+        nodes    None while they are not listed yet
+        mark     the feature of ours
+        failed   is told of a node that could not be noted, and why
 
         Most nodes are as they were, but for the jobs that come and go there: they are not looked at again.
         """
@@ -178,7 +211,10 @@ class Upkeep:
         if nodes is not None:
             self.news.clear()
             for name in todo:
-                self._note(name, slurm_nodes.get(name), nodes, gres)
+                try:
+                    self._note(name, slurm_nodes.get(name), nodes, gres)
+                except Exception as error:  # noqa: BLE001 - contained to the node, or raised
+                    failed(name, error)
         for name in self.failed.keys() - everyone:
             del self.failed[name]
 
@@ -189,6 +225,9 @@ class Upkeep:
         return {name for name, now in told.items() if before.get(name) != now} | (before.keys() - told.keys())
 
     def _note(self, name: str, known: SlurmNode | None, nodes: Mapping[str, Node], gres: Mapping[str, str]) -> None:
+        if len(self.named.get(name, ())) > 1:  # whose states these would be nobody knows
+            self._forget_times(name)
+            return
         wanted = self.wanted(name, nodes)
         node = wanted[0] if wanted else None
         ours = name in self.ours

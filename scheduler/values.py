@@ -101,6 +101,55 @@ def time_limit_min(value: str) -> int:
     return minutes
 
 
+def time_min(value: str) -> int:
+    """sbatch(1) --time-min, in the forms of --time: minutes, rounded up."""
+    minutes = time_limit_min(value)
+    if minutes == UNLIMITED:
+        raise Unreadable("is no time that a limit could be cut to")
+    return minutes
+
+
+# Those that sbatch(1) --signal knows by name.
+_SIGNALS = (
+    "HUP",
+    "INT",
+    "QUIT",
+    "ABRT",
+    "KILL",
+    "ALRM",
+    "TERM",
+    "USR1",
+    "USR2",
+    "URG",
+    "CONT",
+    "STOP",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+)
+_SIGNAL = re.compile(
+    rf"(?:[RB]{{1,2}}:|R:B:|B:R:)?(?:(?:SIG)?(?:{'|'.join(_SIGNALS)})|[1-9][0-9]?)(?:@([0-9]{{1,5}}))?",
+    re.ASCII | re.IGNORECASE,
+)
+SIGNAL_DEFAULT_S = 60
+SIGNAL_MOST_S = 65535
+
+
+def signal_s(value: str) -> int:
+    """sbatch(1) --signal=[{R|B}:]SIGNAL[@SECONDS], or the seconds alone: how long before the time limit.
+
+    Which signal it names has no effect: kubelet sends the one with which it stops a container, mostly SIGTERM.
+    """
+    if re.fullmatch(r"[0-9]{1,5}", value.strip(), re.ASCII):
+        return count(value, 0, SIGNAL_MOST_S)
+    match = _SIGNAL.fullmatch(value.strip())
+    if not match:
+        raise Unreadable(
+            "is neither a number of seconds nor a signal as sbatch --signal takes it (TERM@120, B:USR1@300)"
+        )
+    return count(match[1], 0, SIGNAL_MOST_S) if match[1] is not None else SIGNAL_DEFAULT_S
+
+
 def switches(value: str) -> tuple[int, int]:
     """sbatch(1) --switches=count[@max-time]: at most how many leaf switches, and how many seconds to wait for that."""
     how_many, at, wait = value.strip().partition("@")

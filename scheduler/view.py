@@ -8,16 +8,22 @@ the loop applies the finished plan.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from scheduler import actions as act
-from scheduler.actions import Action, Plan
-from scheduler.model import Pod, PodPhase
+from scheduler.actions import Action, Kind, Plan
+from scheduler.events import Side
+from scheduler.model import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.placement import Standing
 from scheduler.tuning import Tuning
 from scheduler.workload import Workload
-from scheduler.world import World
+from scheduler.world import WAITING, World
 
 TOGETHER = 1000  # how many actions of one gang may go out at once, beyond what is under way otherwise
+
+
+LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
+COMPARED_PER_NODE = 4  # so many terms or ports are compared in the time in which one node is judged
 
 
 class View:
@@ -32,18 +38,28 @@ class View:
         self.wake: dict[str, float] = {}
         self.parked: dict[str, list[str]] = {}
         self.forgotten: list[str] = []
-        self.awaited: dict[str, str] = {}
+        self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
+        self.written_off: list[tuple[str, str]] = []
         self.kept: list[str] = []
+        self.failed: list[tuple[Kind, str, Exception]] = []
+        self.lifted: list[tuple[Kind, str]] = []
+        self.retried: list[tuple[Kind, str]] = []
         self.used: Counter[str] = Counter()
         self.rationed: Counter[str] = Counter()
         self.immediate: Counter[str] = Counter()
         self.submitted: Counter[str] = Counter()
         self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
+        self.told: set[str] = set()  # UIDs of pods whose condition this pass writes
         self.shared_wake: float | None = None
-        self.moving: set[str] = set()  # UIDs of controllers of which this pass evicts a replica
-        self._replicas_moving: set[str] | None = None
+        self.effort = 0  # in nodes judged, some 2 µs each
+        self._compared = _compared(world)
+        self.deferred: list[str] = []
+        self.heard = False
+        self.turns: Mapping[str, int] = {}
+        self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
+        self._replicas_moving: set[OwnerKey] | None = None
         self.apart = False  # one that keeps away from others is asked for
         self.begin_is_due = False  # a job's begin time has come, and nobody has told slurmctld to look
 
@@ -73,13 +89,38 @@ class View:
                 if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room
                     pod = self.world.workloads[action.key].pods[action.uid]
                     self.assumed.setdefault(action.node, Standing()).put(pod)
+            case act.Report() if action.condition:
+                self.told.add(action.uid)
             case act.ReadJob():
                 self.reading.add(action.job_id)
             case act.ReadOwner():
-                self.reading.add(action.ref.uid)
-            case act.ReadClaims() | act.PlaceClaims():
+                self.reading.add(owner_key(action.namespace, action.ref))
+            case act.ReadClaims() | act.PlaceClaims() | act.ReadPod():
                 self.reading.add(action.uid)
         return True
+
+    def take_back(self, planned: int, forgotten: int) -> None:
+        """Plan nothing that was added since there were so many actions, and so many workloads to be forgotten."""
+        for action in self.actions[planned:]:
+            if (lane := act.LANES.get(type(action))) is not None:
+                self.used[lane] -= 1
+            match action:
+                case act.AllocateNow():
+                    self.immediate[action.spec.partition or self.world.default_partition] -= 1
+                case act.SubmitJob():
+                    self.submitted[action.spec.partition or self.world.default_partition] -= 1
+                case act.BindPod():
+                    if (there := self.assumed.get(action.node)) is not None:
+                        there.remove(action.uid)
+                case act.ReadJob():
+                    self.reading.discard(action.job_id)
+                case act.Report() if action.condition:
+                    self.told.discard(action.uid)
+                case act.ReadOwner():
+                    self.reading.discard(owner_key(action.namespace, action.ref))
+                case act.ReadClaims() | act.PlaceClaims() | act.ReadPod():
+                    self.reading.discard(action.uid)
+        del self.actions[planned:], self.forgotten[forgotten:]
 
     def park(self, key: str, lane: str) -> None:
         """It wants to act in a lane that is full, or by a ration that is used up: look at it again when it is its turn.
@@ -92,9 +133,9 @@ class View:
         """Look at this workload again then, though nothing happened."""
         self.wake[key] = min(at, self.wake.get(key, at))
 
-    def wait_for_owner(self, key: str, uid: str) -> None:
+    def wait_for_owner(self, key: str, owner: OwnerKey) -> None:
         """Look at this workload again when that owner was read."""
-        self.awaited[key] = uid
+        self.awaited[key] = owner
 
     def exclude(self, key: str, node: str) -> None:
         """A grant of this workload could not be used on that Slurm node (F6)."""
@@ -108,6 +149,7 @@ class View:
     def plan(self) -> Plan:
         """The finished plan."""
         timers = [*self.wake.values(), *([self.shared_wake] if self.shared_wake is not None else [])]
+        timers += [self.now] if self.deferred else []
         later = self.world.due(self.now)[1]
         timers += [later] if later is not None else []
         for name, ration in self.world.rations.items():
@@ -116,21 +158,54 @@ class View:
         return Plan(
             actions=tuple(self.actions),
             looked_at=tuple(self.looked_at),
+            deferred=tuple(self.deferred),
+            heard=self.heard,
+            turns=self.turns,
             wake=self.wake,
             parked={lane: tuple(keys) for lane, keys in self.parked.items()},
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
             excluded=self.newly_excluded,
+            written_off=tuple(self.written_off),
             kept=tuple(self.kept),
+            failed=tuple(self.failed),
+            lifted=tuple(self.lifted),
+            retried=tuple(self.retried),
             wake_at=min(timers, default=None),
         )
+
+    def prepared(self, workload: Workload) -> bool:
+        """False if what its look asks of its neighbours is more than is left of this pass: a part of that is done."""
+        neighbours, key = self.world.neighbours, workload.key
+        if not (neighbours.some_are_shy or key in self.world.choosy) or self.world.phase_of[key] not in WAITING:
+            return True
+        left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
+        return neighbours.prepare(workload.pods.values(), left)
+
+    @property
+    def tired(self) -> bool:
+        """True if this pass has done enough: the loop sees to news before the rest."""
+        return self.spent >= self.tuning.pass_effort
+
+    @property
+    def spent(self) -> int:
+        """Of the effort of a pass, in nodes judged."""
+        return self.effort + (_compared(self.world) - self._compared) // COMPARED_PER_NODE
+
+    def from_slurm(self, at: float) -> float:
+        """A time that slurmctld told, by the bridge's clock."""
+        return self.world.clocks[Side.SLURM].ours(at)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def free(self, lane: str) -> int:
         """How many more actions of this lane may be under way, or may come out of the ration of that name."""
+        if lane == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
+            return 0  # ends that accounting is to be told wait, in order
         if (ration := self.world.rations.get(lane)) is not None:
             return int(ration.available(self.now) - self.rationed[lane])
+        if (most := self.world.quotas.most.get(lane)) is not None:
+            return most - self.world.quotas.jobs[lane] - self.used[lane]
         limit: int = getattr(self.tuning, lane)
         return limit - self.world.under_way[lane] - self.used[lane]
 
@@ -141,16 +216,16 @@ class View:
         self.rationed[name] += self.world.cost(name)
         return True
 
-    def moves(self, owner_uid: str) -> bool:
+    def moves(self, owner: OwnerKey) -> bool:
         """Whether a replica of that controller is on its way: leaves, is about to, or has not started (S4b)."""
         if self._replicas_moving is None:  # looked for once a pass, and only where somebody asks
             self._replicas_moving = {
-                pod.owner.uid
+                owner_key(pod.namespace, pod.owner)
                 for workload in self.world.workloads.values()
                 for pod in workload.pods.values()
                 if pod.owner is not None and not pod.finished and _on_its_way(pod, workload)
             }
-        return owner_uid in self._replicas_moving or owner_uid in self.moving
+        return owner in self._replicas_moving or owner in self.moving
 
     def standing(self, node: str) -> list[Standing]:
         """Who stands on that node, and who is bound there by this pass."""
@@ -166,6 +241,10 @@ class View:
         if still:
             self.wake_at(workload.key, min(still.values()))
         return sorted(still)
+
+
+def _compared(world: World) -> int:
+    return world.neighbours.effort + world.host_ports.effort
 
 
 def _on_its_way(pod: Pod, workload: Workload) -> bool:

@@ -7,7 +7,7 @@ value: it is never guessed, and never blocks another pod.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ class Wishes:
     """One field a key of K; None where nobody said anything.
 
     time_limit   minutes, or UNLIMITED
+    time_min     minutes: so short may the time limit be cut if the job starts sooner for it
+    signal       seconds before the time limit at which SIGTERM comes at the latest
     exclusive    "" (no), "exclusive", "user", "mcs"
     gres         name with type to count, sorted
     memory       MiB
@@ -40,6 +42,8 @@ class Wishes:
     job_name: str | None = None
     comment: str | None = None
     time_limit: int | None = None
+    time_min: int | None = None
+    signal: int | None = None
     nice: int | None = None
     exclusive: str | None = None
     gres: tuple[tuple[str, int], ...] | None = None
@@ -53,8 +57,11 @@ class Wishes:
     switches: tuple[int, int] | None = None
 
 
-def wishes(pod: Pod, owners: Iterable[Owner] = ()) -> Wishes | Refusal:
+def wishes(pod: Pod, owners: Sequence[Owner] = ()) -> Wishes | Refusal:
     """What was chosen: by the pod's annotations, else by those of its owners, nearest first."""
+    if not pod.node and (preset := [key for key in names.ONLY_OURS if key in pod.annotations]):
+        keys = f"Annotation {preset[0]} is" if len(preset) == 1 else f"Annotations {', '.join(preset)} are"
+        return Refusal(names.REFUSED, f"{keys} written by slurm-bridge alone, when it binds the pod. Take it away.")
     said = user_input(pod, owners)
     if isinstance(said, Refusal):
         return said
@@ -63,8 +70,20 @@ def wishes(pod: Pod, owners: Iterable[Owner] = ()) -> Wishes | Refusal:
         try:
             read[name.replace("-", "_")] = _read(name, value, pod.created)
         except values.Unreadable as why:
-            return Refusal(names.REFUSED, f'Annotation {names.PREFIX}{name}: "{_shown(value)}" {why}.')
+            return Refusal(names.REFUSED, f"{as_written(name, pod, owners)} {why}.")
     return Wishes(**read)
+
+
+def as_written(name: str, pod: Pod, owners: Sequence[Owner] = ()) -> str:
+    """The annotation that decides about the key `name`, as its author spelled it: the beginning of a sentence."""
+    keys = [names.PREFIX + name, *(names.ALIAS_PREFIX + alias for alias, of in names.ALIASES.items() if of == name)]
+    sources: tuple[Pod | Owner, ...] = (pod, *owners)
+    for source in sources:
+        for key in keys:
+            if (value := source.annotations.get(key)) is not None:
+                whose = f" of {source.ref.kind} {source.ref.name}" if isinstance(source, Owner) else ""
+                return f'Annotation {key}{whose}: "{_shown(value)}"'
+    raise AssertionError(f"no annotation says {name}")
 
 
 def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Refusal:
@@ -132,6 +151,8 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     names.JOB_NAME: values.readable_name,
     names.COMMENT: values.text,
     names.TIME_LIMIT: values.time_limit_min,
+    names.TIME_MIN: values.time_min,
+    names.SIGNAL: values.signal_s,
     names.NICE: values.nice,
     names.EXCLUSIVE: values.exclusive,
     names.GRES: values.gres,

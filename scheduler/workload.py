@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from scheduler.actions import Action
-from scheduler.grouping import Group
+from scheduler.actions import Action, AskEviction, BindPod, EndByDeadline, EvictPod
+from scheduler.grouping import Group, Rank
 from scheduler.model import Condition, Grant, Job, JobSpec, Pod, PodPhase, Refusal, States, holds_nodes, is_ended
 
 STORY_LENGTH = 40
@@ -20,6 +21,8 @@ UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not looked at yet
 PENDING: States = frozenset({"PENDING"})
 RUNNING: States = frozenset({"RUNNING"})
 CANCELLED: States = frozenset({"CANCELLED"})
+
+Announced = BindPod | EvictPod | EndByDeadline | AskEviction  # a Kubernetes event tells of these writes
 
 
 @dataclass(slots=True)
@@ -38,8 +41,12 @@ class Placeholder:
     states_since  its states are what they are since then
     limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
     recorded      accounting knows how its pods ended, or does not listen (S2)
+    not_recorded  how often accounting did not take that
     end_read      the job itself said that it ended: read, or answered to our cancel
     asked_at      when this life sent what made it; None: another life did
+    asked_for     UIDs of the pods whose needs that named; of other pods it is compared before they are bound
+    bind_refused  pod UID to how many binds for what it holds now the API server refused
+    bind_trouble  why the last bind for what it holds now failed, a sentence; "": none failed, or one succeeded since
     """
 
     id: int
@@ -63,8 +70,12 @@ class Placeholder:
     requeued: bool = False
     broken: bool = False
     recorded: bool = False
+    not_recorded: int = 0
     asked_at: float | None = None
+    asked_for: frozenset[str] = frozenset()
     granted_at: float | None = None
+    bind_refused: Counter[str] = field(default_factory=Counter)
+    bind_trouble: str = ""
 
     @property
     def name(self) -> str:
@@ -72,6 +83,11 @@ class Placeholder:
         known = self.job or self.spec
         assert known is not None, "a job that is proven ours was read, or made by this life"
         return known.name
+
+    @property
+    def proven(self) -> bool:
+        """It is ours: made by this life, or read and checked; not only an id that a pod shows."""
+        return self.key is not None
 
     @property
     def submitted(self) -> float | None:
@@ -119,8 +135,11 @@ class Placeholder:
         return (self.ended and self.end_read) or self.lost(absent_s)
 
 
-def lost_one(job: Placeholder, key: str, at: float, absent_s: float) -> Placeholder:
-    """The job that this was before its id was given out again: what is seen under it now says nothing of that one."""
+def lost_one(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
+    """The job that this was before its id was given out again: what is seen under it now says nothing of that one.
+
+    key   whose that one was, as far as that is proven
+    """
     lost = Placeholder(job.id, key, job.user, frozenset(), learned=at, read_began=at, denied=True)
     lost.absent_first, lost.absent_last = at - absent_s, at
     return lost
@@ -128,11 +147,26 @@ def lost_one(job: Placeholder, key: str, at: float, absent_s: float) -> Placehol
 
 @dataclass(slots=True)
 class Hold:
-    """An action under way (`ended` None), or one whose effect is not visible yet (until: when to stop waiting for it)."""
+    """An action under way, or one whose effect is not visible yet.
+
+    until      when to stop waiting for its effect; None: it is under way
+    lost_job   of a request for a lost job's nodes: that job's id (S7)
+    asked_for  of a submission: UIDs of the pods whose needs it names
+    """
 
     action: Action
     placed: float
     until: float | None = None
+    lost_job: int | None = None
+    asked_for: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LostBind:
+    """A bind whose answer was lost.  until: it cannot take effect any more, so that the pod itself tells whether it did."""
+
+    action: BindPod
+    until: float
 
 
 @dataclass(slots=True)
@@ -145,6 +179,21 @@ class Told:
     starts: float | None = None
     at: float = float("-inf")
     event_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Edited:
+    """Annotations of one bound pod that only the bridge writes, and that somebody else changed (own_keys.py).
+
+    right      the values that the bind wrote, by key, where the pod shows another; None: it wrote none
+    put_back   how often they were written back; the next time not before next_at
+    under_way  they are being written back
+    """
+
+    right: dict[str, str | None]
+    put_back: int = 0
+    next_at: float = float("-inf")
+    under_way: bool = False
 
 
 @dataclass(slots=True)
@@ -171,14 +220,31 @@ class Gone:
     until: float
 
 
+class _Counted(NamedTuple):
+    """As what a pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as it shows them."""
+
+    unfinished: bool
+    homeless: bool
+    member: bool
+    unbound: bool
+    succeeded: bool
+    staying: bool
+    size: int | None
+    run: str
+
+    def is_like(self, other: _Counted | None) -> bool:
+        """True if both are the same member, or both are none: whatever they say of their group."""
+        return other is not None and self[:5] == other[:5]
+
+
 @dataclass(slots=True)
 class Tally:
     """How many of a workload's pods are what; kept as they change, so that news of one of thousands counts only that one.
 
     unfinished  those that run, wait or terminate; homeless: those of them that stand on no node
     members     unfinished, not gated and not terminating; unbound: those of them that stand on no node
-    succeeded   those that ended well
-    sizes       how many pods say that there are so many of them; None: they do not say
+    succeeded   those that ended well, in a run of their group of which other pods are still here
+    sizes       how many pods say that there are so many of them; None: they do not say.  Only pods that stay are asked
     """
 
     unfinished: int = 0
@@ -187,31 +253,62 @@ class Tally:
     unbound: int = 0
     succeeded: int = 0
     sizes: Counter[int | None] = field(default_factory=Counter)
-    _of: dict[str, tuple[bool, bool, bool, bool, bool]] = field(default_factory=dict)
+    _runs: dict[str, tuple[int, int]] = field(default_factory=dict)  # run to how many of its pods stay, and succeeded
+    _of: dict[str, _Counted] = field(default_factory=dict)
 
-    def count(self, pod: Pod, node: str) -> bool:
-        """As it is now, on that node ("": on none); whether it is counted as something else than before."""
-        unfinished = not pod.finished and (pod.deleting_at is None or bool(node))
+    def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
+        """As it is now, on that node ("": on none); whether it is counted as something else than before.
+
+        over   it is counted as if it had ended
+        """
+        unfinished = not (pod.finished or over) and (pod.deleting_at is None or bool(node))
         member = unfinished and not pod.gated and pod.deleting_at is None
-        now = (unfinished, unfinished and not node, member, member and not node, pod.phase is PodPhase.SUCCEEDED)
-        if self._of.get(pod.uid) == now:
+        now = _Counted(
+            unfinished,
+            unfinished and not node,
+            member,
+            member and not node,
+            group is not None and pod.phase is PodPhase.SUCCEEDED,
+            group is not None and stays(pod) and not over,
+            group.size if group is not None else None,
+            group.run if group is not None else "",
+        )
+        before = self._of.get(pod.uid)
+        if before == now:
             return False
         self.drop(pod.uid)
         self._of[pod.uid] = now
         self._add(now, 1)
-        return True
+        return not now.is_like(before)
 
     def drop(self, uid: str) -> None:
         """It is none of these pods any more."""
         if (before := self._of.pop(uid, None)) is not None:
             self._add(before, -1)
 
-    def _add(self, what: tuple[bool, bool, bool, bool, bool], sign: int) -> None:
-        self.unfinished += sign * what[0]
-        self.homeless += sign * what[1]
-        self.members += sign * what[2]
-        self.unbound += sign * what[3]
-        self.succeeded += sign * what[4]
+    def _add(self, what: _Counted, sign: int) -> None:
+        self.unfinished += sign * what.unfinished
+        self.homeless += sign * what.homeless
+        self.members += sign * what.member
+        self.unbound += sign * what.unbound
+        if what.staying:
+            self.sizes[what.size] += sign
+            if not self.sizes[what.size]:
+                del self.sizes[what.size]
+        if what.staying or what.succeeded:
+            self._add_to_run(what.run, sign * what.staying, sign * what.succeeded)
+
+    def _add_to_run(self, run: str, staying: int, succeeded: int) -> None:
+        before = self._runs.pop(run, (0, 0))
+        now = before[0] + staying, before[1] + succeeded
+        self.succeeded += (now[1] if now[0] else 0) - (before[1] if before[0] else 0)
+        if any(now):
+            self._runs[run] = now
+
+
+def stays(pod: Pod) -> bool:
+    """True if it neither ended nor is being deleted; a gated pod stays, too."""
+    return pod.deleting_at is None and not pod.finished
 
 
 @dataclass(slots=True)
@@ -223,17 +320,31 @@ class Workload:
     shown       what each of its pods shows of the group
     size        how many unfinished members it needs; 0: not known yet (W5)
     surplus     pods of the group that stand for themselves, because it had enough
+    written_off  UIDs of pods of a former job, of which a dead node never says that they ended: they count as over (S8)
+    left_at     when the last of its members was seen to leave: to end, to be deleted, or to be gone
     last_rank   of those that wait for a node, the highest rank that found room; None: not known since they changed
     tally       how many of its pods are what
     jobs        ids of placeholders that are its own or that its pods hint at
     excluded    Slurm node name to the time until which a grant there is not asked for (F6)
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
     refused     Slurm's no, and in retry_at when it is asked again
+    rule        which rule of the policy is about it; None: not looked up yet
     asked_in    the partition in which nodes were asked for last
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
     doubted     pod UID to what was not believed of its job, in words, until that is said
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
+    bound_here  a bind of this life went out for one of its pods
+    strays      pod UID to when that pod was first seen on a node to which no bind of this life brought it
+    others      it is a pod of another scheduler on a node that Slurm gives away, and of a namespace that is managed
+    renamed     id of the job that its pods named, which has another name and may be theirs all the same; None: none
+    covered     of such a pod: whether the job that it names was made for it by another bridge; None: not read yet
+    to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
+    edited      pod UID to its annotations that only the bridge writes, where somebody else changed them
+    unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
+    proven      pod UID to such a write that the watch has proven, until its event is posted
+    giving_back  the job that is being given back, and what its pods are told when that is confirmed
+    given_back  pod UID to that message, once the job has ended, until the pod is told
     bereft      its job, whose id Slurm has given to another since: it is lost
     disowned    ids of jobs of its name and of another user of the policy's
     retaken     of which lost job the nodes were asked for again, and why in vain (S7)
@@ -246,7 +357,9 @@ class Workload:
     shown: dict[str, Group] = field(default_factory=dict)
     size: int = 1
     surplus: set[str] = field(default_factory=set)
-    last_rank: tuple[object, ...] | None = None
+    written_off: set[str] = field(default_factory=set)
+    left_at: float = float("-inf")
+    last_rank: Rank | tuple[()] | None = None
     tally: Tally = field(default_factory=Tally)
     pods: dict[str, Pod] = field(default_factory=dict)
     gone: dict[str, Gone] = field(default_factory=dict)
@@ -262,17 +375,28 @@ class Workload:
     retry_at: float = float("-inf")
     failures: int = 0
     wait_until: float = float("-inf")
+    rule: int | None = None
     asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
     twin_sought_at: float = float("-inf")
-    bind_failures: int = 0
     first_bound_at: float = float("-inf")
     bereft: Placeholder | None = None
     disowned: set[int] = field(default_factory=set)
     retaken: tuple[int, str] | None = None
     doubted: dict[str, str] = field(default_factory=dict)
     too_late: dict[str, str] = field(default_factory=dict)
+    bound_here: bool = False
+    strays: dict[str, float] = field(default_factory=dict)
+    others: bool = False
+    renamed: int | None = None
+    covered: bool | None = None
+    to_show: dict[str, BindPod] = field(default_factory=dict)
+    edited: dict[str, Edited] = field(default_factory=dict)
+    unanswered: dict[str, Announced] = field(default_factory=dict)
+    proven: dict[str, Announced] = field(default_factory=dict)
+    giving_back: tuple[int, str] | None = None
+    given_back: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -288,29 +412,50 @@ class Workload:
         """That pod is none of it any more; None: it was none."""
         self.tally.drop(uid)
         self.last_rank = None
-        self.hide(uid)
+        self.shown.pop(uid, None)
+        self.written_off.discard(uid)
+        self.given_back.pop(uid, None)
         return self.pods.pop(uid, None)
+
+    def release(self, action: Action) -> Hold | None:
+        """That action ended: the hold that it was, which is no more; None: the workload waits for another, or for none."""
+        held = self.hold
+        if held is None or held.action != action:
+            return None
+        self.hold = None
+        return held
+
+    def release_pod(self, uid: str, action: Action) -> Hold | None:
+        """As `release`, of what was done to that pod."""
+        held = self.pod_holds.get(uid)
+        return self.pod_holds.pop(uid) if held is not None and held.action == action else None
+
+    def is_being_bound(self, uid: str) -> bool:
+        """A bind of that pod is under way."""
+        held = self.pod_holds.get(uid)
+        return held is not None and isinstance(held.action, BindPod)
 
     def put_on(self, uid: str, node: str) -> None:
         """Our own bind put it there, though the watch has not shown it yet."""
         self.bound[uid] = node
         self._count(self.pods[uid])
 
-    def show(self, uid: str, group: Group) -> None:
-        """What that pod shows of the group."""
-        self.hide(uid)
-        self.shown[uid] = group
-        self.tally.sizes[group.size] += 1
+    def write_off(self, uid: str) -> None:
+        """Nobody will ever say that this pod ended: it counts as over, until it is gone."""
+        if uid in self.pods:
+            self.written_off.add(uid)
+            self._count(self.pods[uid])
 
-    def hide(self, uid: str) -> None:
-        """It shows nothing of it any more."""
-        if (group := self.shown.pop(uid, None)) is not None:
-            self.tally.sizes[group.size] -= 1
-            if not self.tally.sizes[group.size]:
-                del self.tally.sizes[group.size]
+    def show(self, uid: str, group: Group) -> None:
+        """What that pod shows of the group; it is counted so as soon as it is one of the workload's pods."""
+        if self.shown.get(uid) != group:
+            self.shown[uid] = group
+            if uid in self.pods:
+                self._count(self.pods[uid])
 
     def _count(self, pod: Pod) -> None:
-        if self.tally.count(pod, self.node_of(pod)):
+        over = pod.uid in self.written_off
+        if self.tally.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over):
             self.last_rank = None
 
     def tell(self, at: float, what: str) -> None:
@@ -324,6 +469,13 @@ class Workload:
         return next(iter(self.pods.values()))
 
     @property
+    def namespace(self) -> str:
+        """Of its pods, also of the last one that is gone; "": it never had one."""
+        for pod in self.pods.values():
+            return pod.namespace
+        return next((gone.pod.namespace for gone in self.gone.values()), "")
+
+    @property
     def unfinished(self) -> list[Pod]:
         """Its pods that still run, wait or terminate; a pod deleted before it was bound counts no more."""
         return list(self._unfinished())
@@ -335,7 +487,9 @@ class Workload:
 
     def _unfinished(self) -> Iterator[Pod]:
         return (
-            pod for pod in self.pods.values() if not pod.finished and (pod.deleting_at is None or self.node_of(pod))
+            pod
+            for pod in self.pods.values()
+            if not pod.finished and (pod.deleting_at is None or self.node_of(pod)) and pod.uid not in self.written_off
         )
 
     @property

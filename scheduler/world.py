@@ -1,7 +1,8 @@
 """The World: what is known of both clusters, and the only mutable object.
 
 `apply(event)` is its only door.  It is total: any event in any order, any number of times, is folded into facts.  It
-decides nothing; it only marks which workloads are worth another look (ARCHITECTURE 3).
+decides nothing; it only marks which workloads are worth another look (ARCHITECTURE 3).  An exception in a fold is a defect;
+a guarded world contains it (quarantine.py).
 
 Three things keep old news from overwriting new: a list swaps whole, a fact learned from an answer is not contradicted by
 a poll that began before that answer, and what vanished is remembered as absent, not as ended.
@@ -11,24 +12,28 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
-from scheduler import fold_kubernetes, fold_plans, fold_slurm, names
+from scheduler import fold_kubernetes, fold_plans, fold_slurm, names, quarantine
+from scheduler.clocks import EXACT_S, FarClock, Sighting
 from scheduler.doubt import Doubt
 from scheduler.events import Scope, Side
 from scheduler.feasible import Demand, Feasible, slurm_name
+from scheduler.hostports import HostPorts
 from scheduler.jobspec import Surroundings
 from scheduler.model import (
     UNLIMITED,
     Claim,
-    HostPort,
     Namespace,
     Node,
     NodeTerm,
     Owner,
+    OwnerKey,
+    OwnerRef,
     Partition,
     Pod,
     Refusal,
@@ -36,20 +41,25 @@ from scheduler.model import (
     States,
     holds_nodes,
     is_ended,
+    owner_key,
 )
-from scheduler.neighbours import closed
+from scheduler.neighbours import NOWHERE, Coming, Company, Neighbours
 from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
-from scheduler.rations import Breaker, Ration
+from scheduler.quotas import Quotas
+from scheduler.rations import Breaker, FairQueue, Ration
 from scheduler.tuning import Config
+from scheduler.undecoded import UndecodedObjects
 from scheduler.upkeep import Upkeep
-from scheduler.workload import Placeholder, Workload, lost_one
+from scheduler.workload import LostBind, Placeholder, Workload, lost_one
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
 NO_CONTENDER = frozenset(
     {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"}
 )
+WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
 MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
+WAITING = (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED)  # whose nodes are still to be chosen, or looked at once more
 FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
 _FOLDS: Mapping[type, Callable[[World, Any], None]] = {
@@ -58,30 +68,63 @@ _FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     **fold_plans.FOLDS,
 }
 
+# In which attribute an event tells when it came; of the others `at`, where they have one.
+_TOLD_AT = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockTold: "ended", ev.SideLost: ""}
+
 
 class World:
     """See the module.  Public attributes are facts, to be read by decisions, explanations and metrics; never set."""
 
-    def __init__(self, config: Config, started: float) -> None:
+    def __init__(self, config: Config, started: float, *, guarded: bool = False) -> None:
         self.config = config
         self.started = started
+        self.heard_at = started  # the newest time that an event told
+        self.clocks = {side: FarClock() for side in Side}
+        # errors of our own
+        self.guarded = guarded
+        self.quarantine: dict[quarantine.Subject, quarantine.Quarantined] = {}
+        self.alarms: list[quarantine.Alarm] = []  # what came into quarantine, until the loop has told it
         # Kubernetes
         self.namespaces: dict[str, Namespace] | None = None
         self.nodes: dict[str, Node] | None = None
-        self.by_slurm_name: dict[str, str] = {}
+        self.by_slurm_name: dict[
+            str, str
+        ] = {}  # Slurm's name of each Kubernetes node that is the only one of that name
+        self.contested: dict[str, tuple[str, ...]] = {}  # Slurm's name to the Kubernetes nodes, where several claim it
         self.standing: dict[str, Standing] = {}
         self.assumed: dict[str, str] = {}  # pod UID to the node that a bind of ours takes, until the watch shows one
-        self.averse: set[str] = set()  # UIDs of standing pods with an anti-affinity: it binds whoever comes
+        self.may_land: dict[str, LostBind] = {}  # of those binds: whose answer was lost, and nobody has looked since
+        self.silent_since: dict[str, float] = {}  # node whose kubelet says nothing, to when that was seen first
+        self.ready_since: dict[
+            str, tuple[float, float]
+        ] = {}  # node that is ready, to since when: by its clock, and by ours
+        self.node_of: dict[str, str] = {}  # UID of each pod in `standing` to its node
+        self.neighbours = Neighbours(self.standing)
+        self.host_ports = HostPorts()
+        self.averse_coming: set[str] = (
+            set()
+        )  # namespaces that anti-affinity of pods with a new grant, or no more, names
+        self.turns: Mapping[str, int] = {}  # which each namespace has had, while passes are too short for all workloads
+        self.coming: tuple[Coming, ...] | None = None  # None: not known since a grant or a bind changed
         self.listed: dict[Scope, set[str]] = {}
+        self.undecoded = UndecodedObjects()
         self.early: list[ev.Event] = []  # news of pods that came before the cluster was known
-        self.owners: dict[str, Owner | None] = {}
-        self.owner_read_at: dict[str, float] = {}
+        self.owners: dict[OwnerKey, Owner | None] = {}
+        self.owner_read_at: dict[OwnerKey, float] = {}
+        self.owner_asked_at: dict[OwnerKey, float] = {}  # when its last read was planned, whatever became of it
+        self.cannot_read: dict[
+            OwnerKey | str, tuple[float, str]
+        ] = {}  # an owner, or a pod's claims: since when, and why
         self.claims: dict[str, tuple[Claim, ...]] = {}
         self.claims_read_at: dict[str, float] = {}
         # Slurm
         self.slurm_nodes: dict[str, SlurmNode] | None = None
+        self.unread_nodes = ev.ALL_READ  # nodes that Slurm lists, in words that could not be read
         self.partitions: dict[str, Partition] = {}
         self.default_partition = ""
+        self.counts_memory = True  # as the last grant showed (CR_Core and others do not)
+        self.accounting_lost: ev.AccountingLost | None = None
+        self.dropped_records = 0  # ends that accounting was not told, because too many waited for slurmdbd
         self.states: Mapping[int, States] = {}
         self.polled: ev.JobsPolled | None = None
         self.first_polled: float | None = None
@@ -90,11 +133,13 @@ class World:
         self.unread: list[int] = []  # ids that nobody knows yet, ascending
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
+        self.foreign_read: dict[int, float] = {}  # of those that were read: when that read began
         self.component_of: dict[int, int] = {}  # further components of our heterogeneous jobs to their leader
         self.placeholders: dict[int, Placeholder] = {}
         self.expected: set[int] = set()  # learned otherwise than by a poll: the next one is compared with it
         self.absent: set[int] = set()
         self.held_back_since: float | None = None  # since when too many are absent for anybody to be ended for it (X6)
+        self.claims_held_since: float | None = None  # the same of jobs that only pods name, and of these pods
         self.disbelieved: Counter[Doubt] = Counter()
         self.lost: dict[Side, ev.SideLost] = {}
         self.breakers: dict[str, Breaker] = {}
@@ -103,6 +148,7 @@ class World:
         self.nodes_stale = False
         self.nodes_asked_from = float("-inf")
         self.unreadable: dict[int, tuple[int, float]] = {}  # unknown ids whose read failed: how often, not before when
+        self.put_off: dict[int, float] = {}  # those whose reads fail again and again: not before when; in that order
         self.twins_sought_at = float("-inf")
         self.trust_since = float(
             "-inf"
@@ -112,7 +158,9 @@ class World:
         # workloads
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
-        self.waits_for_owner: dict[str, set[str]] = {}
+        self.sightings: dict[str, Sighting] = {}  # of pods of ours
+        self.found_at_start: frozenset[str] = frozenset()  # UIDs of the pods that were there when this life began
+        self.waits_for_owner: dict[OwnerKey, set[str]] = {}
         self.by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
         self.phase_of: dict[str, Phase] = {}
         self.queued_in: Counter[str] = Counter()
@@ -123,17 +171,22 @@ class World:
         self.running_round: dict[str, float] = {}
         self.looking: dict[str, None] = {}
         self.choosy: set[str] = set()  # whose pods mind beside whom they stand
+        self.wants_ports: set[str] = set()  # whose pods want host ports
+        self.minding: dict[str, None] = {}  # those of these two that wait
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
         # attention
         self.dirty: dict[str, None] = {}
+        self.deferred: tuple[str, ...] = ()  # to be looked at first: the last pass had no time for these
         self.timers: list[tuple[float, str]] = []
         self.wakes: dict[str, float] = {}
+        self.in_flight: dict[int, act.Action] = {}  # actions under way, by id(); what is counted of them is below
         self.under_way: Counter[str] = Counter()
-        self.immediate_under_way: Counter[str] = Counter()
+        self.immediate_under_way: Counter[str] = Counter()  # by partition, as it was called when they were sent
+        self.immediate_in: dict[str, str] = {}  # workload key to that partition
         self.apart_under_way: set[str] = set()  # whose nodes are asked for and who keep away from others (F5)
         self.tried_at: dict[str, float] = {}  # partition to when the oldest of them was sent, while one is under way
         self.reading: set[int] = set()
-        self.reading_refs: set[str] = set()
+        self.reading_refs: set[str | OwnerKey] = set()  # owners, and pods whose volume claims are read
         self.feasibility: dict[Demand, Feasible] = {}
         tuning = config.tuning
         self.rations = {
@@ -142,10 +195,20 @@ class World:
             "unknown": Ration(tuning.unknown_rate, tuning.unknown_rate),
             "scan": Ration(tuning.scan_rate, tuning.scan_rate / 5),
             "absent": Ration(tuning.absent_rate, tuning.absent_rate),
+            "owners": Ration(tuning.owner_rate, tuning.owner_rate),
             "retake": Ration(tuning.retake_rate, tuning.retake_rate),
             "missing": Ration(tuning.missing_rate, tuning.missing_rate),
         }
-        self.parked: dict[str, dict[str, None]] = {name: {} for name in (*act.LANES.values(), *self.rations)}
+        self.quotas = Quotas(config.policy)
+        self.rations |= self.quotas.rations()
+        self.parked: dict[str, FairQueue] = {
+            name: FairQueue() for name in (*act.LANES.values(), *self.rations, *self.quotas.most)
+        }
+        self.claimed_by_others: dict[
+            int, set[str]
+        ] = {}  # job ids that pods of other schedulers name, to their workloads
+        self.bypassing: set[str] = set()  # UIDs of pods that were told that they stand on a node without Slurm
+        self.parked_in: dict[str, set[str]] = {}  # workload key to the lanes in which it waits
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -196,6 +259,30 @@ class World:
             return None
         return UNLIMITED if known.max_time_min is None else known.max_time_min
 
+    def born(self, pod: Pod) -> float:
+        """When a pod of ours was created, by the bridge's clock."""
+        seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
+        return self.since(pod.created, seen, None if pod.uid in self.found_at_start else seen.first)
+
+    def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
+        """When something of a pod happened, by the bridge's clock.
+
+        theirs   by Kubernetes' clock
+        pod      the sighting of the pod; seen: when the bridge saw it happen; None: it had before
+        """
+        clock = self.clocks[Side.KUBERNETES]
+        return clock.had_happened(theirs, pod.first) if seen is None else clock.happened(theirs, seen)
+
+    def started_at(self, pod: Pod) -> float | None:
+        """When its kubelet took the pod over, by the bridge's clock; None: it has not yet, or nobody knows when."""
+        if pod.started is None:
+            return None
+        seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
+        theirs = self.clocks[Side.KUBERNETES].ours(pod.started)
+        if seen.started is not None:
+            return theirs if abs(theirs - seen.started) <= EXACT_S else seen.started
+        return theirs if theirs <= seen.first + EXACT_S else None
+
     def quiet_until(self) -> float:
         """Before that nothing is cancelled, evicted or given back (ARCHITECTURE 3)."""
         return self.started + self.config.tuning.quiet_s
@@ -223,14 +310,15 @@ class World:
                 next_at = at
         return keys, next_at
 
-    def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], str | None]:
-        """The controllers known, nearest first, and the UID of one that has still to be read."""
+    def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], OwnerRef | None]:
+        """The controllers known, nearest first, and one that has still to be read."""
         chain: list[Owner] = []
         ref = pod.owner
         while ref is not None and len(chain) < MAX_OWNERS:
-            if ref.uid not in self.owners:
-                return tuple(chain), ref.uid
-            owner = self.owners[ref.uid]
+            key = owner_key(pod.namespace, ref)
+            if key not in self.owners:
+                return tuple(chain), ref
+            owner = self.owners[key]
             if owner is None:
                 break
             chain.append(owner)
@@ -243,14 +331,41 @@ class World:
         if group is None or not workload.pods:
             return None
         if group.teller is not None:
-            return self.owners.get(group.teller.uid)
-        chain, _ = self.owners_of(next(iter(workload.pods.values())))
-        return next((owner for owner in chain if owner.ref.kind == group.told_by), None)
+            return self.owners.get(owner_key(workload.pod.namespace, group.teller))
+        return self.owner_of_kind(next(iter(workload.pods.values())), group.told_by)
+
+    def owner_of_kind(self, pod: Pod, kind: str) -> Owner | None:
+        """The nearest of its controllers of that kind; None: it has none, or that was not read."""
+        return next((owner for owner in self.owners_of(pod)[0] if owner.ref.kind == kind), None)
 
     def mine(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""
         mine = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
         return mine if workload.bereft is None else [*mine, workload.bereft]
+
+    def inherited(self, workload: Workload) -> bool:
+        """It is older than this life: an earlier one may have bound its pods."""
+        if not self.found_at_start.isdisjoint(workload.pods):
+            return True
+        return self.clocks[Side.KUBERNETES].ours(workload.created) < self.started - WHOLE_SECOND_S
+
+    def manages(self, namespace: str) -> bool:
+        """Whether pods of that namespace may use the bridge."""
+        known = (self.namespaces or {}).get(namespace)
+        labelled = known is not None and known.labels.get(names.MANAGED_LABEL) == "true"
+        return labelled or namespace in self.config.managed_namespaces
+
+    def may_have_bound(self, workload: Workload) -> bool:
+        """Whether a bind of the bridge may have put its pods where they stand: one of this life, or of an earlier one."""
+        return workload.bound_here or self.inherited(workload)
+
+    def map_names(self) -> None:
+        """Which Kubernetes node is which of Slurm's.  A name that several claim is nobody's: one may be an impostor."""
+        claims: dict[str, list[str]] = {}
+        for node in (self.nodes or {}).values():
+            claims.setdefault(slurm_name(node), []).append(node.name)
+        self.by_slurm_name = {name: nodes[0] for name, nodes in claims.items() if len(nodes) == 1}
+        self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
 
     def users_of(self, workload: Workload) -> frozenset[str]:
         """Whose jobs can be this workload's: the policy's user for its pods, or, where it has none, any of the policy's."""
@@ -261,46 +376,81 @@ class World:
                 users.add(tenant.user)
         return frozenset(users) or self.config.policy.users
 
+    def grace_ends(self, pod: Pod) -> float | None:
+        """When the grace of a bound pod ends that is being deleted, by the bridge's clock; None: it is not being deleted."""
+        there = self.standing.get(pod.node)
+        ends = there.grace_ends(pod.uid) if there is not None else None
+        return ends if ends is not None else pod.deleting_at
+
+    def note_health(self, nodes: Iterable[Node], new: Collection[str]) -> None:
+        """Since when these nodes are ready, or silent, by the bridge's clock.  new: names of those that are seen first now"""
+        clock = self.clocks[Side.KUBERNETES]
+        for node in nodes:
+            if node.ready_since is None:
+                self.ready_since.pop(node.name, None)
+            elif self.ready_since.get(node.name, (None,))[0] != node.ready_since:
+                when = clock.had_happened if node.name in new else clock.happened
+                self.ready_since[node.name] = (node.ready_since, when(node.ready_since, self.heard_at))
+            if node.silent_since is None:
+                self.silent_since.pop(node.name, None)
+            elif node.name not in self.silent_since:
+                when = clock.had_happened if node.name in new else clock.happened
+                self.silent_since[node.name] = when(node.silent_since, self.heard_at)
+
+    def may_be_undecoded(self, workload: Workload, user: str) -> bool:
+        """Whether a workload without pods, whose job is that Slurm user's, may have one that cannot be decoded.
+
+        Which gang such a pod is of is not known, so any workload of its namespace may be its own.
+        """
+        if workload.pods or workload.gone:
+            return False
+        return any(
+            pod.uid not in self.key_of_pod and (not pod.namespace or user in self.config.policy.users_in(pod.namespace))
+            for pod in self.undecoded.pods()
+        )
+
     def in_slurm(self, node: str) -> str:
         """How Slurm calls that Kubernetes node; one that is there no more, as Kubernetes did."""
         known = (self.nodes or {}).get(node)
         return node if known is None else slurm_name(known)
 
-    def ports_taken(self, own: Collection[str] = ()) -> dict[str, frozenset[HostPort]]:
-        """Host ports that unfinished pods hold, by node.  own: UIDs of pods that are not counted"""
-        taken = {}
-        for node, there in self.standing.items():
-            ports = frozenset(port for uid, pod in there.pods.items() if uid not in own for port in pod.host_ports)
-            if ports:
-                taken[node] = ports
-        return taken
-
     def volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
         """The required node affinity of each of its bound volumes that has one (F1)."""
         return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
 
-    def closed_to(self, pod: Pod, own: Collection[str] = (), *, soon: bool = False) -> frozenset[str]:
+    def company(self, key: str, pods: Iterable[Pod]) -> Company:
+        """These pods of one workload, as those that are placed together."""
+        return Company(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
+
+    def closed_to(self, pod: Pod, company: Company, *, soon: bool = False) -> frozenset[str]:
         """Nodes that other pods close to it (F5).
 
-        own    UIDs of pods that are placed with it
-        soon   those count too that have been granted a node and are not bound there yet
+        company  pods that are placed with it, itself among them
+        soon     those count too that have been granted a node and are not bound there yet
         """
-        if not (pod.apart or pod.beside or self.averse):
-            return frozenset()
-        standing = {node: [*there.pods.values()] for node, there in self.standing.items()}
-        for node, coming in self._about_to_stand() if soon else ():
-            standing.setdefault(node, []).extend(coming)
-        return closed(pod, self.nodes or {}, standing, own)
+        if not (pod.apart or pod.beside or self.neighbours.some_are_shy or (soon and self.choosy)):
+            return NOWHERE
+        return self.neighbours.closed(pod, self.nodes or {}, company, self._about_to_stand() if soon else ())
 
-    def _about_to_stand(self) -> Iterator[tuple[str, list[Pod]]]:
+    def _about_to_stand(self) -> Sequence[Coming]:
         """Who has been granted a node and is not bound there yet."""
-        for key in self.by_phase[Phase.GRANTED]:
-            workload = self.workloads[key]
-            job = chosen(workload, self.mine(workload))
-            coming = [pod for pod in workload.members if not workload.node_of(pod)]
-            for granted in job.grant.everywhere if job is not None and job.grant is not None else ():
-                if granted.name in self.by_slurm_name:
-                    yield self.by_slurm_name[granted.name], coming
+        if self.coming is None:
+            found = []
+            for key in self.by_phase[Phase.GRANTED]:
+                workload = self.workloads[key]
+                job = chosen(workload, self.mine(workload))
+                granted = job.grant.everywhere if job is not None and job.grant is not None else ()
+                nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
+                coming = (pod for pod in workload.members if not workload.node_of(pod))
+                kinds = {(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in coming}
+                if nodes and kinds:
+                    found.append(Coming(key, tuple(kinds.values()), nodes))
+            self.coming = tuple(found)
+        return self.coming
+
+    def is_under_way(self, action: act.Action) -> bool:
+        """Its plan was applied, and it has not ended."""
+        return id(action) in self.in_flight
 
     def story(self, key: str) -> list[tuple[float, str]]:
         """The last events and actions of one workload, oldest first."""
@@ -311,8 +461,17 @@ class World:
 
     def apply(self, event: ev.Event) -> None:
         """Fold one event into the facts."""
-        handler = _FOLDS[type(event)]
-        handler(self, event)
+        at = getattr(event, _TOLD_AT.get(type(event), "at"), None)
+        if at is not None and at > self.heard_at:
+            self.heard_at = at
+        try:
+            _FOLDS[type(event)](self, event)
+            if self.quarantine:
+                quarantine.folded(self, event)
+        except Exception as error:
+            if not self.guarded:
+                raise
+            quarantine.fold_failed(self, event, error)
 
     # --- what the folds share -----------------------------------------------------------------------------------------
 
@@ -322,18 +481,15 @@ class World:
         workload.retry_at = float("-inf")
         self.limited.pop(workload.key, None)
 
-    def ports_changed(self) -> None:
+    def _ports_changed(self) -> None:
         """Somebody took or left a host port: only pods that want one are concerned."""
-        stale = [demand for demand in self.feasibility if demand.host_ports]
-        for demand in stale:
-            del self.feasibility[demand]
-        if stale:
-            for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
-                self.dirty.update(self.by_phase[each])
+        self.dirty.update(dict.fromkeys(key for key in self.minding if key in self.wants_ports))
 
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
-        for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
+        self.neighbours.nodes_changed()
+        self.coming = None
+        for each in WAITING:
             self.dirty.update(self.by_phase[each])
 
     def assume(self, pod: Pod, node: str) -> None:
@@ -343,28 +499,56 @@ class World:
             self.leave(before, pod.uid)
         self.assumed[pod.uid] = node
         self.stand(pod, node)
-        if pod.host_ports:
-            self.ports_changed()
 
     def stand(self, pod: Pod, node: str) -> Pod | None:
         """That pod stands there, as it is now; as it was before, None: it did not."""
         there = self.standing.get(node)
         if there is None:
             there = self.standing[node] = Standing()
-        before = there.put(pod)
-        if before is None:
-            if pod.apart:
-                self.averse.add(pod.uid)
-            self._neighbours_changed(pod)
+        before = there.put(pod, self.heard_at, self.config.tuning.silent_node_s)
+        if before is not None and _counts_the_same(before, pod):
+            return before
+        if before is not None:
+            self._count_out(before, node)
+        self.node_of[pod.uid] = node
+        self.neighbours.came(pod, node)
+        self.host_ports.came(pod, node)
+        self._neighbours_changed(pod)
         return before
 
+    def restand(self, without: str) -> None:
+        """Count anew who stands where, without that pod: what is counted of it may be written by half."""
+        node = self.assumed.pop(without, "")
+        self.may_land.pop(without, None)
+        for name in {
+            node,
+            self.node_of.get(without, ""),
+            *(name for name, there in self.standing.items() if without in there.pods),
+        }:
+            if (there := self.standing.get(name)) is not None:
+                self.standing[name] = there.without(without)
+                if not self.standing[name].pods:
+                    del self.standing[name]
+        effort = self.neighbours.effort
+        self.neighbours, self.host_ports = Neighbours(self.standing), HostPorts()
+        self.neighbours.effort = effort
+        self.node_of = {uid: name for name, there in self.standing.items() for uid in there.pods}
+        for name, there in self.standing.items():
+            for pod in there.pods.values():
+                self.neighbours.came(pod, name)
+                self.host_ports.came(pod, name)
+        self.room_changed()
+
+    def _count_out(self, pod: Pod, node: str) -> None:
+        self.neighbours.left(pod, node)
+        self.host_ports.left(pod, node)
+
     def _neighbours_changed(self, pod: Pod) -> None:
-        """It came to a node, or left one: who minds waits for another answer (F5)."""
-        if not pod.apart and not self.choosy:
-            return
-        for each in (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED):
-            minds = self.by_phase[each]
-            self.dirty.update(minds if pod.apart else {key: None for key in minds if key in self.choosy})
+        """It came to a node, or left one: who minds waits for another answer (F1, F5)."""
+        if self.minding:
+            self.dirty.update(dict.fromkeys(key for key in self.minding if key in self.choosy))
+            if pod.host_ports:
+                self._ports_changed()
 
     def leave(self, node: str, uid: str) -> None:
         """That pod stands there no more."""
@@ -374,23 +558,40 @@ class World:
             return
         if not there.pods:
             del self.standing[node]
-        self.averse.discard(uid)
-        if left.host_ports:
-            self.ports_changed()
+        del self.node_of[uid]
+        self._count_out(left, node)
         self._neighbours_changed(left)
         self.room_changed()
 
     def about_to_stand(self, workload: Workload) -> None:
         """Where it is to stand is known now, or not any more: that closes a node, as if it stood there already (F5)."""
-        for each in (Phase.UNCLAIMED, Phase.QUEUED) if self.choosy else ():
-            minds = self.by_phase[each]
-            self.dirty.update(dict.fromkeys(key for key in minds if workload.keeps_apart or key in self.choosy))
+        self.coming = None
+        terms = {term for pod in workload.pods.values() for term in pod.apart}
+        self.averse_coming.update(namespace for term in terms for namespace in term.namespaces)
+        waiting = (Phase.UNCLAIMED, Phase.QUEUED)
+        minds = (key for key in self.minding if key in self.choosy and self.phase_of[key] in waiting)
+        self.dirty.update(dict.fromkeys(minds))
+
+    def concerned_by_averse(self) -> list[str]:
+        """Workloads that wait, and of which an anti-affinity speaks that came to a node, is about to, or left one."""
+        said: dict[object, bool] = {}
+
+        def concerned(pod: Pod) -> bool:
+            kind = self.neighbours.kind(pod)
+            if kind not in said:
+                said[kind] = pod.namespace in self.averse_coming or self.neighbours.concerns(pod)
+            return said[kind]
+
+        waiting = (key for phase in WAITING for key in self.by_phase[phase])
+        return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
 
     def slurm_nodes_shown(self) -> None:
         """What the last poll says of nodes that are ours; that shows only once the cluster's own mark is known."""
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
-            self.upkeep.shown(self.slurm_nodes, self.nodes, gres, mark, *self.nodes_polled)
+            began, at = self.nodes_polled
+            failed = partial(quarantine.slurm_node_failed, self)
+            self.upkeep.shown(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
 
     def cost(self, ration: str) -> int:
         """How much of it one read takes: of many running jobs each is read less often, and thousands are quiet (S9)."""
@@ -405,6 +606,9 @@ class World:
             job.ended_seen = at
             self.known(job.id)
             workload = self.workloads.get(job.key or "")
+            if workload is not None and workload.giving_back is not None and workload.giving_back[0] == job.id:
+                workload.given_back = dict.fromkeys((pod.uid for pod in workload.members), workload.giving_back[1])
+                workload.giving_back = None
             if workload is not None and not any(workload.node_of(pod) for pod in workload.pods.values()):
                 self.back_off(workload, at)  # whoever ended it may end the next one at once
             self._released_a_limit(job)
@@ -412,6 +616,8 @@ class World:
             job.granted_at = at
         elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
             job.grant = None  # requeued: what it gets next is another grant
+            job.bind_refused.clear()
+            job.bind_trouble = ""
         if states != job.states:
             self._tell(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
             job.states_since = at
@@ -426,7 +632,8 @@ class World:
     def _released_a_limit(self, job: Placeholder) -> None:
         """An own job of that user ended: the oldest that his limits held back goes first (Q4)."""
         held = self.limited.get(job.user, {})
-        first = min(held, key=lambda key: (self.workloads[key].created, key), default=None)
+        able = [key for key in held if not quarantine.holds(self, key)]
+        first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
         if first is not None:
             del held[first]  # the next end releases the next one
             self.workloads[first].retry_at = float("-inf")
@@ -453,14 +660,31 @@ class World:
     def known(self, job_id: int) -> None:
         """It needs no reading any more."""
         self.unreadable.pop(job_id, None)
+        self.put_off.pop(job_id, None)
         if self.seen_first.pop(job_id, None) is not None:
-            at = bisect.bisect_left(self.unread, job_id)
-            if at < len(self.unread) and self.unread[at] == job_id:
-                del self.unread[at]
-            self.dirty.update(self.looking)
-            if not self.unread:  # the search is over: who waited for it goes on
-                self.dirty.update(self.by_phase[Phase.UNCLAIMED])
-                self.dirty.update(self.by_phase[Phase.REVOKED])
+            self._search_without(job_id)
+
+    def put_off_until(self, job_id: int, at: float) -> None:
+        """Nobody waits for the read of this id any more, because its reads fail.  It is read again at that time."""
+        self.unreadable.pop(job_id, None)
+        self.put_off.pop(job_id, None)
+        self.put_off[job_id] = at
+        self._search_without(job_id)
+
+    def search_again(self, *job_ids: int) -> None:
+        """Read everything that is to be read.  Ids whose reads fail wait for their turn, except these."""
+        for job_id in job_ids:
+            self.put_off.pop(job_id, None)
+        self.unread = sorted(self.seen_first.keys() - self.put_off.keys())
+
+    def _search_without(self, job_id: int) -> None:
+        at = bisect.bisect_left(self.unread, job_id)
+        if at < len(self.unread) and self.unread[at] == job_id:
+            del self.unread[at]
+        self.dirty.update(self.looking)
+        if not self.unread:  # the search is over: who waited for it goes on
+            self.dirty.update(self.by_phase[Phase.UNCLAIMED])
+            self.dirty.update(self.by_phase[Phase.REVOKED])
 
     def given_to(self, key: str, job: Placeholder, at: float) -> None:
         """That id is another workload's job now: whoever had it, or shows it, has lost the job that it was."""
@@ -469,13 +693,29 @@ class World:
                 continue
             workload.jobs.discard(job.id)
             job.hinted_by.discard(workload.key)
-            if workload.hint == job.id and any(workload.node_of(pod) for pod in workload.unfinished):
-                other = chosen(workload, self.mine(workload))
-                if other is not None:
-                    workload.hint = other.id
-                else:
-                    workload.bereft = lost_one(job, workload.key, at, self.config.tuning.absent_s)
+            self.lost_its_job(workload, job, at)
             self.refresh(workload)
+
+    def not_its_job(self, workload: Workload, job: Placeholder) -> None:
+        """A pod of that workload shows the job's id, which proves nothing."""
+        if workload.hint == job.id:
+            workload.hint = None
+        workload.jobs.discard(job.id)
+        job.hinted_by.discard(workload.key)
+        self.refresh(workload)
+
+    def lost_its_job(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """Slurm gave the id of the job that its pods were bound for to another job: they stand for that one no more."""
+        if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
+            return
+        other = chosen(workload, self.mine(workload))
+        proven = workload.key if job.key == workload.key or workload.bound_here else None
+        if other is not None:
+            workload.hint = other.id
+        elif not self.may_have_bound(workload):
+            workload.hint = None  # its pod named somebody else's job
+        else:
+            workload.bereft = lost_one(job, proven, at, self.config.tuning.absent_s)
 
     def drop(self, job: Placeholder) -> None:
         """It is over and told: nothing depends on it any more."""
@@ -512,6 +752,8 @@ class World:
         self.dirty[key] = None
         now = phase(workload, self.placeholders, self.config.tuning.absent_s)
         before = self.phase_of.get(key)
+        if now is Phase.GRANTED:
+            self.coming = None
         if before is not now:
             if before is not None:
                 self.by_phase[before].pop(key, None)
@@ -524,17 +766,26 @@ class World:
             learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
             if now is Phase.QUEUED:
                 self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
-            elif now is Phase.BOUND and workload.hint is not None:
+            elif self._may_run(workload, now) and workload.hint is not None:
                 self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
         _keep(self.looking, key, workload.look is not None)
-        self._count_queued(workload, now)
+        if self.quotas.most:
+            self.quotas.count(workload, self.mine(workload))
+        _keep(self.minding, key, (key in self.choosy or key in self.wants_ports) and now in WAITING)
+        self.count_queued(workload)
 
-    def _count_queued(self, workload: Workload, now: Phase) -> None:
+    @staticmethod
+    def _may_run(workload: Workload, now: Phase) -> bool:
+        """Its pods run; or those of a gang that others have yet to join, however long these wait for their places."""
+        return now is Phase.BOUND or (now is Phase.GRANTED and workload.group is not None)
+
+    def count_queued(self, workload: Workload) -> None:
         """An immediate allocation beside a job of ours that waits, or is about to, would be refused because of it."""
-        partition = ""
+        now, partition = self.phase_of.get(workload.key), ""
         if now is Phase.UNCLAIMED and workload.refused is None:
             submits = workload.hold is not None and isinstance(workload.hold.action, act.SubmitJob)
-            partition = workload.asked_in if submits or workload.immediate_refused else ""
+            about_to = workload.immediate_refused and not quarantine.holds(self, workload.key)
+            partition = workload.asked_in if submits or about_to else ""
         elif now is Phase.QUEUED:
             job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
             if job is not None and (job.job is None or job.job.reason not in NO_CONTENDER):
@@ -546,6 +797,33 @@ class World:
         if partition:
             self.queued_in[partition] += 1
             self.partition_of[workload.key] = partition
+
+    def park(self, key: str, lane: str) -> None:
+        """It waits for its turn in that lane."""
+        if (workload := self.workloads.get(key)) is not None:
+            self.parked[lane].put(key, workload.namespace)
+            self.parked_in.setdefault(key, set()).add(lane)
+
+    def unpark(self, key: str) -> None:
+        """It was looked at, or is no more."""
+        for lane in self.parked_in.pop(key, ()):
+            self.parked[lane].pop(key)
+
+    def shelve(self, workload: Workload) -> None:
+        """It takes its own place without a pod.  Whatever the indexes said of it, it counts as one that is over."""
+        key = workload.key
+        self.workloads[key] = workload
+        for keys in self.by_phase.values():
+            keys.pop(key, None)
+        self.by_phase[Phase.DONE][key] = None
+        self.phase_of[key] = Phase.DONE
+        if queued := self.partition_of.pop(key, ""):
+            self.queued_in[queued] -= 1
+        for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
+            index.pop(key, None)
+        _keep(self.looking, key, workload.look is not None)
+        self.choosy.discard(key)
+        self.dirty[key] = None
 
     def forget(self, key: str) -> None:
         """Nothing is left of this workload: no pod, no live job, nothing under way."""
@@ -572,12 +850,18 @@ class World:
             self.queued_in[queued] -= 1
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
-        for marks in (self.looking, *self.limited.values()):
+        for marks in (self.looking, self.minding, *self.limited.values()):
             marks.pop(key, None)
         self.choosy.discard(key)
+        self.wants_ports.discard(key)
         self.dirty.pop(key, None)
-        for lane in self.parked.values():
-            lane.pop(key, None)
+        self.unpark(key)
+        self.quotas.forget(workload)
+
+
+def _counts_the_same(one: Pod, other: Pod) -> bool:
+    """To its neighbours."""
+    return one.labels == other.labels and one.apart == other.apart and one.host_ports == other.host_ports
 
 
 def _keep(index: dict[str, None], key: str, belongs: bool) -> None:

@@ -88,8 +88,12 @@ def node(
     return Node(name=name, allocatable=amounts(cpu=cpu, memory=memory, gpu=gpu, pods=pods), **fields)
 
 
-def slurm_node(name: str = "x1", *, external: bool = True, partitions: tuple[str, ...] = ("main", "gpu")) -> SlurmNode:
-    states = frozenset({"IDLE", "EXTERNAL"} if external else {"IDLE"})
+def slurm_node(
+    name: str = "x1", *, external: bool = True, static: bool = False, partitions: tuple[str, ...] = ("main", "gpu")
+) -> SlurmNode:
+    """static: an external one that stands in slurm.conf, where devices asked for by the task are lost."""
+    external_states = {"IDLE", "EXTERNAL"} if static else {"IDLE", "EXTERNAL", "DYNAMIC_NORM"}
+    states = frozenset(external_states if external else {"IDLE"})
     return SlurmNode(name, states, partitions, (), 64, 512000, {"gpu": 8})
 
 
@@ -114,8 +118,10 @@ OWNER = OwnerRef("apps/v1", "ReplicaSet", "web", "uid-web")
 class Story:
     """A world that is told events and asked for decisions, in the order of a test's sentences."""
 
-    def __init__(self, config: Config = CONFIG, nodes: Iterable[Node] = (node("x1"), node("x2"))) -> None:
-        self.world = World(config, started=START)
+    def __init__(
+        self, config: Config = CONFIG, nodes: Iterable[Node] = (node("x1"), node("x2")), *, guarded: bool = False
+    ) -> None:
+        self.world = World(config, started=START, guarded=guarded)
         self.now = START
         nodes = tuple(nodes)
         managed = {names.MANAGED_LABEL: "true"}
@@ -164,7 +170,8 @@ class Story:
         number = answer.pop("number", None)
         if number is not None:
             later = answer.pop("later", False)
-            answer["refusal"] = Refusal(names.REFUSED, f"Slurm refused it (error {number}).", number, later)
+            wait_s = answer.pop("retry_after_s", None)
+            answer["refusal"] = Refusal(names.REFUSED, f"Slurm refused it (error {number}).", number, later, wait_s)
         self.world.apply(ActionEnded(action, outcome, answer.pop("began", at), at, **answer))
 
     def queues(self, what: Pod, job_id: int, *, at: float) -> SubmitJob:

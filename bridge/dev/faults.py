@@ -61,6 +61,12 @@ async def _slurmctld(stage: Stage) -> str:
     return "slurmctld is up again." if slurm.controller_up else "slurmctld is down; slurmrestd says so."
 
 
+async def _slurmdbd(stage: Stage) -> str:
+    slurm = _simulated(stage)
+    slurm.accounting_up = not slurm.accounting_up
+    return "slurmdbd is up again." if slurm.accounting_up else "slurmdbd is down; slurmctld goes on without it."
+
+
 async def _stall(stage: Stage) -> str:
     stage.slurm.ticking = not stage.slurm.ticking
     return "slurmctld schedules again." if stage.slurm.ticking else "slurmctld answers, and schedules nothing."
@@ -106,6 +112,44 @@ async def _cancel(stage: Stage) -> str:
     return f"Job {job_id} was cancelled, as scancel does."
 
 
+async def _hold(stage: Stage) -> str:
+    slurm = _simulated(stage)
+    if held := [job.id for job in slurm.jobs.values() if job.held]:
+        for job_id in held:
+            slurm.release(job_id, stage.clock())
+        return f"Job {', '.join(map(str, held))} is released, as scontrol release does."
+    waiting = sorted(job.id for job in stage.promises.ours() if job.state == "PENDING")
+    if not waiting:
+        return "No job waits that could be held."
+    job_id = stage.chance.choice(waiting)
+    slurm.hold(job_id)
+    return f"Job {job_id} is held by an admin, as scontrol hold does, until pressed again."
+
+
+async def _suspend(stage: Stage) -> str:
+    slurm = _simulated(stage)
+    if suspended := [job.id for job in slurm.jobs.values() if job.state == "SUSPENDED"]:
+        for job_id in suspended:
+            slurm.unsuspend(job_id)
+        return f"Job {', '.join(map(str, suspended))} runs again."
+    running = sorted(job.id for job in stage.promises.ours() if job.state == "RUNNING")
+    if not running:
+        return "No job runs that could be suspended."
+    job_id = stage.chance.choice(running)
+    slurm.suspend(job_id)
+    return f"Job {job_id} is suspended by an admin, until pressed again; its pod runs on."
+
+
+async def _shorten(stage: Stage) -> str:
+    running = sorted(job.id for job in stage.promises.ours() if job.state == "RUNNING")
+    if not running:
+        return "No job runs whose time limit could be changed."
+    job = _simulated(stage).jobs[stage.chance.choice(running)]
+    job.time_limit_min = max(1, int(stage.clock() - job.starts) // 60 + 2)
+    job.ends = job.starts + job.time_limit_min * 60
+    return f"The time limit of job {job.id} is {job.time_limit_min} minutes now, as its user says."
+
+
 async def _drain(stage: Stage) -> str:
     slurm = _simulated(stage)
     if drained := [name for name, node in slurm.nodes.items() if node.drained]:
@@ -115,6 +159,27 @@ async def _drain(stage: Stage) -> str:
     name = stage.chance.choice(sorted(slurm.nodes))
     slurm.drain(name, "a fault that you made")
     return f"{name} is drained: jobs there run on, no new one starts."
+
+
+async def _apiserver(stage: Stage) -> str:
+    if stage.outage.lasts:
+        stage.outage.end()
+        return "The API server is back."
+    stage.outage.begin()
+    return "The API server is away: requests of the bridge do not reach it, and its watches broke off."
+
+
+async def _silence(stage: Stage) -> str:
+    assert stage.kube.simulated is not None, "the button is disabled"
+    actors = stage.kube.simulated.cluster.actors
+    if silent := sorted(actors.silent):
+        for name in silent:
+            actors.start_kubelet(stage.clock(), name)
+        stage.kube.simulated.wake()
+        return f"The kubelet of {', '.join(silent)} is back."
+    name = stage.chance.choice([node["metadata"]["name"] for node in stage.kube.simulated.cluster.store.all("nodes")])
+    actors.stop_kubelet(stage.clock(), name)
+    return f"The kubelet of {name} says nothing: what runs there runs on, nothing starts or ends."
 
 
 async def _expire(stage: Stage) -> str:
@@ -148,6 +213,13 @@ FAULTS: Mapping[str, Fault] = {
         on=lambda stage: stage.slurm.simulated is not None and not stage.slurm.simulated.controller_up,
         needs="slurm",
     ),
+    "slurmdbd-down": Fault(
+        "slurmdbd down",
+        "Accounting does not answer, and slurmrestd tells no partitions, until pressed again; slurmctld goes on.",
+        _slurmdbd,
+        on=lambda stage: stage.slurm.simulated is not None and not stage.slurm.simulated.accounting_up,
+        needs="slurm",
+    ),
     "slurmctld-stall": Fault(
         "slurmctld stalls",
         "It answers, and schedules nothing, until pressed again.",
@@ -173,6 +245,20 @@ FAULTS: Mapping[str, Fault] = {
         _lose_answer,
         on=lambda stage: stage.cable.lose_next,
     ),
+    "apiserver-down": Fault(
+        "API server down",
+        "Nothing of the bridge reaches the API server, until pressed again; kubelets and controllers go on.",
+        _apiserver,
+        on=lambda stage: stage.outage.lasts,
+        needs="kubernetes",
+    ),
+    "silent-kubelet": Fault(
+        "silent kubelet",
+        "A node is cut off, until pressed again: its pods neither start nor end, and it is NotReady after 40 s.",
+        _silence,
+        on=lambda stage: stage.kube.simulated is not None and bool(stage.kube.simulated.cluster.actors.silent),
+        needs="kubernetes",
+    ),
     "expire-watches": Fault(
         "expire watches",
         "The API server forgets its history: watches end, and everything is listed anew.",
@@ -186,6 +272,24 @@ FAULTS: Mapping[str, Fault] = {
         needs="slurm",
     ),
     "cancel-job": Fault("cancel a job", "As its user does with scancel.", _cancel),
+    "hold-job": Fault(
+        "hold a job",
+        "An admin holds a waiting job, or, pressed again, releases it.",
+        _hold,
+        needs="slurm",
+    ),
+    "suspend-job": Fault(
+        "suspend a job",
+        "An admin suspends a running job, or, pressed again, lets it run on. Its pod runs all the time.",
+        _suspend,
+        needs="slurm",
+    ),
+    "shorten-job": Fault(
+        "shorten a job",
+        "The user of a running job gives it a shorter time limit.",
+        _shorten,
+        needs="slurm",
+    ),
     "drain-node": Fault(
         "drain a node",
         "Jobs there run on, none starts, until pressed again.",

@@ -1,7 +1,7 @@
 """The simulated clusters behind real sockets: what `slurm-bridge dev` and the contract suite talk to.
 
 Only a shell: a request becomes one call of a state machine's `handle`, a watch becomes a stream of lines.  It listens on
-loopback alone; the simulated clusters ask nobody who he is.
+loopback alone and under loopback names; the simulated clusters authenticate no one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bridge.dev.in_process import InProcessKube
 from bridge.dev.kube_discovery import described, kind_of
 from bridge.dev.kube_strict import unknown_fields
 from bridge.dev.kube_tables import event, table, wants_table
+from bridge.http_access import loopback_names_alone
 from bridge.kube.transport import Call, StreamRefused
 
 MAX_BODY = 8 * 2**20
@@ -114,7 +115,7 @@ def _strictly(path: str, body: bytes) -> web.Response | None:
 
 @asynccontextmanager
 async def _served(answer: Callable[[web.Request], object], port: int) -> AsyncIterator[str]:
-    app = web.Application(client_max_size=MAX_BODY)
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[loopback_names_alone()])
     app.router.add_route("*", "/{path:.*}", answer)  # type: ignore[arg-type]
     # Watches never end by themselves: handlers are cancelled as their clients go, and at shutdown at once.
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 
 from bridge.dev.kube_cluster import KubeCluster
 from bridge.dev.kube_store import Selection
@@ -35,9 +36,11 @@ class InProcessKube:
     def answer(self, call: Call) -> Reply:
         """What the cluster says at once."""
         before = self.cluster.store.version
-        reply = Reply(
-            *self.cluster.handle(self.clock(), call.method, call.path, call.params, call.body, call.content_type)
+        now = self.clock()
+        status, headers, body = self.cluster.handle(
+            now, call.method, call.path, call.params, call.body, call.content_type
         )
+        reply = Reply(status, {**headers, "date": formatdate(now, usegmt=True)}, body)
         if self.cluster.store.version != before:
             self.wake()
         return reply

@@ -27,9 +27,11 @@ from bridge.dev.kube_objects import (
     Object,
     condition,
     epoch,
+    host_ports,
     rfc3339,
     with_condition,
 )
+from scheduler.hostports import clash
 from scheduler.quantity import amount
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 ENDED = ("Succeeded", "Failed")
 RECONCILE_S = 0.05
 ORPHAN_S = 40.0  # a pod bound to a node that does not exist is collected after this
-NOT_READY_S = 40.0  # after a kubelet's last word its node is NotReady
+NOT_READY_S = 40.0  # after a kubelet's last word its node is NotReady; a flag of kube-controller-manager
 EVENT_TTL_S = 3600.0
 KEPT_EVENTS = 2000
 SIGTERM, SIGKILL = 143, 137
@@ -59,12 +61,18 @@ class Actors:
         self._ends: dict[str, float] = {}  # uid of a running pod -> when its containers end by themselves
         self._stops: dict[str, float] = {}  # uid of a pod that got a TERM -> when its containers are gone
         self._starts: dict[str, float] = {}  # uid of a bound pod -> when its kubelet starts it
+        self.not_ready_s = NOT_READY_S
         self._silent: dict[str, float] = {}  # node -> since when its kubelet is down
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Nodes whose kubelet is down."""
+        return frozenset(self._silent)
 
     def stop_kubelet(self, now: float, node: str) -> None:
         """The node dies, or its network does: nothing starts or ends there, and later it is NotReady."""
         self._silent[node] = now
-        self._remind(now + NOT_READY_S, "nodes", "", node)
+        self._remind(now + self.not_ready_s, "nodes", "", node)
 
     def start_kubelet(self, now: float, node: str) -> None:
         """It is back, and looks at all of its pods."""
@@ -217,7 +225,8 @@ class Actors:
         for resource, text in node["status"]["allocatable"].items():
             if sum(_asked(other, resource) for other in here) > amount(resource, text, False):
                 return f"OutOf{resource}"
-        return ""
+        others = [port for other in here if other is not pod for port in host_ports(other)]
+        return "NodePorts" if clash(host_ports(pod), others) else ""
 
     def _watch_running(self, now: float, pod: Object) -> None:
         """A running pod ends by its deadline or by itself, whichever comes first."""
@@ -289,7 +298,7 @@ class Actors:
     def _node(self, now: float, node: Object) -> None:
         """Its Ready condition, from whether its kubelet speaks."""
         since = self._silent.get(node["metadata"]["name"])
-        lost = since is not None and now >= since + NOT_READY_S
+        lost = since is not None and now >= since + self.not_ready_s
         said = ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
         ready = condition("Ready", *(said if lost else ("True", "KubeletReady", "simulated")), now)
         written = with_condition(node, ready)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from scheduler.model import HostPort
+
 Object = dict[str, Any]
 NONE: Mapping[str, str] = {}
 
@@ -31,14 +33,17 @@ def pod(
     labels: Mapping[str, str] = NONE,
     restart_policy: str = "Never",
     grace_s: int = 30,
+    host_port: int = 0,
     **spec: Any,
 ) -> Object:
-    """A pod of one container; further fields of its spec by their API names."""
-    container = {
+    """A pod of one container; further fields of its spec by their API names.  host_port: of its container; 0: none"""
+    container: Object = {
         "name": "main",
         "image": "simulated",
         "resources": {"requests": dict(requests), "limits": dict(limits)},
     }
+    if host_port:
+        container["ports"] = [{"containerPort": host_port, "hostPort": host_port, "protocol": "TCP"}]
     return {
         "metadata": {"namespace": namespace, "name": name, "annotations": dict(annotations), "labels": dict(labels)},
         "spec": {
@@ -84,6 +89,16 @@ def replica_set(name_space: str, name: str, replicas: int, template: Object) -> 
 def batch_job(name_space: str, name: str, template: Object, **spec: Any) -> Object:
     """A batch Job; `completions`, `parallelism`, `backoffLimit`, `activeDeadlineSeconds` … by their API names."""
     return {"metadata": {"namespace": name_space, "name": name}, "spec": {**spec, "template": template}}
+
+
+def host_ports(pod: Object) -> list[HostPort]:
+    """The ports of its node that its containers listen on."""
+    return [
+        HostPort(port["hostPort"], port.get("protocol", "TCP"), port.get("hostIP", ""))
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    ]
 
 
 def rfc3339(epoch: float) -> str:

@@ -16,21 +16,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.dev.kube_objects import epoch
+from bridge.dev.kube_objects import epoch, host_ports
 from bridge.dev.sight import KubeSight, Object, SeenJob, SlurmSight
-from scheduler import names
+from scheduler import names, values
 from scheduler.hostlist import fold
+from scheduler.hostports import clash
 from scheduler.quantity import amount
 
 # A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
 ON_ITS_WAY_S = 30.0
 # A workload whose job Slurm started is bound within this (L3).
 SOON_S = 60.0
+# So many grants in a row that no pod was bound for, since the last fault ended, are grants without end (L3).
+GRANTS_IN_VAIN = 3
 # A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
 GANG_S = 30.0
 # An id that is given out again is noticed within some polls.
@@ -39,7 +42,8 @@ GIVEN_AGAIN_S = 5.0
 CLOCKS_S = 2.0
 # Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
 MOVES_BEFORE_S = 600.0
-ENDS_BEFORE_S = 10.0
+ENDS_BEFORE_S = 10.0  # when its grace is over
+ENDS_MOST_BEFORE_S = 3600.0
 MAX_REMEMBERED = 200
 JOBS_REMEMBERED = 20_000
 STORY_MOST = 1000
@@ -105,7 +109,11 @@ class Promises:
     exact        what is seen is the truth of this moment
     on_broken    told each violation; by default it is raised
     life         which life of the bridge this is
+    born         when that began
     lost_at      when slurmctld lost jobs last
+    calm_since   when the last fault ended; "inf" while there is one
+    kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
+    renamed      what jobs of ours were called to which their users gave other names, by serial
     checked      judgments made, by promise
     """
 
@@ -119,14 +127,25 @@ class Promises:
     exact: bool = True
     on_broken: Callable[[Violation], None] = _raise
     life: int = 0
+    born: float = float("-inf")
     lost_at: float = float("-inf")
+    calm_since: float = float("-inf")
+    kube_ahead: float = 0.0
+    slurm_ahead: float = 0.0
+    renamed: dict[object, str] = field(default_factory=dict)
     log: list[tuple[float, str]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
+    _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
     _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they stand
     _told: set[tuple[str, str]] = field(default_factory=set)
+    _idle: dict[object, SeenJob] = field(
+        default_factory=dict
+    )  # by serial: they hold nodes, and no pod was bound for them
+    _used: set[object] = field(default_factory=set)  # serials of those that hold nodes and have served a pod
+    _in_vain: dict[str, deque[float]] = field(default_factory=dict)  # workload key to when idle grants of it ended
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
 
     def note(self, what: str) -> None:
@@ -189,7 +208,8 @@ class Promises:
 
         def foreign() -> str:
             job = self.slurm.job(job_id)
-            if job is None or self.is_ours(job) or job.user != user or name not in (None, job.name):
+            ours = job is not None and (self.is_ours(job) or job.serial in self.renamed)
+            if job is None or ours or job.user != user or name not in (None, job.name):
                 return ""
             return f"{method} of foreign job {job_id} ({job.name} of {job.user})"
 
@@ -215,10 +235,10 @@ class Promises:
         if pod is None:
             return
         if match[3] == "/eviction":
-            self._harm(pod, "eviction of", not_before_s=MOVES_BEFORE_S)
+            self._harm(pod, "eviction of", not_before_s=max(MOVES_BEFORE_S, 60.0 + _may_end_before_s(pod)))
         elif deadline is not None and deadline > 1:
-            began = epoch(pod["status"]["startTime"])
-            self._harm(pod, f"deadline of {deadline} s for", not_before_s=ENDS_BEFORE_S, at=began + deadline)
+            began = self._of_kube(pod["status"]["startTime"])
+            self._harm(pod, f"deadline of {deadline} s for", not_before_s=_may_end_before_s(pod), at=began + deadline)
         elif method == "DELETE" or deadline is not None:
             self._harm(pod, method)
 
@@ -243,6 +263,7 @@ class Promises:
         if self.exact and (pod is None or _settled(pod)):
             return  # refused by the server
         self.note(f"bind {who} to {node} for job {job_id}")
+        self._sent.add(uid)
         if sent - self.lost_at < ON_ITS_WAY_S:
             return  # slurmctld lost jobs a moment ago, and nobody could know
         self.slurm.job(job_id)  # a look that does not know the job asks for it
@@ -263,8 +284,8 @@ class Promises:
             self._judge("V5", if_bound(lambda pod, job: self._given_twice(pod, node, job)))
 
     def _is_for(self, job: SeenJob, pod: Object) -> bool:
-        """The job's name says that it is the pod's own, or its gang's."""
-        whose = names.whose(job.name)
+        """The job's name says that it is the pod's own, or its gang's, or it did before its user gave it another."""
+        whose = names.whose(self.renamed.get(job.serial, job.name))
         return whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
 
     def _held_by(self, job: SeenJob) -> list[str]:
@@ -281,8 +302,8 @@ class Promises:
             return f"{who} is bound for job {job_id}, which is not there"
         if not self._is_for(job, pod):
             return f"{who} is bound for the job of another: {job.name}"
-        if job.ended and sent - job.ends > ON_ITS_WAY_S:
-            return f"{who} is bound for job {job.id}, {job.state} {sent - job.ends:.0f} s ago"
+        if job.ended and (ago := sent - self._of_slurm(job.ends)) > ON_ITS_WAY_S:
+            return f"{who} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
         found = self.kube.node(node)
         if found is None:
             return f"{who} is bound to {node}, which is no node"
@@ -296,11 +317,13 @@ class Promises:
         found = self.kube.node(node)
         if found is None:
             return ""  # V2 says so
-        taken, uid = Counter(_requests(pod)), pod["metadata"]["uid"]
+        taken, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
         for other in self.kube.pods():
             standing = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
             if standing and not _finished(other):
                 taken += Counter(_requests(other))
+                if clash(ports, host_ports(other)):
+                    return f"{_name(pod)} is bound to {node}, where {_name(other)} has its host port"
         for resource, used in taken.items():
             has = amount(resource, found["status"]["allocatable"].get(resource, "0"), round_up=False)
             if used > has:
@@ -340,7 +363,7 @@ class Promises:
         who = _name(pod)
         self.note(f"{method} pod {who}")
         claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
-        if claimed is None or not pod["spec"].get("nodeName"):
+        if claimed is None or not pod["spec"].get("nodeName") or (self._claims(pod) and not self._may_be_lost(pod)):
             if self.exact:  # else it may have been bound since it was seen
                 self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
             return
@@ -354,10 +377,13 @@ class Promises:
         """
         job = self.slurm.job(claimed)
         node = self._known_as(pod["spec"]["nodeName"])
+        if job is not None and _stood_alone(pod, job):
+            job = None  # its own was lost, and its gang's got the id
         if job is not None and self._is_for(job, pod) and (job.ended or node in self._held_by(job)):
             return job
-        holding = (each for each in self.ours() if each.holds and self._is_for(each, pod) and node in each.nodes)
-        return next((each for each in holding if each.starts < sent - ON_ITS_WAY_S), None)
+        own = (each for each in self.ours() if self._is_for(each, pod) and not _stood_alone(pod, each))
+        holding = (each for each in own if each.holds and node in each.nodes)
+        return next((each for each in holding if self._of_slurm(each.starts) < sent - ON_ITS_WAY_S), None)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         who = _name(pod)
@@ -365,13 +391,13 @@ class Promises:
             return ""  # Slurm lost it
         if any(not other["spec"].get("nodeName") for other in self._members(pod)):
             return ""  # its gang is being unwound (W9)
-        if job.ended and (self.exact or job.ends <= sent + CLOCKS_S):
+        if job.ended and (self.exact or self._of_slurm(job.ends) <= sent + CLOCKS_S):
             return ""
         if any("waiting" in each.get("state", {}) for each in pod["status"].get("containerStatuses") or ()):
             return ""  # it never started (S12)
         if job.preempted:
             return ""  # what is left is its grace (S5)
-        if not_before_s is not None and job.ends and ends >= job.ends - not_before_s - CLOCKS_S:
+        if not_before_s is not None and job.ends and ends >= self._of_slurm(job.ends) - not_before_s - CLOCKS_S:
             return ""
         return f"{who} is ended while its job {job.id} is {job.state}"
 
@@ -390,10 +416,32 @@ class Promises:
         for name, count in running.items():
             if count > 1:
                 yield Finding("V1", name, f"{count} running placeholders of {name}")
+        self._note_grants(ours)
         for job in ours:
             if job.user != self.users.get(self._home(job)) or job.partition not in self.partitions:
                 what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
                 yield Finding("V8", str(job.id), what)
+
+    def _note_grants(self, ours: list[SeenJob]) -> None:
+        """Which grants ended without any pod having been bound for them (L3)."""
+        holding = {job.serial: job for job in ours if job.holds and job.het_id in (0, job.id)}
+        for serial in self._idle.keys() - holding.keys():
+            job = self._idle.pop(serial)
+            now, whose = self.slurm.job(job.id), names.whose(job.name)
+            if whose is not None and now is not None and now.serial == serial and now.ended:
+                self._in_vain.setdefault(whose[1], deque(maxlen=GRANTS_IN_VAIN)).append(self.clock())
+        self._used &= holding.keys()
+        fresh = {serial: job for serial, job in holding.items() if serial not in self._used}
+        if fresh:
+            said = {_said(pod) for pod in self.kube.pods() if not self._claims(pod)}
+            for serial, job in fresh.items():
+                if str(job.id) in said:
+                    self._used.add(serial)
+                    self._idle.pop(serial, None)
+                else:
+                    self._idle[serial] = job
+        while len(self._in_vain) > MAX_REMEMBERED:
+            del self._in_vain[next(iter(self._in_vain))]
 
     def _home(self, job: SeenJob) -> str:
         """The namespace that the job is for: its pod's, or, where that has gone unseen, the one in its name."""
@@ -425,14 +473,24 @@ class Promises:
             whose = names.whose(job.name)
             assert whose is not None
             pods = mine.get(whose[1], [])
-            if self._shown(job.id, besides=pods):
+            if self._shown(job.id, besides=pods) or (not pods and self._leader_was_renamed(job)):
                 continue
             if not pods:
                 yield Finding("L2", str(job.id), f"job {job.id} ({job.name}) is {job.state} and has no pod")
-            if job.holds and not self._covers(job, pods) and self.clock() - job.starts > SOON_S:
+            if job.holds and not self._covers(job, pods) and self.clock() - self._of_slurm(job.starts) > SOON_S:
                 waiting = ", ".join(pod["metadata"]["name"] for pod in pods)
                 yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {waiting} is not bound for it")
             yield from self._half_bound(job, pods)
+        yield from self._granted_in_vain(mine)
+
+    def _granted_in_vain(self, mine: Mapping[str, list[Object]]) -> Iterator[Finding]:
+        """L3: a workload waits whose jobs are granted and given back without end.  mine: unfinished pods by workload key."""
+        for key, ends in self._in_vain.items():
+            waiting = [pod["metadata"]["name"] for pod in mine.get(key, ()) if not pod["spec"].get("nodeName")]
+            if waiting and len(ends) == GRANTS_IN_VAIN and ends[0] >= self.calm_since:
+                within = f"{ends[-1] - ends[0]:.0f} s"
+                what = f"{GRANTS_IN_VAIN} grants of {', '.join(waiting)} were given back within {within}, and it waits"
+                yield Finding("L3", key, what)
 
     def _shown(self, job_id: int, besides: list[Object]) -> bool:
         """Another pod that runs shows this id, which slurmctld gave out again after it lost its state.
@@ -442,7 +500,25 @@ class Promises:
         """
         uids = {pod["metadata"]["uid"] for pod in besides}
         others = (pod for pod in self.kube.pods() if pod["metadata"]["uid"] not in uids and not _finished(pod))
-        return any(_said(pod) == str(job_id) for pod in others)
+        return any(_said(pod) == str(job_id) and not self._claims(pod) for pod in others)
+
+    def _leader_was_renamed(self, job: SeenJob) -> bool:
+        """A component goes with its leader, and under another name that is nobody's to a bridge that starts anew (0003)."""
+        leader = self.slurm.job(job.het_id) if job.het_id else None
+        return leader is not None and leader.serial in self.renamed
+
+    def _may_be_lost(self, pod: Object) -> bool:
+        """Of a pod whose job's id somebody else wrote: this life may take it for one whose job Slurm lost (S7, S4).
+
+        Nothing tells the two apart where the namespace is managed and an earlier life may have bound the pod.  At a start
+        among faults the first list comes late.
+        """
+        meta = pod["metadata"]
+        return meta["namespace"] in self.users and self._of_kube(meta["creationTimestamp"]) < self.born + ON_ITS_WAY_S
+
+    def _claims(self, pod: Object) -> bool:
+        """Somebody else wrote its job's id: no bind was ever sent for it.  In a real cluster it may be older than we are."""
+        return self.exact and pod["metadata"]["uid"] not in self._sent
 
     def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
         """A pod is bound for it, or stands on a node that it holds: the id on the pod may be of a job that was lost."""
@@ -463,11 +539,25 @@ class Promises:
         self.checked["V4"] += 1
         staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
-        waiting = [pod for pod in staying if not pod["spec"].get("nodeName") and not _waits_for_place(pod, job)]
-        since = max([job.starts, *(epoch(pod["metadata"]["creationTimestamp"]) for pod in waiting)])
+        waiting = [pod for pod in staying if not pod["spec"].get("nodeName") and not self._waits_for_place(pod, job)]
+        made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
+        since = max([self._of_slurm(job.starts), *made])
         if bound and waiting and len(bound) < tasks and self.clock() - since > GANG_S:
             what = f"{len(bound)} pods stand for job {job.id} of {tasks} tasks, and {len(waiting)} of them wait"
             yield Finding("V4", str(job.id), what)
+
+    def _waits_for_place(self, pod: Object, job: SeenJob) -> bool:
+        said = {each.get("reason") for each in pod["status"].get("conditions", [])}
+        made = self._of_kube(pod["metadata"]["creationTimestamp"])
+        return made > self._of_slurm(job.starts) and names.GRANT_WAITS in said
+
+    def _of_kube(self, told: str) -> float:
+        """A time that Kubernetes tells, by the clock of the promises."""
+        return epoch(told) - self.kube_ahead
+
+    def _of_slurm(self, told: float) -> float:
+        """The same of Slurm; 0 means that there is none."""
+        return told - self.slurm_ahead if told else told
 
     def _members(self, pod: Object) -> list[Object]:
         """The other pods of its gang that have not ended."""
@@ -484,6 +574,7 @@ class Promises:
 
         calm_since   when the last fault ended; "inf" while there is one
         """
+        self.calm_since = calm_since
         self._suspects = [each for each in self._suspects if self._still(each, began)]
         now, findings = self.clock(), []
         if not self.exact:
@@ -529,9 +620,21 @@ def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
     return frozenset({names.workload_key(pod["metadata"]["uid"]), _gang(pod)} - {""})
 
 
-def _waits_for_place(pod: Mapping[str, Any], job: SeenJob) -> bool:
-    said = {each.get("reason") for each in pod["status"].get("conditions", [])}
-    return epoch(pod["metadata"]["creationTimestamp"]) > job.starts and names.GRANT_WAITS in said
+def _stood_alone(pod: Mapping[str, Any], job: SeenJob) -> bool:
+    """The pod was bound for a job of its own, because its gang had enough; this one is the gang's."""
+    meta, whose = pod["metadata"], names.whose(job.name)
+    own = whose is not None and whose[1] == names.workload_key(meta["uid"])
+    return not own and (meta.get("annotations") or {}).get(names.SIZE) == "1" and (job.tasks > 1 or bool(job.het_id))
+
+
+def _may_end_before_s(pod: Object) -> float:
+    """It may get SIGTERM so long before Slurm's end: for its grace, or because it asks for that."""
+    grace_s = pod["spec"].get("terminationGracePeriodSeconds")
+    try:
+        asked_s = values.signal_s((pod["metadata"].get("annotations") or {}).get(names.PREFIX + names.SIGNAL, "0"))
+    except values.Unreadable:
+        asked_s = 0
+    return min(ENDS_MOST_BEFORE_S, max(asked_s, ENDS_BEFORE_S + (30 if grace_s is None else grace_s)))
 
 
 def _finished(pod: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.stage import Stage
 from bridge.dev.story import OUTLIVED_S
 from bridge.errors import ConfigError, FarSideError
-from bridge.health import explained, not_ready, readiness
+from bridge.health import explained, not_ready, partly, readiness, undecoded
 from bridge.page.server import Page
 from bridge.page.snapshot import Sections
 
@@ -104,8 +104,10 @@ def _answers_commands(app: web.Application, stage: Stage) -> None:
     """What `explain` and `doctor` ask of a running bridge: the one that lives at that moment."""
 
     async def ready(_: web.Request) -> web.StreamResponse:
-        world = stage.world
-        return readiness(not_ready(world, [stage.slurm.tokens], time.time()) if world else [NOT_STARTED])
+        world, now = stage.world, time.time()
+        if world is None:
+            return readiness([NOT_STARTED])
+        return readiness(not_ready(world, [stage.slurm.tokens], now), undecoded(world), *partly(world, now))
 
     async def explain(request: web.Request) -> web.StreamResponse:
         world = stage.world

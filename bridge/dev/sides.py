@@ -196,7 +196,7 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
     looks = KubeLooks(transport, REAL_SPACE)
     try:
         system = await client.namespace("kube-system")
-        nodes, _ = await listed(transport, watched_nodes())
+        nodes = (await listed(transport, watched_nodes())).found
     except FarSideError as error:
         raise ConfigError(f"kubeconfig's server {access.server}: {said(error)}") from None
     if system is None:

@@ -85,10 +85,10 @@ def yes(asked: Asked, content: Mapping[str, Any], warnings: tuple[Mapping[str, s
     return 200, JSON, msgspec.json.encode({**content, "meta": _meta(asked), "errors": (), "warnings": warnings})
 
 
-def refusal(asked: Asked, number: int) -> Answer:
+def refusal(asked: Asked, number: int, source: str = "slurmctld") -> Answer:
     """No, with the status and the text of that number."""
     status, text = TEXTS[number]
-    errors = ({"description": "Request failed", "error_number": number, "error": text, "source": "slurmctld"},)
+    errors = ({"description": "Request failed", "error_number": number, "error": text, "source": source},)
     body = msgspec.json.encode({"meta": _meta(asked), "errors": errors, "warnings": ()})
     return status, {**JSON, "Connection": "Close"}, body
 

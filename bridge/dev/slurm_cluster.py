@@ -53,6 +53,7 @@ class SlurmCluster:
     seed                       decides how late freed capacity is noticed
     stock                      Slurm's own scheduling pace; False: a full pass every second
     accounting                 there is a slurmdbd
+    counts_memory              False: SelectTypeParameters=CR_Core
     licenses                   name to how many there are
     started                    epoch seconds
     """
@@ -66,6 +67,7 @@ class SlurmCluster:
         seed: int = 0,
         stock: bool = True,
         accounting: bool = True,
+        counts_memory: bool = True,
         started: float = 0.0,
         licenses: Mapping[str, int] | None = None,
         max_job_count: int = MAX_JOB_COUNT,
@@ -76,6 +78,9 @@ class SlurmCluster:
         self.users = {user.name: user for user in users}
         self.jobs: dict[int, SimJob] = {}
         self.licenses = dict(licenses or {})
+        self.counts_memory = counts_memory
+        for node in self.nodes.values():
+            node.counts_memory = counts_memory
         self.accounting = accounting
         self.controller_up = True
         self.accounting_up = accounting
@@ -404,6 +409,7 @@ class SlurmCluster:
     def add_node(self, node: SlurmSimNode) -> None:
         """A node is made by `new/node`."""
         assert node.name not in self.nodes
+        node.counts_memory = self.counts_memory
         self.nodes[node.name] = node
         self.features |= frozenset(node.features)
         self.gres_names |= frozenset(name for name, _ in node.devices)
@@ -429,6 +435,7 @@ class SlurmCluster:
             assert sum(h.memory_mib for h in holdings) + node.free_memory_mib == node.memory_mib
             for kind, has in node.devices.items():
                 given = [index for h in holdings for index in h.devices.get(kind, ())] + node.free_devices[kind]
+                given += node.lost_devices.get(kind, ())
                 assert len(given) == len(set(given)) == has, f"devices of {node.name} were given twice"
         for name, count in self.licenses.items():
             held = sum(job.licenses.get(name, 0) for job in self._live.values())
@@ -474,8 +481,14 @@ class SlurmCluster:
                 continue
             if job.reason not in ("Resources", "Priority"):
                 continue
-            places = places_for(job.wanted, self.nodes, self._not_promised(job, now, promised))
+            limit = job.time_limit_min
+            places = places_for(job.wanted, self.nodes, self._not_promised(limit, now, promised))
+            if not places and job.time_least_min:
+                places = places_for(job.wanted, self.nodes, self._not_promised(job.time_least_min, now, promised))
+                left = min((promised.get(name, NEVER) for name in places or ()), default=NEVER) - now
+                limit = int(min(left // 60, limit or NEVER))
             if places and self.has_licenses(job):
+                job.time_limit_min = limit
                 self._start(job, places, now)
                 continue
             start, names = self._expected(job, now, promised)
@@ -483,9 +496,9 @@ class SlurmCluster:
                 job.starts, job.planned = int(start), fold(names)
                 promised.update({name: min(start, promised.get(name, NEVER)) for name in names})
 
-    def _not_promised(self, job: SimJob, now: float, promised: Mapping[str, float]) -> list[SlurmSimNode]:
-        """The nodes where it would be over before anybody is to start there."""
-        needs_s = (job.time_limit_min or 10**9) * 60
+    def _not_promised(self, minutes: int | None, now: float, promised: Mapping[str, float]) -> list[SlurmSimNode]:
+        """The nodes where a job of so many minutes would be over before anybody is to start there."""
+        needs_s = (minutes or 10**9) * 60
         return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
 
     def _start_together(self, jobs: list[SimJob], now: float, promised: Mapping[str, float]) -> None:
@@ -496,7 +509,7 @@ class SlurmCluster:
         if any(self.over_limit(user, job.wanted) or not self.has_licenses(job) for job in jobs):
             return
         for job in jobs:
-            places = places_for(job.wanted, self.nodes, self._not_promised(job, now, promised))
+            places = places_for(job.wanted, self.nodes, self._not_promised(job.time_limit_min, now, promised))
             if not places:
                 break
             job.holdings = self._taken(job, places)

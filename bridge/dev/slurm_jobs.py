@@ -64,6 +64,7 @@ class SimJob:
     """A job.  Times are whole epoch seconds, as Slurm tells them.
 
     time_limit_min  None: no limit
+    time_least_min  backfill may cut the limit to that; 0: not at all
     starts          when it started, or (of a waiting one) when Slurm expects it to
     preempted       when its grace began
     dependency      conditions that have not been seen to hold yet
@@ -102,6 +103,7 @@ class SimJob:
     reservation: str = ""
     task_gres_text: str = ""
     shared: str = ""
+    time_least_min: int = 0
     held: str = ""
     starts: int = 0
     ends: int = 0

@@ -50,7 +50,8 @@ class Wanted:
         """How many tasks what was given on one node is enough for."""
         held = {kind: len(indices) for kind, indices in holding.devices.items()}
         by_devices = [_count(held, name, kind) // count for name, kind, count in self.task_gres]
-        by_memory = [holding.memory_mib // (self.memory_mib * self.cpus)] if self.memory_by_cpu else []
+        counted = self.memory_by_cpu and holding.memory_mib  # 0: this Slurm does not count memory
+        by_memory = [holding.memory_mib // (self.memory_mib * self.cpus)] if counted else []
         return min([holding.cores.bit_count() // self.cpus, *by_devices, *by_memory])
 
 
@@ -78,6 +79,7 @@ class SlurmSimNode:
     devices   (name, type) to how many; types of one name are numbered one after the other, as files in a gres.conf
     external  no slurmd: State=EXTERNAL
     dynamic   made by `new/node`
+    counts_memory  False: as with SelectTypeParameters=CR_Core, memory is no limit but the node's whole
     address   NodeAddr; "": none was given, and its name is told instead
     """
 
@@ -92,10 +94,12 @@ class SlurmSimNode:
     down: bool = False
     not_responding: bool = False
     reason: str = ""
+    counts_memory: bool = True
     address: str = "192.0.2.1"
     free_cores: int = field(init=False)
     free_memory_mib: int = field(init=False)
     free_devices: dict[tuple[str, str], list[int]] = field(init=False)
+    lost_devices: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
     whole_for: int | None = None
 
@@ -120,7 +124,7 @@ class SlurmSimNode:
         if self.down:
             base = "DOWN"
         elif not self.jobs:
-            base = "IDLE"
+            base = "MIXED" if self.lost_devices else "IDLE"
         else:
             base = "MIXED" if self.free_cores else "ALLOCATED"
         flags = {
@@ -177,7 +181,12 @@ class SlurmSimNode:
         assert 0 < tasks <= self.room(wanted), f"{self.name} has no room for job {job_id}"
         cores = self.free_cores if wanted.whole else _lowest(self.free_cores, wanted.cpus * tasks)
         devices = self._pick_all() if wanted.whole else self._pick(wanted, tasks)
-        memory = self._memory(wanted, tasks)
+        if self.external and not self.dynamic and wanted.task_gres:
+            # As slurmctld does with external nodes of slurm.conf: the job has none of them, and nobody ever has them again.
+            for kind, indices in devices.items():
+                self.lost_devices.setdefault(kind, []).extend(indices)
+            devices = dict.fromkeys(devices, ())
+        memory = self._memory(wanted, tasks) if self.counts_memory else 0
         self.free_cores &= ~cores
         self.free_memory_mib -= memory
         self.jobs.add(job_id)
@@ -197,6 +206,12 @@ class SlurmSimNode:
             self.free_devices[kind] = sorted([*free, *indices])
         if self.whole_for == job_id:
             self.whole_for = None
+
+    def find_devices(self) -> None:
+        """What was lost is free again, as after a reconfigure."""
+        for kind, indices in self.lost_devices.items():
+            self.free_devices[kind] = sorted([*self.free_devices[kind], *indices])
+        self.lost_devices.clear()
 
     def _pick(self, wanted: Wanted, tasks: int) -> dict[tuple[str, str], tuple[int, ...]]:
         picked: dict[tuple[str, str], tuple[int, ...]] = {}

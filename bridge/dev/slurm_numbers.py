@@ -11,6 +11,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     0: (200, "No error"),  # a node that it does not know
     1: (403, "Operation not permitted"),
     22: (500, "Invalid argument"),
+    111: (500, "Connection refused"),
     1000: (500, "Unexpected message received"),
     1007: (511, "Protocol authentication error"),
     1800: (502, "Unable to contact slurm controller (connect failure)"),
@@ -31,6 +32,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     2040: (422, "Licenses currently unavailable"),
     2045: (422, "Invalid account or account/partition combination specified"),
     2048: (422, "Invalid license specification"),
+    2124: (422, "Invalid time-min specification (exceeds job's time or other limits)"),
     2050: (422, "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
     2051: (422, "Requested time limit is invalid (missing or exceeds some limit)"),
     2053: (422, "Requested reservation is invalid"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridge.dev import slurm_survey
-from bridge.dev.slurm_calls import NO_URL, TEXT, Answer, Asked, known, number, with_parts, yes
+from bridge.dev.slurm_calls import NO_URL, TEXT, Answer, Asked, known, number, refusal, with_parts, yes
 from bridge.dev.slurm_jobs import SimJob, SimPartition
 from bridge.dev.slurm_nodes import Holding, SlurmSimNode
 from bridge.dev.slurm_numbers import SlurmSaysNo
@@ -35,7 +35,8 @@ def _full_id(job: SimJob) -> str:
 
 
 def job(asked: Asked, argument: str) -> Answer:
-    return yes(asked, {"jobs": [_told(asked, job) for job in with_parts(asked, known(asked, argument))]})
+    told = [_told(asked, job) for job in with_parts(asked, known(asked, argument))]
+    return yes(asked, {"jobs": told, "last_update": number(int(asked.now))})
 
 
 def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
@@ -77,6 +78,7 @@ def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "tasks": number(job.wanted.tasks),
         "tasks_per_node": number(job.wanted.tasks_per_node or 0),
         "time_limit": number(limit) if limit is not None else {"set": False, "infinite": True, "number": 0},
+        "time_minimum": number(job.time_least_min),
         "tres_per_node": job.gres_text,
         "tres_per_task": job.task_gres_text,
         "user_name": job.user,
@@ -88,10 +90,11 @@ def resources(asked: Asked, argument: str) -> Answer:
     job = known(asked, argument)
     if not job.holds:
         raise SlurmSaysNo(2085)
-    return yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node].cpus) for holding in job.holdings]})
+    return yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node]) for holding in job.holdings]})
 
 
-def _held(holding: Holding, cores: int) -> Mapping[str, Any]:
+def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
+    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf tell no indices
     return {
         "node": holding.node,
         "sockets_per_node": 1,
@@ -99,7 +102,7 @@ def _held(holding: Holding, cores: int) -> Mapping[str, Any]:
         "mem_alloc": holding.memory_mib,
         "core_bitmap": f"0x{holding.cores:0{-(-cores // 4)}X}",
         "gres": [
-            {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices)}
+            {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices) if told else None}
             for (name, kind), indices in holding.devices.items()
         ],
     }
@@ -138,6 +141,9 @@ def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
 
 
 def partitions(asked: Asked, _: str) -> Answer:
+    """slurmrestd asks slurmdbd for the names of resources that these are told with."""
+    if asked.cluster.accounting and not asked.cluster.accounting_up:
+        return refusal(asked, 111, "slurmdb_tres_get")
     return yes(asked, {"partitions": [_partition(p, asked.version) for p in asked.cluster.partitions.values()]})
 
 

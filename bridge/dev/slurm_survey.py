@@ -28,7 +28,7 @@ def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
         "SchedulerParameters": [],
         "SchedulerType": "sched/backfill",
         "SelectType": "select/cons_tres",
-        "SelectTypeParameters": ["CR_CORE_MEMORY"],
+        "SelectTypeParameters": ["CR_CORE_MEMORY" if cluster.counts_memory else "CR_CORE"],
         "SlurmUser": "slurm",
     }
     return {"slurm_conf": {**told, **cluster.slurm_conf}}

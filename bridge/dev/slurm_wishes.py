@@ -23,7 +23,7 @@ _KNOWN_FIELDS = frozenset(
         "current_working_directory", "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate",
         "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_nodes", "name", "nice", "nodes",
         "partition", "qos", "required_nodes",
-        "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit",
+        "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit", "time_minimum",
         "tres_per_node", "tres_per_task", "wait_for_switch", "wckey",
     }
 )  # fmt: skip
@@ -62,6 +62,9 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
         raise SlurmSaysNo(2050)
     excluded = ",".join(wished.get("excluded_nodes", ()))
     limit = _limit(partition, wished.get("time_limit"))
+    least = int((wished.get("time_minimum") or {}).get("number") or 0)
+    if limit is not None and least > limit:
+        raise SlurmSaysNo(2124)
     wanted = _wanted(cluster, wished, excluded)
     if wished["reservation"] not in ("", *cluster.reservations):
         raise SlurmSaysNo(2053)
@@ -78,6 +81,7 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
         task_gres_text=wished.get("tres_per_task", ""),
         excluded_text=excluded,
         time_limit_min=limit,
+        time_least_min=least,
         submitted=int(now),
         comment=wished["comment"],
         nice=wished["nice"],

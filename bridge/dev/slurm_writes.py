@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.dev.slurm_cluster import SlurmCluster
 
 # Of a running job these may be changed; the rest is 2073.
-_CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "comment", "name", "nice", "account"})
+_CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})
 
 
 def submit(asked: Asked, _: str) -> Answer:
@@ -158,7 +158,7 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
         "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
         "comment": job.comment, "dependency": "", "reservation": job.reservation,
         "constraints": job.constraints, "wckey": job.wckey,
-        "licenses": job.licenses_text,
+        "licenses": job.licenses_text, "time_minimum": {"set": True, "number": job.time_least_min},
         "shared": ["none"] if job.wanted.whole else [], **layout_told(job, wished),
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
@@ -168,8 +168,8 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
     if any(condition.job_id == job.id for condition in changed.dependency):
         raise SlurmSaysNo(2038)
     for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
-                  "task_gres_text", "excluded_text", "wanted", "time_limit_min", "licenses", "licenses_text",
-                  "reservation"):  # fmt: skip
+                  "task_gres_text", "excluded_text", "wanted", "time_limit_min", "time_least_min", "licenses",
+                  "licenses_text", "reservation"):  # fmt: skip
         setattr(job, field, getattr(changed, field))
     if "dependency" in wished:
         job.dependency = changed.dependency
@@ -268,6 +268,7 @@ def reconfigure(asked: Asked, _: str) -> Answer:
         raise SlurmSaysNo(2002)
     for node in asked.cluster.nodes.values():
         node.not_responding &= node.dynamic  # those of new/node stay so
+        node.find_devices()
     asked.cluster.look_soon(asked.now)
     return yes(asked, {})
 

@@ -19,7 +19,7 @@ from bridge.app import Bridge
 from bridge.dev.faults import FAULTS
 from bridge.dev.promises import PROMISES, Promises, Violation
 from bridge.dev.sides import KubeSide, SlurmSide
-from bridge.dev.wires import Cable, KubeWire, SlurmWire
+from bridge.dev.wires import Cable, KubeWire, Outage, SlurmWire
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
@@ -45,6 +45,7 @@ class Stage:
     """All of it.  `run` it; then everything else is there to be looked at.
 
     cable        the way to slurmrestd, and the faults on it
+    outage       of the API server
     settings     of the bridge
     note         what the last fault did
     calm_since   when the last one was made, or ended
@@ -54,6 +55,7 @@ class Stage:
     kube: KubeSide
     slurm: SlurmSide
     cable: Cable
+    outage: Outage
 
     def __init__(self, kube: KubeSide, slurm: SlurmSide, seed: int) -> None:
         self.kube = kube
@@ -61,6 +63,7 @@ class Stage:
         self.clock = time.time
         self.chance = random.Random(seed)  # noqa: S311 - repeatable is what it must be
         self.cable = Cable(on_lost=self._lost)
+        self.outage = Outage()
         self.note = ""
         self.calm_since = self.clock()
         self.at_once: dict[str, None] = {}
@@ -119,6 +122,7 @@ class Stage:
     async def _lives(self) -> None:
         while True:
             self.promises.life += 1
+            self.promises.born = self.clock()
             self._life = asyncio.create_task(self._one_life(), name="bridge")
             try:
                 await self._life
@@ -134,7 +138,7 @@ class Stage:
         async with AsyncExitStack() as stack:
             transport = HttpTransport(self.kube.access)
             stack.push_async_callback(transport.close)
-            wire = KubeWire(transport, self.promises)
+            wire = KubeWire(transport, self.promises, self.outage)
             pool, polls = HttpPool(self.slurm.url), HttpPool(self.slurm.url, connections=1)
             stack.callback(pool.close)
             stack.callback(polls.close)

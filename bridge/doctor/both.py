@@ -66,6 +66,21 @@ def _why_out(node: Node, known: NodeDetails) -> str:
     return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "")
 
 
+def _names(seen: Sights) -> Iterator[Said]:
+    """A node of Slurm that several Kubernetes nodes claim is not used: one of them may be an impostor."""
+    claims: dict[str, list[str]] = {}
+    for node in seen.nodes.get():
+        claims.setdefault(slurm_name(node), []).append(node.name)
+    contested = {name: nodes for name, nodes in claims.items() if len(nodes) > 1}
+    for name, nodes in sorted(contested.items()):
+        yield error(
+            f"The Kubernetes nodes {some(nodes)} claim to be the same node of Slurm, {name}: none of them is used.",
+            f"kubectl get nodes -L {names.SLURM_NODE_LABEL}; correct that label of all but one of them.",
+        )
+    if not contested:
+        yield ok("each node has a name of its own in Slurm")
+
+
 def _sizes(seen: Sights) -> Iterator[Said]:
     """Slurm grants what Slurm counts; what Kubernetes does not let pods have of it is given back (F6)."""
     gres, both = seen.chosen("gres").gres, common(seen)
@@ -222,6 +237,7 @@ def _speaks_of(patterns: tuple[str, ...], name: str) -> bool:
 
 CHECKS = (
     Check("nodes", _nodes),
+    Check("node names", _names),
     Check("sizes", _sizes),
     Check("external nodes", _external),
     Check("addresses", _addresses),

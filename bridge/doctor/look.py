@@ -19,7 +19,7 @@ import aiohttp
 
 from bridge import app, settings
 from bridge.doctor.sights import Choice, NotSeen, Sight, Sights, Standing, Token, nothing
-from bridge.errors import BridgeError, ConfigError, FarSideError, Unauthorized, said
+from bridge.errors import AccountingAway, BridgeError, ConfigError, FarSideError, Unauthorized, said
 from bridge.kube import auth, watch
 from bridge.kube import survey as kube_survey
 from bridge.kube.client import KubeClient
@@ -52,6 +52,8 @@ NAME_KUBECONFIG = "Name a kubeconfig that kubectl can use with --kubeconfig FILE
 TOKENLESS = "there is no usable Slurm token"
 MAKE_ONE = "Name a file that holds one with --slurm-token-file; scontrol token username=slurm makes one."
 NOT_ACCEPTED = "Slurm does not accept the token"
+NO_ACCOUNTING = "slurmdbd does not answer slurmrestd"
+START_SLURMDBD = "systemctl status slurmdbd on its host, and its database; until then partitions and ends of jobs wait."
 RENEW_OR_REPLACE = f"{RENEW}, on a host of this cluster; slurmctld's log says why it refuses one."
 
 
@@ -122,7 +124,7 @@ def _unnamed(seen: Sights, key: str, missing: NotSeen) -> NotSeen:
 async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitStack) -> None:
     try:
         access = await auth.load(chosen.kubeconfig or None)
-        headers = await access.headers()
+        headers = (await access.credentials()).headers
     except ConfigError as error:
         missing = _not_seen(error, "there is no way to Kubernetes", NAME_KUBECONFIG)
         if not os.environ.get("KUBECONFIG"):
@@ -157,7 +159,7 @@ def _no_kubernetes(seen: Sights, because: str) -> None:
 
 
 async def _listed(transport: HttpTransport, resource: watch.Resource[T]) -> tuple[T, ...]:
-    return (await watch.listed(transport, resource))[0]
+    return (await watch.listed(transport, resource)).found
 
 
 async def _standing(transport: HttpTransport, scheduler_name: str) -> Standing:
@@ -185,7 +187,12 @@ async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) 
         seen.discovery = Sight(missing=_unnamed(seen, "slurm_url", why))
         _no_slurm(seen, _because(seen.discovery))
         return
-    pool = HttpPool(chosen.slurm_url, connections=PROBES_AT_ONCE)
+    try:
+        pool = app.slurm_pool(chosen, PROBES_AT_ONCE)
+    except ConfigError as error:
+        seen.discovery = Sight(missing=_not_seen(error, "the settings' TLS files cannot be used", CORRECT))
+        _no_slurm(seen, _because(seen.discovery))
+        return
     stack.callback(pool.close)
     no_slurmrestd = "slurmrestd does not answer"
     do = f"Is {chosen.slurm_url} right, does slurmrestd run there (systemctl status slurmrestd), is a firewall between?"
@@ -222,7 +229,8 @@ async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient
     seen.configuration = await _sight(lambda: _configuration(client))
     seen.all_jobs = await _sight(lambda: _sees_all(seen, client))
     seen.slurm_nodes = await _sight(lambda: survey.nodes(client))
-    seen.partitions = await _sight(client.partitions)
+    seen.accounting = await _sight(lambda: _accounting_answers(client), NO_ACCOUNTING, START_SLURMDBD)
+    seen.partitions = await _sight(lambda: _with_accounting(client.partitions))
     seen.partition_details = await _sight(lambda: _partition_details(client))
     seen.reservations = await _sight(lambda: survey.reservations(client))
     seen.verdicts = await _verdicts(client, choices(chosen))
@@ -232,7 +240,7 @@ async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient
 def _no_slurm(seen: Sights, because: str, jobs: Sight[int] | None = None) -> None:
     seen.jobs = jobs or nothing(because)
     seen.slurm_clock, seen.configuration, seen.slurm_nodes = nothing(because), nothing(because), nothing(because)
-    seen.all_jobs = nothing(because)
+    seen.all_jobs, seen.accounting = nothing(because), nothing(because)
     seen.partitions, seen.partition_details = nothing(because), nothing(because)
     seen.reservations, seen.unresolved = nothing(because), nothing(because)
 
@@ -294,12 +302,26 @@ async def _configuration(client: SlurmClient) -> survey.Configuration:
     return found
 
 
+async def _accounting_answers(client: SlurmClient) -> bool:
+    """False where there is none.  Raises AccountingAway."""
+    await client.find("slurm-bridge-doctor")
+    return client.discovery is not None and client.discovery.accounting
+
+
+async def _with_accounting(asked: Callable[[], Awaitable[T]]) -> T:
+    """Raises NotSeen where slurmdbd is away, of which another check tells."""
+    try:
+        return await asked()
+    except AccountingAway as error:
+        raise NotSeen(_sentence(error), because=NO_ACCOUNTING, failed=False) from None
+
+
 async def _sees_all(seen: Sights, client: SlurmClient) -> bool:
     return await survey.sees_all_jobs(client, seen.configuration.get(), seen.token.get().user)
 
 
 async def _partition_details(client: SlurmClient) -> Mapping[str, survey.PartitionDetails]:
-    return {each.name: each for each in await survey.partitions(client)}
+    return {each.name: each for each in await _with_accounting(lambda: survey.partitions(client))}
 
 
 def choices(chosen: Settings) -> list[Choice]:
@@ -352,7 +374,10 @@ async def _look_at_bridge(seen: Sights, chosen: Settings) -> None:
 
 
 async def _readiness(chosen: Settings) -> tuple[str, ...]:
-    """The reasons why it is not ready.  Raises NotSeen where nothing of ours answers there, ConfigError."""
+    """The reasons why it is not ready; after "ok", what does not work all the same.
+
+    Raises NotSeen where nothing of ours answers there, ConfigError.
+    """
     if (address := chosen.http_address) is None:
         raise NotSeen("the settings name no http address", failed=False)
     host, port = address
@@ -362,7 +387,7 @@ async def _readiness(chosen: Settings) -> tuple[str, ...]:
         async with aiohttp.ClientSession(timeout=patience) as session, session.get(f"{url}/readyz") as answer:
             lines = (await answer.text()).splitlines()[:20]
             if answer.status in (200, 503) and lines:
-                return tuple(line for line in lines if line != "ok")
+                return () if lines == ["ok"] else tuple(lines)
     except (aiohttp.ClientConnectorError, TimeoutError):
         raise NotSeen(f"no bridge answers at {url}", failed=False) from None
     except (aiohttp.ClientError, UnicodeError):

@@ -39,7 +39,9 @@ def _bridge(seen: Sights) -> Iterator[Said]:
         return
     reasons = seen.bridge.get()
     http = seen.usable.http
-    if reasons:
+    if reasons and reasons[0] == "ok":
+        yield warning(f"The bridge at {http} works, but not all of it: {'; '.join(reasons[1:])}", "Its log says more.")
+    elif reasons:
         yield warning(f"The bridge at {http} is not ready: {'; '.join(reasons)}", "Its log says more.")
     else:
         yield ok(f"the bridge at {http} is ready")

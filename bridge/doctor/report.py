@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from bridge.doctor.findings import NOT_CHECKED, Finding, Level, exit_code
+from bridge.terminal import printable
 
 MARKS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
 MARK_WIDTH = max(map(len, MARKS.values()))
@@ -20,7 +21,7 @@ def as_text(found: Sequence[Finding], width: int) -> str:
     lines: list[str] = []
     for group, members in groupby(found, key=lambda each: each.group):
         lines += [*([""] if lines else []), group, *_rows(list(members), names, max(width, NARROWEST))]
-    return "\n".join([*lines, "", _summary(found)])
+    return "\n".join(map(printable, [*lines, "", _summary(found)]))
 
 
 def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
@@ -75,4 +76,6 @@ def as_json(found: Sequence[Finding]) -> str:
         {"group": each.group, "check": each.check, "level": each.level.value, "sentence": each.sentence, "do": each.do}
         for each in found
     ]
-    return json.dumps({"exit_code": exit_code(found), "findings": listed}, indent=2, ensure_ascii=False)
+    return json.dumps(
+        {"exit_code": exit_code(found), "findings": listed}, indent=2
+    )  # ASCII: nothing of it controls a terminal

@@ -94,7 +94,8 @@ class Sights:
     knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
     rights         each of app.RIGHTS, look.REFERRED and app.NODE_RIGHTS to whether we have it
     all_jobs       Slurm hides nobody's jobs from our token
-    bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready
+    accounting     there is a slurmdbd, and it answers
+    bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready and all works
     unresolved     external nodes whose address is only a name that nothing on this host can resolve
     """
 
@@ -120,6 +121,7 @@ class Sights:
     all_jobs: Sight[bool] = field(default_factory=Sight)
     slurm_clock: Sight[float] = field(default_factory=Sight)
     slurm_nodes: Sight[tuple[NodeDetails, ...]] = field(default_factory=Sight)
+    accounting: Sight[bool] = field(default_factory=Sight)
     partitions: Sight[tuple[Partition, ...]] = field(default_factory=Sight)
     partition_details: Sight[Mapping[str, PartitionDetails]] = field(default_factory=Sight)
     reservations: Sight[frozenset[str]] = field(default_factory=Sight)

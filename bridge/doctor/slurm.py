@@ -57,7 +57,8 @@ def _slurmctld(seen: Sights) -> Iterator[Said]:
 
 
 def _accounting(seen: Sights) -> Iterator[Said]:
-    if seen.discovery.get().accounting:
+    seen.discovery.get()
+    if seen.accounting.get():
         yield ok("slurmdbd keeps the records: exit codes are told there, lost jobs are found by name")
     else:
         yield ok("without slurmdbd: how pods end is recorded nowhere in Slurm")

@@ -7,12 +7,16 @@ word of something else (an ingress, a wrong URL), and proves nothing about any o
 
 from __future__ import annotations
 
+from email.utils import parsedate_to_datetime
+
 from bridge.errors import Conflict, ContractError, Exhausted, FarSideError, Invalid, NotFound, Unanswered, Unauthorized
 from bridge.kube.codec import status_of
 from bridge.kube.transport import SIDE, Reply
 from bridge.kube.wire import Status
 
 MESSAGE_MOST = 500
+LONGEST_WAIT_S = 1e9
+_DIGITS = 10
 
 
 def judged(operation: str, reply: Reply) -> Reply:
@@ -64,9 +68,21 @@ def _words(status: Status | None, code: int) -> str:
 
 
 def _retry_after(reply: Reply, status: Status | None) -> float | None:
+    """Seconds, from the header (a number, or a date by the server's own clock) or from the Status; None: it does not say."""
     header = reply.headers.get("retry-after", "")
-    if header.isascii() and header.isdigit() and len(header) < 6:
-        return float(header)
-    if status and status.details and status.details.retry_after_seconds:
-        return float(status.details.retry_after_seconds)
+    if header.isascii() and header.isdigit():
+        return float(header) if len(header) < _DIGITS else LONGEST_WAIT_S
+    until, now = http_date(header), http_date(reply.headers.get("date", ""))
+    if until is not None and now is not None:
+        return min(max(0.0, until - now), LONGEST_WAIT_S)
+    if status and status.details and (seconds := status.details.retry_after_seconds) and seconds > 0:
+        return min(float(seconds), LONGEST_WAIT_S)
     return None
+
+
+def http_date(text: str) -> float | None:
+    """Epoch seconds; None where it is no date."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError, TypeError, IndexError):  # of a year beyond 9999, or of half a date
+        return None

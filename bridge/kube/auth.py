@@ -1,22 +1,29 @@
 """Where the API server is, how to trust it, and who we are.
 
-The `kubernetes` package reads kubeconfigs and the service account (paths, base64, merged files, TLS, proxies, OIDC);
-three things are done here, because that package does not:
+The `kubernetes` package reads kubeconfigs and the service account (paths, base64, merged files, TLS, proxies);
+these things are done here, because that package does not:
 
     what goes wrong     is one sentence that names the file and what to do, and never holds a secret (the package's own
                         texts quote the user entry, token and all)
     what changes        tokens rotate (the kubelet rewrites a service account's), certificates are renewed, exec
-                        plugins issue short-lived ones: looked at again once a minute, and at once after a 401
+                        plugins issue short-lived ones: looked at again once a minute, and at once after a 401.  A file
+                        can be seen while it is written (kubectl rewrites a kubeconfig in place): what was read is used
+                        when it reads the same half a second later, and what was used before is kept meanwhile
     exec plugins        a missing or failing plugin is an error, not an anonymous client; it has a deadline;
                         certificates it issues expire too
+    auth providers      are refused: the package renews OIDC tokens without checking whose answer it takes
 
-An `Access` is plain: an address, a TLS context (its certificate is replaced in place) and `Credentials`.
+Credentials are replaced whole, and each set has a number.  A TLS context is part of the set: connections that were made
+with another one are not used for it, so new certificates are what the server sees from the next request on.  Callers
+whose requests were answered 401 name the number they used: if there is a newer set they repeat, and otherwise all of them
+wait for one look.  Ages are told by a clock that nobody sets.
+
+An `Access` is plain: an address, and where its `Credentials` come from.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import ssl
@@ -25,8 +32,9 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,6 +48,7 @@ from bridge.errors import ConfigError
 RELOAD_EVERY_S = 60.0  # the kubelet rewrites a token at 80 % of its life, which is ten minutes at the least
 RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
 EXEC_DEADLINE_S = 30.0
+SETTLE_S = 0.5  # what changed is believed when it reads the same after so long: it may have been seen half-written
 SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
 # What to do.
@@ -47,6 +56,7 @@ POINT = "Point --kubeconfig or KUBECONFIG at one."
 CHOOSE = "Choose one of its contexts: kubectl config use-context NAME"
 TRY = "See whether kubectl works with it, or point --kubeconfig or KUBECONFIG at another one."
 BY_HAND = "Run it by hand to see why."
+USE_PLUGIN = "Use an exec plugin instead (https://kubernetes.io/docs/reference/access-authn-authz/authentication/)."
 
 # The package's loaders carry no types.
 _InClusterLoader: Any = incluster_config.InClusterConfigLoader
@@ -57,42 +67,57 @@ Headers = tuple[tuple[str, str], ...]
 Now = Callable[[], float]
 
 
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who we are to one API server, until the next change.
+
+    generation  its number: a later one is newer
+    headers     Authorization and, where the kubeconfig impersonates somebody, Impersonate-*
+    tls         whom to trust, and our certificate; None for plain http (a local proxy)
+    """
+
+    generation: int
+    headers: Headers
+    tls: ssl.SSLContext | None
+
+
 @dataclass(slots=True)
 class Access:
     """How to reach one API server.
 
     server           base URL without a trailing slash
-    tls              None for plain http (a local proxy)
     server_hostname  the name its certificate must have, where that is not the host's
-    headers          Authorization and, where the kubeconfig impersonates somebody, Impersonate-*
-    renew            after a 401 on these headers: are there newer credentials?  Raises ConfigError.
+    credentials      those of now; looks for newer ones where that is due
+    renew            after a 401 on those of that generation: are there newer ones?  Raises ConfigError.
     """
 
     server: str
-    tls: ssl.SSLContext | None
     server_hostname: str | None
     proxy: str | None
-    headers: Callable[[], Awaitable[Headers]]
-    renew: Callable[[Headers], Awaitable[bool]]
+    credentials: Callable[[], Awaitable[Credentials]]
+    renew: Callable[[int], Awaitable[bool]]
 
 
 async def load(
     kubeconfig: str | None = None,
     *,
-    now: Now = time.time,
+    now: Now = time.monotonic,
+    wall: Now = time.time,
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
     """Find the cluster: `kubeconfig` (one path), else $KUBECONFIG, else ~/.kube/config, else the service account.
 
+    now   seconds, for ages; wall: epoch seconds, by which an exec plugin says when its credentials end
+
     Raises ConfigError with one sentence.
     """
     named = kubeconfig or environ.get("KUBECONFIG")
     if named:
-        return await _from_kubeconfig(named, now)
+        return await _from_kubeconfig(named, now, wall)
     home = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
     if home.exists():
-        return await _from_kubeconfig(str(home), now)
+        return await _from_kubeconfig(str(home), now, wall)
     if environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
         return await _from_service_account(service_account, now, environ)
     raise ConfigError(
@@ -105,13 +130,13 @@ async def load(
 def anonymous(server: str) -> Access:
     """A server that asks nobody who he is: a simulated one, or a local proxy."""
 
-    async def nobody() -> Headers:
-        return ()
+    async def nobody() -> Credentials:
+        return Credentials(0, (), None)
 
-    async def nobody_else(_used: Headers) -> bool:
+    async def nobody_else(_used: int) -> bool:
         return False
 
-    return Access(server, None, None, None, nobody, nobody_else)
+    return Access(server, None, None, nobody, nobody_else)
 
 
 # --- the service account of a pod -----------------------------------------------------------------------------------
@@ -139,38 +164,46 @@ async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, st
 # --- a kubeconfig ---------------------------------------------------------------------------------------------------
 
 
-async def _from_kubeconfig(named: str, now: Now) -> Access:
-    user, where = _checked_user(named)
+async def _from_kubeconfig(named: str, now: Now, wall: Now) -> Access:
+    user, context, where = _checked_user(named)
     impersonate = _impersonation(user, where)
-    plugin = _ExecPlugin(user["exec"], where, now) if isinstance(user.get("exec"), dict) else None
+    plugin = _ExecPlugin(user["exec"], where, now, wall) if isinstance(user.get("exec"), dict) else None
 
     async def configuration() -> Configuration:
-        merged = _KubeConfigMerger(named).config
-        for entry in merged.value.get("users") or []:
-            entry.value["user"].pop("exec", None)  # ours to run: the package takes a failing plugin for no user at all
+        user, _, _ = _checked_user(named, context)  # it may have been rewritten
         loaded = _new_configuration()
         try:
-            await _KubeConfigLoader(merged, config_base_path=None).load_and_set(loaded)
+            merged = _KubeConfigMerger(named).config
+            for entry in merged.value.get("users") or []:
+                entry.value["user"].pop(
+                    "exec", None
+                )  # ours to run: the package takes a failing plugin for no user at all
+            await _KubeConfigLoader(merged, active_context=context, config_base_path=None).load_and_set(loaded)
         except ConfigException as error:
             # Only the text about a missing file is known to quote no secret.
             missing = str(error).partition("File does not exists: ")[2]
             raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}.", TRY) from None
         except OSError as error:
             raise ConfigError(f"{where}: {_reason(error)}.", TRY) from None
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
             raise ConfigError(f"{where}: cannot be used, for something in its entries.", TRY) from None
+        if user.keys() & {"token", "tokenFile"} and not loaded.api_key.get("BearerToken") and not loaded.cert_file:
+            raise ConfigError(f"{where}: its token is empty.", TRY)
         return loaded
 
     return await _access(configuration, where, impersonate, now, plugin)
 
 
-def _checked_user(named: str) -> tuple[dict[str, Any], str]:
-    """The user entry of the current context, and what to call the whole in messages.  Raises ConfigError."""
+def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any], str, str]:
+    """The user entry of a context, the context's name, and what to call the whole in messages.  Raises ConfigError.
+
+    chosen   the context; None: the current one
+    """
     paths = [os.path.expanduser(path) for path in named.split(os.pathsep) if path]
     files = {path: _read_yaml(path) for path in paths if len(paths) == 1 or Path(path).exists()}
     if not files:
         raise ConfigError(f"kubeconfig {named}: no such file.", POINT)
-    current = next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
+    current = chosen or next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
     if not current:
         raise ConfigError(f"kubeconfig {named}: no current-context.", CHOOSE)
     context = _entry(files, "contexts", str(current), "context")
@@ -184,7 +217,10 @@ def _checked_user(named: str) -> tuple[dict[str, Any], str]:
     if user is None:
         said = f'kubeconfig {named}: context "{current}" names the user "{user_name}", who is not in it.'
         raise ConfigError(said, CHOOSE)
-    return user, f'kubeconfig {named}, context "{current}"'
+    where = f'kubeconfig {named}, context "{current}"'
+    if "auth-provider" in user:
+        raise ConfigError(f"{where}: its user has an auth-provider, which is not supported.", USE_PLUGIN)
+    return user, str(current), where
 
 
 def _read_yaml(path: str) -> dict[str, Any]:
@@ -196,7 +232,7 @@ def _read_yaml(path: str) -> dict[str, Any]:
         raise ConfigError(f"kubeconfig {path}: cannot be read: {_reason(error)}.", POINT) from None
     except UnicodeError:
         raise ConfigError(f"kubeconfig {path}: not a kubeconfig (it is no text).", POINT) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"kubeconfig {path}: not valid YAML{at}.", TRY) from None
@@ -244,96 +280,159 @@ async def _access(
     plugin: _ExecPlugin | None = None,
 ) -> Access:
     loaded = await configuration()
-    tls = _tls_context(loaded, where) if loaded.host.startswith("https:") else None
-    credentials = _Credentials(configuration, where, impersonate, now, plugin, tls)
-    await credentials.start(loaded)
+    kept = _Kept(configuration, where, loaded.host.rstrip("/"), impersonate, now, plugin)
+    await kept.start()
     return Access(
-        server=loaded.host.rstrip("/"),
-        tls=tls,
+        server=kept.server,
         server_hostname=loaded.tls_server_name or None,
         proxy=loaded.proxy or _proxy_of_environment(loaded.host),
-        headers=credentials.headers,
-        renew=credentials.renew,
+        credentials=kept.credentials,
+        renew=kept.renew,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was read; two that are equal make the same credentials.
+
+    token        the Authorization header
+    trusted      certificate authorities, PEM; b"": those of the machine
+    certificate, key   our own, PEM; b"": none
+    verify       the server has to prove who it is
+    """
+
+    token: str | None = None
+    trusted: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+    verify: bool = True
+
+    @property
+    def says_who(self) -> bool:
+        return bool(self.token or self.certificate)
+
+
 @dataclass(slots=True)
-class _Credentials:
+class _Kept:
     """Who we are, kept fresh."""
 
     configuration: Callable[[], Awaitable[Configuration]]
     where: str
+    server: str
     impersonate: Headers
     now: Now
     plugin: _ExecPlugin | None
-    tls: ssl.SSLContext | None
-    _token: str | None = None
-    _certificate: tuple[object, ...] = ()
+    _found: _Found = _Found()
+    _current: Credentials = Credentials(0, (), None)
     _looked_at: float = 0.0
     _problem: ConfigError | None = None
-    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _looking: asyncio.Task[None] | None = None
 
-    async def start(self, loaded: Configuration) -> None:
+    async def start(self) -> None:
         """Raises ConfigError."""
-        self._take(loaded)
-        if self.plugin:
-            self._token = await self.plugin.run(self.tls)
+        self._use(await self._read())
         self._looked_at = self.now()
 
-    async def headers(self) -> Headers:
-        """The headers of a request; a look at what may have changed, where that is due."""
+    async def credentials(self) -> Credentials:
+        """Those of now; a look at what may have changed, where that is due."""
         if self._is_due():
-            async with self._busy:
-                if self._is_due():  # or somebody else looked while we waited
-                    # What cannot be read now may still be good; if it is not, the server says 401 and `renew` says why.
-                    with contextlib.suppress(ConfigError):
-                        await self._look()
-        return self._headers()
+            # What cannot be read now may still be good; if it is not, the server says 401 and `renew` says why.
+            await self._look()
+        return self._current
 
-    async def renew(self, used: Headers) -> bool:
-        """After a 401 on `used`: are there newer ones?  Raises ConfigError."""
-        async with self._busy:
-            if self._headers() != used:
-                return True
-            before = self._certificate
-            if self.now() - self._looked_at >= RENEW_EVERY_S:
-                await self._look()
-            elif self._problem:
-                raise self._problem
-            return self._headers() != used or self._certificate != before
-
-    def _headers(self) -> Headers:
-        token = (("Authorization", self._token),) if self._token else ()
-        return (*token, *self.impersonate)
+    async def renew(self, used: int) -> bool:
+        """After a 401 on those of that generation: are there newer ones?  Raises ConfigError."""
+        if self._current.generation == used and (
+            self._looking is not None or self.now() - self._looked_at >= RENEW_EVERY_S
+        ):
+            await self._look()
+        if self._current.generation == used and self._problem is not None:
+            raise self._problem
+        return self._current.generation != used
 
     def _is_due(self) -> bool:
         age = self.now() - self._looked_at
-        return age >= RENEW_EVERY_S and self.plugin.expired() if self.plugin else age > RELOAD_EVERY_S
+        if self.plugin is not None:
+            return age >= RENEW_EVERY_S and self.plugin.expired()
+        return age >= RELOAD_EVERY_S or (self._problem is not None and age >= RENEW_EVERY_S)
 
     async def _look(self) -> None:
-        """Read everything anew.  Raises ConfigError, and remembers it."""
+        """One look for all who ask meanwhile; it goes on when one of them is cancelled."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_once(), name="look for credentials")
+        await asyncio.shield(self._looking)
+
+    async def _look_once(self) -> None:
+        """Read everything anew.  What goes wrong is remembered, and what was used before is kept."""
         try:
-            if self.plugin:
-                self._token = await self.plugin.run(self.tls)
-            else:
-                self._take(await self.configuration())
+            found = await self._read()
+            if found != self._found:
+                if self.plugin is None:
+                    await self._settled(found)
+                self._use(found)
         except ConfigError as problem:
             self._problem = problem
-            raise
         else:
             self._problem = None
         finally:
             self._looked_at = self.now()
+            self._looking = None
 
-    def _take(self, loaded: Configuration) -> None:
-        token = loaded.api_key.get("BearerToken")
+    async def _settled(self, found: _Found) -> None:
+        """Raises ConfigError where it reads otherwise after a while: somebody is writing it."""
+        if self._found.says_who and not found.says_who:
+            raise ConfigError(f"{self.where}: it names no credentials any more.", TRY)
+        await asyncio.sleep(SETTLE_S)
+        if await self._read() != found:
+            raise ConfigError(f"{self.where}: it is being written.")
+
+    async def _read(self) -> _Found:
+        loaded = await self.configuration()
+        if loaded.host.rstrip("/") != self.server:
+            raise ConfigError(
+                f"{self.where}: it names another server now.", "Restart slurm-bridge, for it to go there."
+            )
         # A token file may end in a newline, which no header may hold.
-        self._token = " ".join(token.split()) if token else None
-        files = (loaded.ssl_ca_cert, loaded.cert_file, loaded.key_file)
-        stamp = tuple((name, _modified(name)) for name in files if name)
-        if self.tls and self._certificate and stamp != self._certificate:
-            _load_certificates(self.tls, loaded, self.where)
-        self._certificate = stamp
+        token = " ".join((loaded.api_key.get("BearerToken") or "").split())
+        if token.lower() == "bearer":
+            raise ConfigError(f"{self.where}: its token is empty.", TRY)
+        try:
+            trusted, certificate, key = map(_content, (loaded.ssl_ca_cert, loaded.cert_file, loaded.key_file))
+        except OSError as error:
+            raise ConfigError(
+                f"{self.where}: a certificate or key of it cannot be read: {_reason(error)}.", TRY
+            ) from None
+        found = _Found(token or None, trusted, certificate, key, bool(loaded.verify_ssl))
+        return await self.plugin.run(found) if self.plugin is not None else found
+
+    def _use(self, found: _Found) -> None:
+        """Raises ConfigError."""
+        tls = self._context(found) if self.server.startswith("https:") else None
+        token = (("Authorization", found.token),) if found.token else ()
+        self._current = Credentials(self._current.generation + 1, (*token, *self.impersonate), tls)
+        self._found = found
+
+    def _context(self, found: _Found) -> ssl.SSLContext:
+        try:
+            with _file(found.trusted) as authorities:
+                context = ssl.create_default_context(cafile=authorities)
+        except (ssl.SSLError, OSError):
+            raise ConfigError(f"{self.where}: its certificate-authority holds no certificate.", TRY) from None
+        # Python >= 3.13 demands extensions that the certificates of many clusters lack and that no other client asks for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not found.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        try:
+            with _file(found.certificate and found.certificate + b"\n" + found.key) as pair:
+                if pair:
+                    # A password callback that answers nothing: an encrypted key must fail here, not ask on a terminal.
+                    context.load_cert_chain(pair, password=lambda: b"")
+        except (ssl.SSLError, OSError, ValueError):
+            if self.plugin is not None:
+                raise self.plugin.wrong("printed a client certificate that cannot be used") from None
+            raise ConfigError(f"{self.where}: its client certificate and key cannot be used.", TRY) from None
+        return context
 
 
 @dataclass(slots=True)
@@ -346,25 +445,26 @@ class _ExecPlugin:
     entry: Mapping[str, Any]
     where: str
     now: Now
-    _expires: float | None = None
+    wall: Now
+    _expires: float | None = None  # by `now`
 
     def expired(self) -> bool:
         return self._expires is not None and self.now() > self._expires - EXPIRY_MARGIN_S
 
-    async def run(self, tls: ssl.SSLContext | None) -> str | None:
-        """The Authorization header it gives; a client certificate goes into `tls`.  Raises ConfigError."""
+    async def run(self, found: _Found) -> _Found:
+        """What was found, with the token or the client certificate that it gives.  Raises ConfigError."""
         status = self._status(await self._output())
-        expires = status.get("expirationTimestamp")
-        self._expires = _epoch(expires) if isinstance(expires, str) else None
-        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
-        if isinstance(certificate, str) and isinstance(key, str) and tls:
-            try:
-                _load_key_pair(tls, certificate, key)
-            except (ssl.SSLError, OSError):
-                raise self._wrong("printed a client certificate that cannot be used") from None
-        elif not status.get("token"):
-            raise self._wrong("printed neither a token nor a client certificate with its key")
-        return f"Bearer {' '.join(str(status['token']).split())}" if status.get("token") else None
+        expires, said = status.get("expirationTimestamp"), status.get("token")
+        ends = _epoch(expires) if isinstance(expires, str) else None
+        self._expires = None if ends is None else self.now() + (ends - self.wall())
+        pair = [status.get("clientCertificateData"), status.get("clientKeyData")]
+        certificate, key = (text.encode() if isinstance(text, str) else b"" for text in pair)
+        token = " ".join(said.split()) if isinstance(said, str) else ""
+        if not token and not (certificate and key):
+            raise self.wrong("printed neither a token nor a client certificate with its key")
+        if not (certificate and key):
+            certificate, key = found.certificate, found.key
+        return replace(found, token=f"Bearer {token}" if token else found.token, certificate=certificate, key=key)
 
     async def _output(self) -> bytes:
         command = [self._command(), *map(str, self.entry.get("args") or [])]
@@ -379,20 +479,20 @@ class _ExecPlugin:
             )
         except FileNotFoundError:
             hint = " ".join(str(self.entry.get("installHint") or "").split())
-            raise self._wrong("is not installed", hint or "Install it on this host.") from None
+            raise self.wrong("is not installed", hint or "Install it on this host.") from None
         except OSError as error:
-            raise self._wrong(f"cannot be started: {_reason(error)}") from None
+            raise self.wrong(f"cannot be started: {_reason(error)}") from None
         try:
             async with asyncio.timeout(EXEC_DEADLINE_S):
                 output, _ = await process.communicate()
         except TimeoutError:
-            raise self._wrong(f"did not answer within {EXEC_DEADLINE_S:.0f} s") from None
+            raise self.wrong(f"did not answer within {EXEC_DEADLINE_S:.0f} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            raise self._wrong(f"failed with exit code {process.returncode}")
+            raise self.wrong(f"failed with exit code {process.returncode}")
         return output
 
     def _command(self) -> str:
@@ -400,7 +500,7 @@ class _ExecPlugin:
         if not command or not self.entry.get("apiVersion"):
             raise ConfigError(f"{self.where}: its exec entry lacks command or apiVersion.", TRY)
         if self.entry.get("interactiveMode") == "Always":
-            raise self._wrong("asks for a terminal (interactiveMode Always), which a scheduler does not have")
+            raise self.wrong("asks for a terminal (interactiveMode Always), which a scheduler does not have")
         if "/" in command and not command.startswith("/"):  # relative to the kubeconfig, as kubectl has it
             folder = (
                 Path(self.where.removeprefix("kubeconfig ").partition(",")[0].split(os.pathsep)[0]).expanduser().parent
@@ -411,58 +511,18 @@ class _ExecPlugin:
     def _status(self, output: bytes) -> Mapping[str, Any]:
         try:
             answer = json.loads(output)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or not isinstance(answer.get("status"), dict):
-            raise self._wrong("printed no ExecCredential with a status")
+            raise self.wrong("printed no ExecCredential with a status")
         if answer.get("apiVersion") != self.entry.get("apiVersion"):
-            raise self._wrong(f"answered in {answer.get('apiVersion')}, asked in {self.entry.get('apiVersion')}")
+            raise self.wrong(f"answered in {answer.get('apiVersion')}, asked in {self.entry.get('apiVersion')}")
         status: Mapping[str, Any] = answer["status"]
         return status
 
-    def _wrong(self, what: str, hint: str = "") -> ConfigError:
+    def wrong(self, what: str, hint: str = "") -> ConfigError:
+        """What went wrong, and what to do."""
         return ConfigError(f"{self.where}: its exec plugin {self.entry.get('command')} {what}.", hint or BY_HAND)
-
-
-# --- TLS ------------------------------------------------------------------------------------------------------------
-
-
-def _tls_context(loaded: Configuration, where: str) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=loaded.ssl_ca_cert or None)
-    except (ssl.SSLError, OSError):
-        raise ConfigError(
-            f"{where}: its certificate-authority {loaded.ssl_ca_cert} holds no certificate.", TRY
-        ) from None
-    # Python >= 3.13 demands extensions that the certificates of many clusters lack and that no other client asks for.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not loaded.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    _load_certificates(context, loaded, where)
-    return context
-
-
-def _load_certificates(context: ssl.SSLContext, loaded: Configuration, where: str) -> None:
-    """Into the context in place: connections made from now on use them."""
-    try:
-        if loaded.ssl_ca_cert:
-            context.load_verify_locations(cafile=loaded.ssl_ca_cert)
-        if loaded.cert_file:
-            # A password callback that answers nothing: an encrypted key must fail here, not ask on a terminal.
-            context.load_cert_chain(loaded.cert_file, loaded.key_file or None, password=lambda: b"")
-    except (ssl.SSLError, OSError, ValueError):
-        raise ConfigError(
-            f"{where}: its client certificate and key, or the certificate-authority, cannot be used.", TRY
-        ) from None
-
-
-def _load_key_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """The ssl module reads certificates from files only, so they are one for a moment, readable by us alone."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as pair:
-        pair.write(certificate + "\n" + key)
-        pair.flush()
-        context.load_cert_chain(pair.name, password=lambda: b"")
 
 
 # --- small things ---------------------------------------------------------------------------------------------------
@@ -481,19 +541,28 @@ def _proxy_of_environment(server: str) -> str | None:
     return urllib.request.getproxies().get(url.scheme)
 
 
-def _modified(path: str) -> float | None:
-    try:
-        return Path(path).stat().st_mtime
-    except OSError:
-        return None
+def _content(path: str | None) -> bytes:
+    return Path(path).read_bytes() if path else b""
+
+
+@contextmanager
+def _file(content: bytes) -> Iterator[str | None]:
+    """The ssl module reads certificates from files only: one for a moment, readable by us alone; None: of no content."""
+    if not content:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile(suffix=".pem") as made:
+        made.write(content)
+        made.flush()
+        yield made.name
 
 
 def _epoch(timestamp: str) -> float | None:
     try:
         moment = datetime.fromisoformat(timestamp)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _reason(error: Exception) -> str:

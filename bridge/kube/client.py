@@ -15,15 +15,26 @@ What the server answered is judged in `answers`; nothing is repeated here, since
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from bridge.errors import BridgeError, Conflict, ContractError, FarSideError, NotFound, Unanswered, Unauthorized
+from bridge.errors import (
+    BridgeError,
+    Conflict,
+    ContractError,
+    Exhausted,
+    FarSideError,
+    Invalid,
+    NotFound,
+    Unanswered,
+    Unauthorized,
+)
 from bridge.kube import codec
 from bridge.kube.answers import judged
 from bridge.kube.codec import encode
@@ -132,10 +143,11 @@ class KubeClient:
         }
         if action.grace_s is not None:
             options["gracePeriodSeconds"] = action.grace_s
-        try:
-            await self._write("delete pod", "DELETE", _pod_path(action.namespace, action.name), options)
-        except (NotFound, Conflict) as no:
-            await self._must_be_gone(no, action)
+        async with self._unless_refused(action):
+            try:
+                await self._write("delete pod", "DELETE", _pod_path(action.namespace, action.name), options)
+            except (NotFound, Conflict) as no:
+                await self._must_be_gone(no, action)
 
     async def end_by_deadline(self, action: EndByDeadline) -> None:
         """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
@@ -143,8 +155,11 @@ class KubeClient:
         Nothing is said where it `counts`: DisruptionTarget would have controllers not count it.
         Returns when it is written, or this incarnation is gone.  The field can be lowered on a bound pod, never raised.
         """
-        if action.counts or await self._say_disruption(action):
+        if action.counts:
             await self._set_deadline("end pod", action, 1)
+        elif await self._say_disruption(action):
+            async with self._unless_refused(action):
+                await self._set_deadline("end pod", action, 1)
 
     async def hand_deadline(self, action: HandDeadline) -> None:
         """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
@@ -184,10 +199,12 @@ class KubeClient:
         """
         await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
 
-    async def show_job(self, namespace: str, name: str, uid: str, job_id: int) -> None:
-        """Write the annotation of a pod that runs in another job than it was bound for.  Raises as `set_condition`."""
-        body = {"metadata": {"uid": uid, "annotations": {names.JOB_ID: str(job_id)}}}
-        await self._patch("show job", _pod_path(namespace, name), body, MERGE)
+    async def write_annotations(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None]
+    ) -> None:
+        """Write these annotations of a pod; None takes one away.  Raises as `set_condition`."""
+        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        await self._patch("write annotations", _pod_path(namespace, name), body, MERGE)
 
     async def report_running(self, action: ReportRunning) -> None:
         """Write the condition of bound pods.  Raises as `set_condition`."""
@@ -196,7 +213,11 @@ class KubeClient:
         await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
     async def _say_disruption(self, action: EvictPod | EndByDeadline) -> bool:
-        """False: this incarnation is gone."""
+        """False: this incarnation is gone.
+
+        Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
+        at the pod's end, which may come within milliseconds of the write that ends the pod.  So it has to be written before.
+        """
         try:
             condition = ("DisruptionTarget", "True", names.ENDED, action.reason)
             await self._set_condition("say disruption", action.namespace, action.name, action.uid, condition)
@@ -204,6 +225,24 @@ class KubeClient:
             await self._must_be_gone(no, action)
             return False
         return True
+
+    @contextlib.asynccontextmanager
+    async def _unless_refused(self, action: EvictPod | EndByDeadline) -> AsyncIterator[None]:
+        """If the API server refuses for good to end the pod, take the condition DisruptionTarget back.
+
+        After a conflict or a full queue the write is repeated soon, so that the announcement stays true.
+        """
+        try:
+            yield
+        except (Invalid, Unauthorized):
+            with contextlib.suppress(FarSideError):  # the API server takes it back itself after two minutes
+                body = {
+                    "metadata": {"uid": action.uid},
+                    "status": {"conditions": [{"type": "DisruptionTarget", "$patch": "delete"}]},
+                }
+                path = f"{_pod_path(action.namespace, action.name)}/status"
+                await self._patch("take disruption back", path, body, STRATEGIC)
+            raise
 
     async def _must_be_gone(self, no: NotFound | Conflict | Unanswered, action: _Ending) -> None:
         """A conflict is mostly a namesake in its place; but a write can also lose against too many others."""
@@ -499,7 +538,10 @@ class KubeClient:
 
 def _as(operation: str, error: FarSideError) -> FarSideError:
     """The transport knows only the method; say what was tried."""
-    return type(error)(operation, error.side, error.message, error.code)
+    renamed = type(error)(operation, error.side, error.message, error.code)
+    if isinstance(error, Exhausted) and isinstance(renamed, Exhausted):
+        renamed.retry_after_s = error.retry_after_s
+    return renamed
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -1,4 +1,7 @@
-"""JSON in, `scheduler.model` out: how each kind is read from a page of a list, a line of a watch, and an answer."""
+"""JSON in, `scheduler.model` out: how each kind is read from a page of a list, a line of a watch, and an answer.
+
+Items and changes are decoded one by one.  One that cannot be decoded is told as `Undecoded`, and harms no other.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from bridge.errors import ContractError
+from bridge.json_text import fields, parts
+from bridge.kube.decoding import Head, Text, decoded, head_of
 from bridge.kube.objects import to_namespace, to_node, to_owner
 from bridge.kube.pods import to_pod
-from bridge.kube.transport import SIDE
+from bridge.kube.transport import MAX_LINE, SIDE, Cut
 from bridge.kube.wire import (
     Envelope,
+    ListMeta,
     Marked,
     Page,
     Status,
@@ -31,6 +37,7 @@ from bridge.kube.wire import (
     WireVolume,
 )
 from scheduler import model
+from scheduler.model import Undecoded
 
 W = TypeVar("W", bound=Wire)
 M = TypeVar("M")
@@ -41,6 +48,15 @@ class Changed(Generic[M]):
     """ADDED or MODIFIED (gone False), or DELETED (gone True); `version` is where a watch may resume."""
 
     object: M
+    version: str
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A change of an object that cannot be decoded.  version: as of Changed; "" where it could not be found."""
+
+    object: Undecoded
     version: str
     gone: bool
 
@@ -65,97 +81,140 @@ class Codec(Generic[M]):
     """How one kind is read: a page of a list and what is on it, a line of a watch, an answer that is one."""
 
     page: Callable[[bytes], Page]
-    items: Callable[[Page], tuple[M, ...]]
-    line: Callable[[bytes], Changed[M] | Bookmark | Failed]
+    items: Callable[[Page], tuple[list[M], list[Undecoded]]]
+    line: Callable[[bytes], Changed[M] | Spoiled | Bookmark | Failed]
     one: Callable[[bytes], M]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def codec(wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
+def codec(kind: str, wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
     """The four readers of one kind.  Each raises ContractError where the text is not what the API promises."""
-    lists: msgspec.json.Decoder[list[W] | None] = msgspec.json.Decoder(list[wire] | None)  # type: ignore[valid-type]
     objects = msgspec.json.Decoder(wire)
 
+    def read(text: Text) -> M:
+        return to_model(objects.decode(text))
+
+    def read_line(text: Text) -> Changed[M] | Bookmark | Failed:
+        envelope = _envelopes.decode(text)
+        if envelope.type in CHANGES:
+            seen: Any = objects.decode(envelope.object)
+            return Changed(to_model(seen), seen.metadata.resource_version, envelope.type == "DELETED")
+        return _no_change(envelope)
+
     def page(body: bytes) -> Page:
-        return _decode(_pages, body, "list")
+        try:
+            return decoded(_pages.decode, body, "list")
+        except ContractError as error:
+            return _page_in_parts(body, error)
 
-    def items(page: Page) -> tuple[M, ...]:
-        return tuple(map(to_model, _decode(lists, page.items, "list") or ()))
+    def items(page: Page) -> tuple[list[M], list[Undecoded]]:
+        found: list[M] = []
+        others: list[Undecoded] = []
+        for text in page.items or ():
+            try:
+                found.append(decoded(read, text, "list"))
+            except ContractError as error:
+                others.append(undecoded(kind, head_of(bytes(text)), (), error.message))
+        return found, others
 
-    def line(text: bytes) -> Changed[M] | Bookmark | Failed:
-        envelope = _decode(_envelopes, text, "watch")
-        if envelope.type in ("ADDED", "MODIFIED", "DELETED"):
-            read: Any = _decode(objects, envelope.object, "watch")
-            return Changed(to_model(read), read.metadata.resource_version, envelope.type == "DELETED")
-        if envelope.type == "BOOKMARK":
-            return Bookmark(_decode(_marked, envelope.object, "watch").metadata.resource_version)
-        if envelope.type == "ERROR":
-            status = _decode(_statuses, envelope.object, "watch")
-            return Failed(status.code, status.message)
-        raise ContractError("watch", SIDE, f'an event of the unknown type "{envelope.type[:32]}"')
+    def line(text: bytes) -> Changed[M] | Spoiled | Bookmark | Failed:
+        try:
+            return decoded(read_line, text, "watch")
+        except ContractError as error:
+            return _spoiled(kind, text, error)
 
     def one(body: bytes) -> M:
-        return to_model(_decode(objects, body, "read"))
+        return decoded(read, body, "read")
 
     return Codec(page, items, line, one)
+
+
+def _page_in_parts(body: bytes, error: ContractError) -> Page:
+    """Where one item is no JSON, the others are.  Raises the error where the items cannot be told apart either."""
+    try:
+        texts = fields(body)
+        items = texts["items"]
+        if not items.startswith(b"["):
+            raise error
+        return Page(decoded(_list_metas.decode, texts["metadata"], "list"), list(map(msgspec.Raw, parts(items))))
+    except (KeyError, ValueError, msgspec.MsgspecError):
+        raise error from None
+
+
+def _no_change(envelope: Envelope) -> Bookmark | Failed:
+    if envelope.type == "BOOKMARK":
+        return Bookmark(_marked.decode(envelope.object).metadata.resource_version)
+    if envelope.type == "ERROR":
+        status = _statuses.decode(envelope.object)
+        return Failed(status.code, status.message)
+    raise ContractError("watch", SIDE, "an event of an unknown type")
+
+
+def _spoiled(kind: str, line: bytes, error: ContractError) -> Spoiled:
+    """Raises the error where the line does not say what happened to which object."""
+    head = head_of(line)
+    why = f"it is longer than {MAX_LINE >> 20} MiB" if isinstance(line, Cut) else error.message
+    found = undecoded(kind, head, ("object",), why)
+    if head.of("type") not in CHANGES or not found.name:
+        raise error
+    return Spoiled(found, head.of("object", "metadata", "resourceVersion"), head.of("type") == "DELETED")
+
+
+def undecoded(kind: str, head: Head, under: tuple[str, ...], why: str) -> Undecoded:
+    """What the first bytes say of an object.  under: the path to the object in them."""
+    namespace, name, uid = (head.of(*under, "metadata", field) for field in ("namespace", "name", "uid"))
+    return Undecoded(kind, namespace, name, uid, why)
 
 
 def status_of(body: bytes) -> Status | None:
     """The Status that a body is; None when it is anything else (another server's error page, say)."""
     try:
-        status = _statuses.decode(body)
-    except (msgspec.MsgspecError, UnicodeError):
+        status = decoded(_statuses.decode, body, "read")
+    except ContractError:
         return None
     return status if status.kind == "Status" else None
 
 
 def event_count(body: bytes) -> int:
     """How often an event has been said."""
-    return _decode(_events, body, "read event").count or 1
+    return decoded(_events.decode, body, "read event").count or 1
 
 
 def is_allowed(body: bytes) -> bool:
     """What a SelfSubjectAccessReview answers."""
-    return _decode(_reviews, body, "check rights").status.allowed
+    return decoded(_reviews.decode, body, "check rights").status.allowed
 
 
 def git_version(body: bytes) -> str:
     """The server's version."""
-    return _decode(_versions, body, "read version").git_version
+    return decoded(_versions.decode, body, "read version").git_version
 
 
-D = TypeVar("D")
-
-
-def _decode(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw, operation: str) -> D:
-    try:
-        return decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ContractError(operation, SIDE, f"the answer is not what the API promises: {error}") from None
-
+CHANGES = ("ADDED", "MODIFIED", "DELETED")
 
 _envelopes = msgspec.json.Decoder(Envelope)
 _pages = msgspec.json.Decoder(Page)
+_list_metas = msgspec.json.Decoder(ListMeta)
 _marked = msgspec.json.Decoder(Marked)
 _statuses = msgspec.json.Decoder(Status)
 _events = msgspec.json.Decoder(WireEvent)
 _reviews = msgspec.json.Decoder(WireReview)
 _versions = msgspec.json.Decoder(Version)
 
-PODS: Codec[model.Pod] = codec(WirePod, to_pod)
-NODES: Codec[model.Node] = codec(WireNode, to_node)
-NAMESPACES: Codec[model.Namespace] = codec(WireNamespace, to_namespace)
-TAINTED: Codec[TaintedNode] = codec(TaintedNode, lambda wire: wire)
-CLAIMS: Codec[WireClaim] = codec(WireClaim, lambda wire: wire)
-VOLUMES: Codec[WireVolume] = codec(WireVolume, lambda wire: wire)
-STORAGE_CLASSES: Codec[WireStorageClass] = codec(WireStorageClass, lambda wire: wire)
+PODS: Codec[model.Pod] = codec("pod", WirePod, to_pod)
+NODES: Codec[model.Node] = codec("node", WireNode, to_node)
+NAMESPACES: Codec[model.Namespace] = codec("namespace", WireNamespace, to_namespace)
+TAINTED: Codec[TaintedNode] = codec("node", TaintedNode, lambda wire: wire)
+CLAIMS: Codec[WireClaim] = codec("claim", WireClaim, lambda wire: wire)
+VOLUMES: Codec[WireVolume] = codec("volume", WireVolume, lambda wire: wire)
+STORAGE_CLASSES: Codec[WireStorageClass] = codec("storage class", WireStorageClass, lambda wire: wire)
 
 
 def owner_codec(ref: model.OwnerRef) -> Codec[model.Owner]:
     """The reader of one controller."""
-    return codec(WireOwner, to_owner(ref))
+    return codec("owner", WireOwner, to_owner(ref))
 
 
 def encode(body: Mapping[str, Any] | Sequence[Any]) -> bytes:

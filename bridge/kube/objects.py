@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
+from itertools import islice
 
 from bridge.kube.wire import (
     Expression,
@@ -15,17 +17,27 @@ from bridge.kube.wire import (
     NodeSelector,
     OwnerSpec,
     OwnerStatus,
+    ReplicatedJob,
+    StartupPolicy,
     WireCondition,
     WireNamespace,
     WireNode,
     WireOwner,
 )
 from scheduler import model, names
+from scheduler.grouping import ANNOTATIONS
 from scheduler.model import NO_TEXT, Amounts
 from scheduler.quantity import QuantityError, amount
+from scheduler.values import MAX_TEXT
 
-# kubectl keeps a copy of the whole manifest there; nobody decides by it.
-BALLAST = "kubectl.kubernetes.io/last-applied-configuration"
+# Annotations that somebody reads.  Others are not kept: there may be 256 KiB of them on each object.
+READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)
+MOST_ANNOTATIONS = 64  # more than there are keys
+MOST_WRITTEN = 64 * 2**10  # characters of one that the bridge writes: the names of a gang's nodes
+MOST_MESSAGE = 8 * 2**10  # characters of a condition's message: more than the bridge writes
+MOST_WORD = 256  # characters of a reason or an address
+MIN_YEAR, MAX_YEAR = 1970, 9998  # outside are no times of a cluster; one inside can be shown, also with a margin added
+MOST_TIME = 40  # characters of one
 
 
 def to_node(wire: WireNode) -> model.Node:
@@ -44,7 +56,7 @@ def to_node(wire: WireNode) -> model.Node:
         uid=wire.metadata.uid,
         ready_since=epoch(said["Ready"].last_transition_time) if ready else None,
         silent_since=epoch(said["Ready"].last_transition_time) if silent else None,
-        address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), ""),
+        address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), "")[:MOST_WORD],
         partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, ""),
         in_slurm=None if ours is None else condition_of(ours),
     )
@@ -62,8 +74,9 @@ def _offered(texts: Mapping[str, str] | None) -> Amounts:
 
 
 def to_namespace(wire: WireNamespace) -> model.Namespace:
-    """A namespace."""
-    return model.Namespace(wire.metadata.name, wire.metadata.uid, wire.metadata.labels or NO_TEXT)
+    """A namespace, with the labels that are the bridge's."""
+    labels = {key: text for key, text in (wire.metadata.labels or {}).items() if key.startswith(names.PREFIX)}
+    return model.Namespace(wire.metadata.name, wire.metadata.uid, labels or NO_TEXT)
 
 
 def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
@@ -77,6 +90,7 @@ def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
             owner=controller_of(meta),
             active_deadline_s=wire.spec.active_deadline_seconds if wire.spec and ref.kind == "Job" else None,
             members=_members(ref.kind, wire.spec, wire.status) if wire.spec else None,
+            stages=_stages(wire.spec) if wire.spec and ref.kind == "JobSet" else (),
         )
 
     return read
@@ -87,13 +101,35 @@ def _members(kind: str, spec: OwnerSpec, status: OwnerStatus | None) -> int | No
     if kind == "Job":
         return _at_once(spec, status.succeeded or 0 if status else 0)
     if kind == "JobSet":
-        return sum(job.replicas * _at_once(job.template.spec) for job in spec.replicated_jobs or ())
+        return sum(map(_pods_of, spec.replicated_jobs or ()))
     if kind == "PodGroup":
         policy = spec.scheduling_policy
         if policy is not None:
             return policy.gang.min_count if policy.gang else 1  # without a gang each goes its way
         return spec.min_member
     return None
+
+
+def _stages(jobset: OwnerSpec) -> tuple[model.Stage, ...]:
+    """Which of a JobSet's Jobs are made together, in the order of the JobSet; () where all of them are."""
+    jobs = jobset.replicated_jobs or ()
+    policy = jobset.startup_policy
+    in_order = isinstance(policy, StartupPolicy) and policy.startup_policy_order == "InOrder"
+    together: dict[object, list[ReplicatedJob]] = {}
+    for number, job in enumerate(jobs):
+        waits_for = frozenset((each.name, each.status) for each in job.depends_on or ())
+        together.setdefault(number if in_order else waits_for, []).append(job)
+    if len(together) < 2:
+        return ()
+    return tuple(
+        model.Stage(same[0].name, tuple(job.name for job in same), sum(map(_pods_of, same)))
+        for same in together.values()
+    )
+
+
+def _pods_of(job: ReplicatedJob) -> int:
+    """How many pods its Jobs have at a time, together."""
+    return job.replicas * _at_once(job.template.spec)
 
 
 def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
@@ -106,11 +142,25 @@ def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
 
 
 def annotations_of(meta: Meta) -> Mapping[str, str]:
-    """Its annotations, without what is large and says nothing."""
-    if not meta.annotations:
+    """Its annotations that somebody reads."""
+    said = meta.annotations
+    if not said:
         return NO_TEXT
-    meta.annotations.pop(BALLAST, None)
-    return meta.annotations
+    kept = {
+        key: text if len(text) <= MAX_TEXT else _cut(key, text)
+        for key, text in said.items()
+        if key.startswith(READ_PREFIXES) or key in ANNOTATIONS
+    }
+    if len(kept) > MOST_ANNOTATIONS:  # most of them are misspelt: the first ones are enough to say so
+        return dict(islice(kept.items(), MOST_ANNOTATIONS))
+    return kept or NO_TEXT
+
+
+def _cut(key: str, text: str) -> str:
+    """What is kept of a text longer than any that a user may write: enough for it to be refused (T9)."""
+    if key.removeprefix(names.PREFIX) in names.WRITTEN_BY_US:
+        return text[:MOST_WRITTEN]
+    return text[:MAX_TEXT] + "…"
 
 
 def controller_of(meta: Meta) -> model.OwnerRef | None:
@@ -123,12 +173,22 @@ def controller_of(meta: Meta) -> model.OwnerRef | None:
 
 def condition_of(wire: WireCondition) -> model.Condition:
     """What is remembered of a condition."""
-    return model.Condition(wire.status == "True", wire.reason or "", wire.message or "")
+    return model.Condition(wire.status == "True", (wire.reason or "")[:MOST_WORD], (wire.message or "")[:MOST_MESSAGE])
 
 
-def epoch(moment: datetime | None) -> float | None:
-    """Seconds since 1970."""
-    return None if moment is None else moment.timestamp()
+def epoch(text: str | None) -> float | None:
+    """Seconds since 1970; None where there is no time, or none that can be read (a kubelet may write any)."""
+    return None if text is None or len(text) > MOST_TIME else _epoch(text)
+
+
+@lru_cache(4096)
+def _epoch(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    known = moment.tzinfo is not None and MIN_YEAR <= moment.year <= MAX_YEAR
+    return moment.timestamp() if known else None
 
 
 def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | None:

@@ -9,12 +9,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 
-from bridge.kube.objects import annotations_of, condition_of, controller_of, epoch, node_terms, requirements
+from bridge.kube.objects import (
+    MOST_WORD,
+    annotations_of,
+    condition_of,
+    controller_of,
+    epoch,
+    node_terms,
+    requirements,
+)
 from bridge.kube.wire import (
     Affinity,
     Container,
     ContainerState,
+    ContainerStatus,
     LabelSelector,
     Meta,
     PodMeta,
@@ -26,7 +36,8 @@ from bridge.kube.wire import (
     WireCondition,
     WirePod,
 )
-from scheduler import model, names
+from scheduler import kubelet, model, names
+from scheduler.grouping import LABELS
 from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
 from scheduler.quantity import QuantityError, amount
 
@@ -53,7 +64,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         namespace=sys.intern(meta.namespace),
         name=meta.name,
         created=epoch(meta.creation_timestamp) or 0.0,
-        labels=_labels(meta.labels),
+        labels=_labels(meta.labels, refused),
         annotations=annotations_of(meta),
         owner=controller_of(meta),
         pod_group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group else "",
@@ -109,6 +120,7 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
 # large is not worth keeping.
 _SHAPES = 1024
 _FEW = 16
+MOST_LABELS = 128  # Kubernetes bounds their lengths, not their number: ten thousand fit on one pod
 
 _Items = tuple[tuple[str, str], ...]
 _Asked = tuple[str, bool, _Items, _Items]
@@ -146,10 +158,17 @@ def _shared_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container
     return tuple(made), tuple(refused)
 
 
-def _labels(labels: Texts | None) -> Mapping[str, str]:
+def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
+    """All of them: any may be what another pod's (anti-)affinity selects by.  Of too many those that are read here."""
     if not labels:
         return NO_TEXT
-    return _shared_texts(tuple(labels.items())) if len(labels) <= _FEW else labels
+    if len(labels) <= _FEW:
+        return _shared_texts(tuple(labels.items()))
+    if len(labels) <= MOST_LABELS:
+        return labels
+    refused.append(f"{len(labels)} labels (at most {MOST_LABELS} are read)")
+    read = {key: text for key, text in labels.items() if key.startswith(names.PREFIX) or key in LABELS}
+    return dict(islice((read | labels).items(), MOST_LABELS))
 
 
 @lru_cache(_SHAPES)
@@ -259,30 +278,46 @@ WAITS_MOST = 200  # characters of a container's own message; the rest is in its 
 def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
     """(why no container starts, as kubelet says; when the last init container ended well).
 
-    One that runs, or ran, of the pod's own containers: it has started.  An init container that runs is on its way.
-    Where there are init containers kubelet says PodInitializing of all, also while nothing is in the way of the first of
-    them but a volume, a secret or the network.
+    A pod of which one of its own containers runs, or ran, has started.  An init container that runs is on its way.
+    Where there are init containers kubelet says PodInitializing of all that have not run, whatever they wait for: it means
+    something of the container whose turn it is (a volume, a secret, the network, its image) and of no other.
+    If one container needs a person, that is why the pod does not start.
     """
     if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
         return "", None
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     ended_at: float | None = None
+    turn: ContainerStatus | None = None
     for container in status.init_container_statuses or ():
         state = container.state or ContainerState()
         if state.running is not None and container.name not in sidecars:
             return "", None
         if state.terminated is not None and state.terminated.exit_code == 0:
             ended_at = max(ended_at or 0.0, epoch(state.terminated.finished_at) or 0.0)
-    first = next(iter(status.init_container_statuses or ()), None)
-    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
-        state = container.state or ContainerState()
-        if state.waiting is None:
-            continue
-        if (state.waiting.reason or "") not in IN_TURN or (container is first and state.waiting.reason):
-            reason, said = state.waiting.reason, state.waiting.message or ""
-            said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
-            return f"container {container.name}: {reason}" + (f", {said}" if said else ""), ended_at
-    return "", None
+        elif turn is None and state.running is None:
+            turn = container
+    if turn is None and status.init_container_statuses:
+        turn = next(iter(status.container_statuses or ()), None)
+    waiting = [
+        _waiting(container)
+        for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        if _says_why(container, turn)
+    ]
+    return (next(filter(kubelet.needs_a_person, waiting), waiting[0]), ended_at) if waiting else ("", None)
+
+
+def _says_why(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
+    waits = container.state.waiting if container.state else None
+    return waits is not None and ((waits.reason or "") not in IN_TURN or (container is turn and bool(waits.reason)))
+
+
+def _waiting(container: ContainerStatus) -> str:
+    """As `scheduler.kubelet` reads it."""
+    waits = container.state.waiting if container.state else None
+    assert waits is not None
+    reason, said = (waits.reason or "")[:MOST_WORD], waits.message or ""
+    said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
+    return f"container {container.name}: {reason}" + (f", {said}" if said else "")
 
 
 def _crashes(status: PodStatus) -> str:
@@ -294,7 +329,7 @@ def _crashes(status: PodStatus) -> str:
         if state.waiting is not None and state.waiting.reason == "CrashLoopBackOff":
             if last.terminated is None:
                 return f"container {container.name}"
-            reason = last.terminated.reason or "Error"
+            reason = (last.terminated.reason or "Error")[:MOST_WORD]
             return f"container {container.name}, which ended with exit code {last.terminated.exit_code} ({reason})"
     return ""
 
@@ -316,5 +351,5 @@ def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
         if worst is None or code >= worst[0]:
             worst = (code, ended.reason or "")
     if worst is None:
-        return None, status.reason or ""
-    return worst[0], status.reason or worst[1]
+        return None, (status.reason or "")[:MOST_WORD]
+    return worst[0], (status.reason or worst[1])[:MOST_WORD]

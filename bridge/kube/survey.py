@@ -6,19 +6,20 @@ who one is.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
 import msgspec
 
 from bridge.errors import ContractError
 from bridge.kube import codec
-from bridge.kube.answers import judged
+from bridge.kube.answers import http_date, judged
 from bridge.kube.client import DEADLINE_S
-from bridge.kube.transport import SIDE, Call, Transport
-from bridge.kube.wire import Wire
+from bridge.kube.decoding import decoded
+from bridge.kube.objects import epoch
+from bridge.kube.transport import Call, Transport
+from bridge.kube.wire import Time, Wire
 
 MOST_EVENTS = 200  # of one pod; the API server forgets them after an hour
 
@@ -61,7 +62,7 @@ class _Source(Wire):
 
 class _Series(Wire):
     count: int = 1
-    last_observed_time: datetime | None = None
+    last_observed_time: Time | None = None
 
 
 class _Event(Wire):
@@ -71,31 +72,25 @@ class _Event(Wire):
     count: int | None = None
     source: _Source | None = None
     reporting_component: str | None = None
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
+    first_timestamp: Time | None = None
+    last_timestamp: Time | None = None
+    event_time: Time | None = None
     series: _Series | None = None
 
 
 class _Events(Wire):
-    items: tuple[_Event, ...] | None = ()
+    items: list[msgspec.Raw] | None = None
 
 
 _REVIEW = msgspec.json.Decoder(_SelfReview)
 _EVENTS = msgspec.json.Decoder(_Events)
+_EVENT = msgspec.json.Decoder(_Event)
 
 
 async def greet(transport: Transport) -> Greeting:
     """The server's version and clock.  Raises what any read raises."""
     reply = judged("read version", await transport.exchange(Call("GET", "/version", deadline_s=DEADLINE_S)))
-    return Greeting(codec.git_version(reply.body), _date(reply.headers.get("date", "")))
-
-
-def _date(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except ValueError:
-        return None
+    return Greeting(codec.git_version(reply.body), http_date(reply.headers.get("date", "")))
 
 
 async def whoami(transport: Transport) -> str:
@@ -103,15 +98,18 @@ async def whoami(transport: Transport) -> str:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     reply = await transport.exchange(Call("POST", path, body=codec.encode(body), deadline_s=DEADLINE_S))
-    return _decode(_REVIEW, judged("ask who we are", reply).body).status.user_info.username
+    return decoded(_REVIEW.decode, judged("ask who we are", reply).body, "read").status.user_info.username
 
 
 async def events_of(transport: Transport, namespace: str, uid: str) -> tuple[PodEvent, ...]:
-    """What was said of a pod, oldest first.  Raises what any read raises."""
+    """What was said of a pod, oldest first, without what cannot be decoded.  Raises what any read raises."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
     params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(MOST_EVENTS)}
     reply = judged("list events", await transport.exchange(Call("GET", path, params=params, deadline_s=DEADLINE_S)))
-    found = [_event(each) for each in _decode(_EVENTS, reply.body).items or ()]
+    found: list[PodEvent] = []
+    for text in decoded(_EVENTS.decode, reply.body, "read").items or ():
+        with contextlib.suppress(ContractError):
+            found.append(_event(decoded(_EVENT.decode, text, "read")))
     return tuple(sorted(found, key=lambda event: event.at))
 
 
@@ -124,19 +122,12 @@ def _event(seen: _Event) -> PodEvent:
         seen.event_time,
         seen.first_timestamp,
     )
-    at = next((moment for moment in moments if moment is not None), None)
+    at = next((moment for moment in map(epoch, moments) if moment is not None), 0.0)
     return PodEvent(
-        at=at.astimezone(UTC).timestamp() if at else 0.0,
+        at=at,
         reason=seen.reason or "",
         message=seen.message or "",
         source=(seen.source.component if seen.source else "") or seen.reporting_component or "",
         count=(series.count if series else seen.count) or 1,
         warning=seen.type == "Warning",
     )
-
-
-def _decode(decoder: msgspec.json.Decoder[codec.W], body: bytes) -> codec.W:
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ContractError("read", SIDE, f"the answer is not what the API promises: {error}") from None

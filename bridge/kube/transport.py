@@ -7,6 +7,9 @@ here it is known how far the request got:
     Unreachable   no byte of the request left us (no route, no connection, TLS refused, pool exhausted)
     Unanswered    it left, and no whole answer came back
 
+aiohttp repeats a GET, PUT or DELETE by itself when a pooled connection turns out to be closed; here only a GET is repeated,
+since a DELETE may have been done.
+
 Calls and watches have connections apart, so that a burst of calls cannot starve a watch, and TCP keepalive finds a dead
 path within half a minute, long before a silent watch could.
 """
@@ -20,21 +23,22 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import aiohttp
 from multidict import CIMultiDict
 
 from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable
-from bridge.kube.auth import Access, Headers
+from bridge.kube.auth import Access, Credentials, Headers
 
 SIDE = "Kubernetes"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
 CONNECT_DEADLINE_S = 5.0
 OPEN_DEADLINE_S = 15.0  # until a watch is accepted
-MAX_BODY = 256 * 2**20  # a page of 500 objects; etcd takes objects of 1.5 MiB at the most
-MAX_LINE = 16 * 2**20
+# An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer has to be held and
+# decoded in one piece while everything else waits; a page that is longer is asked for in smaller ones.
+MAX_BODY = MAX_LINE = 16 * 2**20
+HEAD = 64 * 2**10  # of an answer or a line that is longer: it says which object it is about
 NO_PARAMS: Mapping[str, str] = {}
 KEEPALIVE = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -60,7 +64,7 @@ class Call:
     """One request.
 
     path        with its leading slash
-    deadline_s  for the whole of it, until the last byte of the answer
+    deadline_s  for the whole of it, until the last byte of the answer: credentials and a second try are part of it
     """
 
     method: str
@@ -69,6 +73,18 @@ class Call:
     body: bytes | None = None
     content_type: str = "application/json"
     deadline_s: float = field(kw_only=True)
+
+
+class TooLong(ContractError):
+    """The answer is longer than MAX_BODY.  head: its first bytes."""
+
+    def __init__(self, operation: str, side: str, message: str, code: int = 0, head: bytes = b"") -> None:
+        super().__init__(operation, side, message, code)
+        self.head = head
+
+
+class Cut(bytes):
+    """The first bytes of a line, or of an object, that is longer than MAX_LINE."""
 
 
 class StreamRefused(Exception):
@@ -94,8 +110,9 @@ class Transport(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a stream; inside the `async with` it has been accepted, and the iterator gives its lines.
 
-        The iterator ends when the server ends the stream.  Entering raises StreamRefused, Unreachable, Unanswered;
-        iterating raises Unanswered when the stream breaks or no byte came for `stall_s` seconds.
+        A line longer than MAX_LINE comes as `Cut`.  The iterator ends when the server ends the stream.  Entering raises
+        StreamRefused, Unreachable, Unanswered; iterating raises Unanswered when the stream breaks or no byte came for
+        `stall_s` seconds.
         """
         ...
 
@@ -105,64 +122,84 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
+class _Progress:
+    """How far a request has got."""
+
+    authenticated: bool = False
+    sent: bool = False
+
+
+@dataclass(slots=True)
 class HttpTransport:
     """A Transport over aiohttp."""
 
     access: Access
     _calls: aiohttp.ClientSession | None = None
     _watches: aiohttp.ClientSession | None = None
-    _target: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._target = {
-            "ssl": self.access.tls or True,
-            "server_hostname": self.access.server_hostname,
-            "proxy": self.access.proxy,
-        }
 
     async def exchange(self, call: Call) -> Reply:
         """See Transport."""
+        progress = _Progress()
+        try:
+            async with asyncio.timeout(call.deadline_s):
+                return await self._answered(call, progress)
+        except TimeoutError as error:
+            raise self._broken(call.method, error, progress, call.deadline_s) from None
+
+    async def _answered(self, call: Call, progress: _Progress) -> Reply:
         if self._calls is None:
             self._calls = _session(MAX_CALLS)
-        who = await self.access.headers()
-        reply = await self._exchange_once(self._calls, who, call)
-        if reply.status == 401 and await self._renewed(who):
+        who = await self.access.credentials()
+        reply = await self._exchange_once(self._calls, who, call, progress)
+        if reply.status == 401:
             # A 401 did nothing, so a second try with other credentials is no repetition.
-            who = await self.access.headers()
-            reply = await self._exchange_once(self._calls, who, call)
+            progress.sent = progress.authenticated = False
+            if await self._renewed(who):
+                reply = await self._exchange_once(self._calls, await self.access.credentials(), call, progress)
         return reply
 
-    async def _exchange_once(self, session: aiohttp.ClientSession, who: Headers, call: Call) -> Reply:
-        headers = _headers(who, call.content_type if call.body is not None else None)
-        progress = SimpleNamespace(sent=False)
+    async def _exchange_once(
+        self, session: aiohttp.ClientSession, who: Credentials, call: Call, progress: _Progress
+    ) -> Reply:
+        progress.authenticated = True
         try:
-            async with session.request(
-                call.method,
-                self.access.server + call.path,
-                params=call.params,
-                data=call.body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=call.deadline_s, sock_connect=CONNECT_DEADLINE_S),
-                allow_redirects=False,
-                trace_request_ctx=progress,
-                **self._target,
-            ) as response:
-                return await _whole(response, call.method)
+            return await self._asked(session, who, call, progress)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            stale = progress.sent and not isinstance(error, aiohttp.ClientConnectorError)
+            if not stale or call.method != "GET":
+                raise self._broken(call.method, error, progress, call.deadline_s) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _broken(call.method, self.access.server, error, progress.sent, call.deadline_s) from None
+            raise self._broken(call.method, error, progress, call.deadline_s) from None
+        try:
+            return await self._asked(session, who, call, progress)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._broken(call.method, error, progress, call.deadline_s) from None
+
+    async def _asked(self, session: aiohttp.ClientSession, who: Credentials, call: Call, progress: _Progress) -> Reply:
+        async with session.request(
+            call.method,
+            self.access.server + call.path,
+            params=call.params,
+            data=call.body,
+            headers=_headers(who.headers, call.content_type if call.body is not None else None),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S),
+            allow_redirects=False,
+            trace_request_ctx=progress,
+            **self._target(who),
+        ) as response:
+            return await _whole(response, call.method)
 
     @asynccontextmanager
     async def stream(
         self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """See Transport."""
-        if self._watches is None:
-            self._watches = _session(0)
-        who = await self.access.headers()
-        response = await self._open(self._watches, who, path, params, stall_s)
-        if response.status == 401 and await self._renewed(who):
-            response.release()
-            response = await self._open(self._watches, await self.access.headers(), path, params, stall_s)
+        progress = _Progress()
+        try:
+            async with asyncio.timeout(OPEN_DEADLINE_S):
+                response = await self._opened(path, params, stall_s, progress)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._broken("watch", error, progress, OPEN_DEADLINE_S) from None
         try:
             if response.status != 200:
                 raise StreamRefused(await _whole(response, "GET"))
@@ -173,24 +210,48 @@ class HttpTransport:
                 response.connection.transport.abort()
             response.close()
 
-    async def _open(
-        self, session: aiohttp.ClientSession, who: Headers, path: str, params: Mapping[str, str], stall_s: float
+    async def _opened(
+        self, path: str, params: Mapping[str, str], stall_s: float, progress: _Progress
     ) -> aiohttp.ClientResponse:
-        headers = _headers(who, None)
-        progress = SimpleNamespace(sent=False)
-        try:
-            async with asyncio.timeout(OPEN_DEADLINE_S):
-                return await session.get(
-                    self.access.server + path,
-                    params=params,
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S, sock_read=stall_s),
-                    allow_redirects=False,
-                    trace_request_ctx=progress,
-                    **self._target,
-                )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _broken("watch", self.access.server, error, progress.sent, OPEN_DEADLINE_S) from None
+        if self._watches is None:
+            self._watches = _session(0)
+        who = await self.access.credentials()
+        response = await self._open(self._watches, who, path, params, stall_s, progress)
+        if response.status == 401:
+            progress.sent = progress.authenticated = False
+            if await self._renewed(who):
+                response.release()
+                who = await self.access.credentials()
+                response = await self._open(self._watches, who, path, params, stall_s, progress)
+        return response
+
+    async def _open(
+        self,
+        session: aiohttp.ClientSession,
+        who: Credentials,
+        path: str,
+        params: Mapping[str, str],
+        stall_s: float,
+        progress: _Progress,
+    ) -> aiohttp.ClientResponse:
+        progress.authenticated = True
+        return await session.get(
+            self.access.server + path,
+            params=params,
+            headers=_headers(who.headers, None),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S, sock_read=stall_s),
+            allow_redirects=False,
+            trace_request_ctx=progress,
+            **self._target(who),
+        )
+
+    def _target(self, who: Credentials) -> dict[str, Any]:
+        """Connections are pooled by these: those that were made with an older certificate are not used again."""
+        return {
+            "ssl": who.tls or True,
+            "server_hostname": self.access.server_hostname,
+            "proxy": self.access.proxy,
+        }
 
     async def close(self) -> None:
         """See Transport."""
@@ -199,11 +260,18 @@ class HttpTransport:
                 await session.close()
         self._calls = self._watches = None
 
-    async def _renewed(self, used: Headers) -> bool:
+    async def _renewed(self, who: Credentials) -> bool:
         try:
-            return await self.access.renew(used)
+            return await self.access.renew(who.generation)
         except ConfigError as error:
             raise Unauthorized("authenticate", SIDE, str(error), 401) from None
+
+    def _broken(
+        self, operation: str, error: Exception, progress: _Progress, deadline_s: float
+    ) -> Unreachable | Unanswered:
+        if isinstance(error, TimeoutError) and not progress.authenticated:
+            return Unreachable(operation.lower(), SIDE, f"no credentials for {self.access.server} in time")
+        return _broken(operation, self.access.server, error, progress.sent, deadline_s)
 
 
 USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
@@ -223,7 +291,9 @@ def _session(limit: int) -> aiohttp.ClientSession:
     trace.on_request_headers_sent.append(_mark_sent)
     # TLS is per request (Access.tls), the environment's proxy is in Access: trust_env would also read ~/.netrc.
     connector = aiohttp.TCPConnector(limit=limit, socket_factory=_socket)
-    return aiohttp.ClientSession(connector=connector, trace_configs=[trace], read_bufsize=2**20, auto_decompress=False)
+    made = aiohttp.ClientSession(connector=connector, trace_configs=[trace], read_bufsize=2**20, auto_decompress=False)
+    made._retry_connection = False  # what aiohttp's own test client sets; there is no public way
+    return made
 
 
 async def _mark_sent(_session: object, context: Any, _params: object) -> None:
@@ -246,25 +316,27 @@ async def _whole(response: aiohttp.ClientResponse, method: str) -> Reply:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > MAX_BODY:
-            raise ContractError(
-                method.lower(), SIDE, f"the answer is longer than {MAX_BODY >> 20} MiB", response.status
-            )
+            why = f"the answer is longer than {MAX_BODY >> 20} MiB"
+            raise TooLong(method.lower(), SIDE, why, response.status, bytes(body[:HEAD]))
     return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, bytes(body))
 
 
 async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) -> AsyncIterator[bytes]:
-    rest = bytearray()
+    """Lines without what ends them; of one that is longer than MAX_LINE the first bytes, as `Cut`."""
+    rest, cut = bytearray(), False
     try:
         async for chunk in response.content.iter_any():
-            rest += chunk
-            if b"\n" in chunk:
-                *lines, last = bytes(rest).split(b"\n")
-                rest = bytearray(last)
-                for line in lines:
-                    if line:
-                        yield line
-            elif len(rest) > MAX_LINE:
-                raise ContractError("watch", SIDE, f"one event is longer than {MAX_LINE >> 20} MiB")
+            parts = chunk.split(b"\n")
+            for place, part in enumerate(parts, 1 - len(parts)):
+                if not cut:
+                    rest += part
+                if len(rest) > MAX_LINE:
+                    del rest[HEAD:]
+                    cut = True
+                if place < 0:  # a line ended here
+                    if rest:
+                        yield Cut(rest) if cut else bytes(rest)
+                    rest, cut = bytearray(), False
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise _broken("watch", server, error, True, stall_s) from None
 

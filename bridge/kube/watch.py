@@ -13,6 +13,9 @@ Each state's `step` returns the next state; what went wrong on the way is a wait
 same for two copies.  A list is an atomic swap: pages are gathered and emitted as one event, so that nobody ever sees half
 a cluster and takes the other half for deleted.
 
+An object that cannot be decoded, or is too long to be read, exists: a list names it as `undecoded`, beside what it could
+decode, and a watch goes on behind it.  Where such an object is deleted, only a new list proves which one is gone.
+
 A watch that says nothing looks like one that works.  So the server is asked to end it after some minutes
 (`timeoutSeconds`), and a stream that stays silent longer than that is given up; sooner where the server is known to send
 bookmarks, which come once a minute.  Dead paths are found by TCP keepalive, which a server that hangs still answers.
@@ -28,12 +31,14 @@ from typing import Generic, TypeVar
 
 from bridge.errors import ContractError, Exhausted, FarSideError
 from bridge.kube import codec
-from bridge.kube.answers import judged, refusal
-from bridge.kube.codec import Bookmark, Changed, Codec, Failed
-from bridge.kube.transport import Call, StreamRefused, Transport
-from bridge.kube.wire import Page
+from bridge.kube.answers import http_date, judged, refusal
+from bridge.kube.codec import Bookmark, Changed, Codec, Failed, Spoiled, undecoded
+from bridge.kube.decoding import head_of
+from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong, Transport
+from bridge.kube.wire import ListMeta, Page
 from scheduler import events, model
-from scheduler.events import Event, Scope, Side, SideBack, SideLost
+from scheduler.events import ClockTold, Event, ObjectUndecoded, Scope, Side, SideBack, SideLost
+from scheduler.model import Undecoded
 
 PAGE_SIZE = 500
 LIST_DEADLINE_S = 30.0
@@ -51,16 +56,27 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
+class Listed(Generic[M]):
+    """A complete list.  undecoded: the objects on it that could not be decoded.  version: where a watch may begin."""
+
+    found: tuple[M, ...]
+    undecoded: tuple[Undecoded, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resource(Generic[M]):
     """One thing to watch: where, which of it, and the events that tell it."""
 
     name: str
+    kind: str
     path: str
     selector: str
     codec: Codec[M]
-    listed: Callable[[tuple[M, ...], float], Event]
-    seen: Callable[[M], Event]
+    listed: Callable[[Listed[M], float], Event]
+    seen: Callable[[M, float], Event]
     gone: Callable[[M, float], Event]
+    undecoded: Callable[[Undecoded], Event] = ObjectUndecoded
 
 
 def our_pods(scheduler_name: str) -> Resource[model.Pod]:
@@ -77,12 +93,14 @@ def other_pods(scheduler_name: str) -> Resource[model.Pod]:
 def _pods(name: str, scope: Scope, selector: str) -> Resource[model.Pod]:
     return Resource(
         name,
+        "pod",
         "/api/v1/pods",
         selector,
         codec.PODS,
-        listed=lambda pods, at: events.PodsListed(scope, pods, at),
-        seen=lambda pod: events.PodSeen(scope, pod),
+        listed=lambda all_, at: events.PodsListed(scope, all_.found, at, all_.undecoded),
+        seen=lambda pod, at: events.PodSeen(scope, pod, at),
         gone=lambda pod, at: events.PodGone(scope, pod, at),
+        undecoded=lambda pod: ObjectUndecoded(pod, scope),
     )
 
 
@@ -90,10 +108,11 @@ def nodes() -> Resource[model.Node]:
     """Every node."""
     return Resource(
         "nodes",
+        "node",
         "/api/v1/nodes",
         "",
         codec.NODES,
-        listed=lambda found, _at: events.NodesListed(found),
+        listed=lambda all_, at: events.NodesListed(all_.found, at, all_.undecoded),
         seen=events.NodeSeen,
         gone=lambda node, _at: events.NodeGone(node.name),
     )
@@ -103,11 +122,12 @@ def namespaces() -> Resource[model.Namespace]:
     """Every namespace."""
     return Resource(
         "namespaces",
+        "namespace",
         "/api/v1/namespaces",
         "",
         codec.NAMESPACES,
-        listed=lambda found, _at: events.NamespacesListed(found),
-        seen=events.NamespaceSeen,
+        listed=lambda all_, _at: events.NamespacesListed(all_.found, all_.undecoded),
+        seen=lambda namespace, _at: events.NamespaceSeen(namespace),
         gone=lambda namespace, _at: events.NamespaceGone(namespace.name),
     )
 
@@ -116,32 +136,89 @@ class Expired(FarSideError):
     """410 between two pages: the snapshot is gone, and the pages so far belong to no list."""
 
 
-async def listed(transport: Transport, resource: Resource[M], page_size: int = PAGE_SIZE) -> tuple[tuple[M, ...], str]:
-    """Every page of one consistent list, and its resourceVersion.  Raises Expired, and what any read raises.
+async def listed(
+    transport: Transport,
+    resource: Resource[M],
+    page_size: int = PAGE_SIZE,
+    on_reply: Callable[[Reply], None] = lambda _reply: None,
+) -> Listed[M]:
+    """Every page of one consistent list.  Raises Expired, and what any read raises.
 
-    While one page is read the server makes the next.
+    While one page is decoded the server makes the next.  on_reply: told each answer that is a page
     """
-    operation = f"list {resource.name}"
-
-    async def asked(token: str) -> Page:
-        params = {"limit": str(page_size)} | ({"fieldSelector": resource.selector} if resource.selector else {})
-        params |= {"continue": token} if token else {}
-        reply = await transport.exchange(Call("GET", resource.path, params=params, deadline_s=LIST_DEADLINE_S))
-        if reply.status == 410:
-            raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
-        return resource.codec.page(judged(operation, reply).body)
-
+    pages = _Pages(transport, resource, page_size, on_reply)
     found: list[M] = []
-    page = await asked("")
+
+    def take(page: Page) -> None:
+        decoded, others = resource.codec.items(page)
+        found.extend(decoded)
+        pages.undecoded.extend(others)
+
+    page = await pages.ask("")
     while token := page.metadata.continue_:
-        following = asyncio.create_task(asked(token))
+        following = asyncio.create_task(pages.ask(token))
         try:
-            await asyncio.sleep(0)  # it leaves before what is here is read
-            found += resource.codec.items(page)
+            await asyncio.sleep(0)  # it leaves before what is here is decoded
+            take(page)
             page = await following
         finally:
             following.cancel()
-    return (*found, *resource.codec.items(page)), page.metadata.resource_version
+    take(page)
+    return Listed(tuple(found), tuple(pages.undecoded), page.metadata.resource_version)
+
+
+@dataclass(slots=True)
+class _Pages(Generic[M]):
+    """The pages of one list.  A page that is too long is asked for again at half its size, down to one object.
+
+    undecoded   objects that are not on the pages, because one alone is too long
+    """
+
+    transport: Transport
+    resource: Resource[M]
+    most: int
+    on_reply: Callable[[Reply], None]
+    size: int = field(init=False)
+    undecoded: list[Undecoded] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.size = self.most
+
+    async def ask(self, token: str) -> Page:
+        """The page behind that token.  Raises Expired, and what any read raises."""
+        operation = f"list {self.resource.name}"
+        while True:
+            params = {"limit": str(self.size)}
+            params |= {"fieldSelector": self.resource.selector} if self.resource.selector else {}
+            params |= {"continue": token} if token else {}
+            try:
+                reply = await self.transport.exchange(
+                    Call("GET", self.resource.path, params=params, deadline_s=LIST_DEADLINE_S)
+                )
+            except TooLong as error:
+                if self.size == 1:
+                    return self._page_of_one(error)
+                self.size //= 2
+                continue
+            if reply.status == 410:
+                raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
+            if len(reply.body) < MAX_BODY // 8:  # the objects of the next page may well be smaller
+                self.size = min(self.most, 2 * self.size)
+            page = self.resource.codec.page(judged(operation, reply).body)
+            self.on_reply(reply)
+            return page
+
+    def _page_of_one(self, too_long: TooLong) -> Page:
+        """From the first bytes: the metadata of the list, and which object it is."""
+        head = head_of(too_long.head)
+        meta = ListMeta(head.of("metadata", "resourceVersion"), head.of("metadata", "continue"))
+        if not meta.resource_version:
+            raise too_long
+        kind = self.resource.kind
+        self.undecoded.append(undecoded(kind, head, ("items", ""), too_long.message))
+        if not meta.continue_:  # nothing shows that this was one object, and that no other came behind it
+            self.undecoded.append(Undecoded(kind, "", "", "", "the end of the list is too long to be read"))
+        return Page(meta)
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
@@ -169,6 +246,8 @@ class ListWatch(Generic[M]):
     clock       the bridge's one clock, epoch seconds; waiting goes through asyncio, so a virtual loop moves both
     on_trouble  called with a sentence at each failure; the facts are getting old
     on_fine     called when a list came whole, and when a watch was accepted: the facts are fresh
+    on_undecoded  called for each object that could not be decoded, each time
+    on_time     called with what the server says what time it is, before the list that it says it with
     chance      where jitter comes from; a seeded one makes a run repeatable
     """
 
@@ -178,6 +257,8 @@ class ListWatch(Generic[M]):
     clock: Clock
     on_trouble: Callable[[str], None] = lambda _why: None
     on_fine: Callable[[], None] = lambda: None
+    on_undecoded: Callable[[Undecoded], None] = lambda _object: None
+    on_time: Callable[[ClockTold], None] = lambda _told: None
     chance: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     failures: int = 0
@@ -213,14 +294,24 @@ class ListWatch(Generic[M]):
     async def _list(self) -> State:
         """Every page of one consistent list, told as one event."""
         try:
-            found, version = await listed(self.transport, self.resource, self.page_size)
+            began = self.clock()
+            everything = await listed(
+                self.transport, self.resource, self.page_size, lambda reply: self._hear_the_time(reply, began)
+            )
         except Expired:
             raise _TooOld from None
-        if not version:
+        if not everything.version:
             raise ContractError(f"list {self.resource.name}", "Kubernetes", "the list has no resourceVersion")
-        self.emit(self.resource.listed(found, self.clock()))
+        self.emit(self.resource.listed(everything, self.clock()))
+        for each in everything.undecoded:
+            self.on_undecoded(each)
         self.on_fine()
-        return Watching(version)
+        return Watching(everything.version)
+
+    def _hear_the_time(self, reply: Reply, began: float) -> None:
+        """What time it is for the server, which every answer says: its clock may be another than ours."""
+        if (theirs := http_date(reply.headers.get("date", ""))) is not None:
+            self.on_time(ClockTold(Side.KUBERNETES, theirs, began, self.clock()))
 
     async def _watch(self, state: Watching) -> State:
         """Tell changes until the server ends the stream; then again from the last version it told."""
@@ -259,15 +350,21 @@ class ListWatch(Generic[M]):
         # not reach for days.  One list tells.
         return Listing() if silent else Watching(version)
 
-    def _told(self, change: Changed[M] | Bookmark | Failed, version: str) -> str:
+    def _told(self, change: Changed[M] | Spoiled | Bookmark | Failed, version: str) -> str:
         """Emit one change; the version up to which everything has been told now."""
         match change:
             case Changed(thing, newer, gone=True):
                 self.emit(self.resource.gone(thing, self.clock()))
                 return newer
             case Changed(thing, newer):
-                self.emit(self.resource.seen(thing))
+                self.emit(self.resource.seen(thing, self.clock()))
                 return newer
+            case Spoiled(_, _, gone=True):
+                raise _TooOld
+            case Spoiled(thing, newer):
+                self.emit(self.resource.undecoded(thing))
+                self.on_undecoded(thing)
+                return newer or version
             case Bookmark(newer):
                 self.bookmarked = True
                 return newer
@@ -292,7 +389,11 @@ class ListWatch(Generic[M]):
 
 
 class _TooOld(Exception):
-    """410 Gone: the version, or the snapshot of a list, is out of the server's memory."""
+    """What is known has a gap that a list closes.
+
+    410 Gone: the version, or the snapshot of a list, is out of the server's memory.  Or an object is gone that could not be
+    decoded.
+    """
 
 
 class _Interrupted(Exception):
@@ -313,6 +414,8 @@ class KubeWatches:
 
     Emits SideLost when the first of them fails and SideBack when the last has recovered.  `synced` is set once every
     resource has been listed: before that nothing may be concluded from what is missing.
+
+    on_undecoded   as of ListWatch
     """
 
     transport: Transport
@@ -321,6 +424,7 @@ class KubeWatches:
     clock: Clock
     chance: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
+    on_undecoded: Callable[[Undecoded], None] = lambda _object: None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     _troubled: dict[str, str] = field(default_factory=dict)
     _listed: set[str] = field(default_factory=set)
@@ -345,6 +449,8 @@ class KubeWatches:
             self.clock,
             on_trouble=lambda why: self._trouble(resource.name, why),
             on_fine=lambda: self._fine(resource.name),
+            on_undecoded=self.on_undecoded,
+            on_time=self.emit,
             chance=self.chance,
             page_size=self.page_size,
         )

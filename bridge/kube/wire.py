@@ -7,12 +7,12 @@ carries no kind.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 Texts = dict[str, str]
+Time = str  # RFC 3339; read by `objects.epoch`, because one unreadable time must not spoil its object
 
 
 class Wire(msgspec.Struct, rename="camel", gc=False):
@@ -40,8 +40,8 @@ class Meta(Wire):
     uid: str = ""
     namespace: str = ""
     resource_version: str = ""
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: int | None = None
     labels: Texts | None = None
     annotations: Texts | None = None
@@ -209,7 +209,7 @@ class WireCondition(Wire):
     status: str
     reason: str | None = None
     message: str | None = None
-    last_transition_time: datetime | None = None
+    last_transition_time: Time | None = None
 
 
 class Terminated(Wire):
@@ -218,7 +218,7 @@ class Terminated(Wire):
     exit_code: int = 0
     signal: int | None = None
     reason: str | None = None
-    finished_at: datetime | None = None
+    finished_at: Time | None = None
 
 
 class Waiting(Wire):
@@ -250,7 +250,7 @@ class PodStatus(Wire):
 
     phase: str = "Pending"
     reason: str | None = None
-    start_time: datetime | None = None
+    start_time: Time | None = None
     conditions: list[WireCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
@@ -279,12 +279,6 @@ class NodeSpec(Wire):
     taints: list[WireTaint] | None = None
 
 
-class NodeCondition(WireCondition):
-    """`status.conditions[]` of a node."""
-
-    last_transition_time: datetime | None = None
-
-
 class NodeAddress(Wire):
     """`status.addresses[]`."""
 
@@ -296,7 +290,7 @@ class NodeStatus(Wire):
     """`status` of a node."""
 
     allocatable: Texts | None = None
-    conditions: list[NodeCondition] | None = None
+    conditions: list[WireCondition] | None = None
     addresses: list[NodeAddress] | None = None
 
 
@@ -340,11 +334,26 @@ class JobTemplate(Wire):
     spec: JobTemplateSpec = msgspec.field(default_factory=JobTemplateSpec)
 
 
+class DependsOn(Wire):
+    """`dependsOn[]` of a replicated Job: which other one must be Ready, or Complete, before this one is made."""
+
+    name: str = ""
+    status: str = ""
+
+
+class StartupPolicy(Wire):
+    """`startupPolicy` of a JobSet."""
+
+    startup_policy_order: str = ""
+
+
 class ReplicatedJob(Wire):
     """`replicatedJobs[]` of a JobSet."""
 
+    name: str = ""
     replicas: int = 1
     template: JobTemplate = msgspec.field(default_factory=JobTemplate)
+    depends_on: list[DependsOn] | None = None
 
 
 class GangPolicy(Wire):
@@ -368,6 +377,7 @@ class OwnerSpec(Wire):
     completions: int | None = None
     min_member: int | None = None
     replicated_jobs: list[ReplicatedJob] | None = None
+    startup_policy: StartupPolicy | str | None = None  # of other kinds a word
     scheduling_policy: GroupPolicy | None = None
 
 
@@ -489,10 +499,10 @@ class ListMeta(Wire):
 
 
 class Page(Wire):
-    """One page of a list; its items are read when the next page has been asked for."""
+    """One page of a list; its items are read one by one, when the next page has been asked for."""
 
     metadata: ListMeta
-    items: msgspec.Raw = msgspec.Raw(b"null")
+    items: list[msgspec.Raw] | None = None
 
 
 class Envelope(Wire):

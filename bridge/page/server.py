@@ -16,8 +16,8 @@ from importlib.resources import files
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
+from bridge.http_access import loopback_names_alone
 from bridge.page.snapshot import Item, Sections
 
 FILES = {
@@ -29,7 +29,6 @@ LOOK_EVERY_S = 0.25
 ALIVE_EVERY_S = 15.0
 SLOW_S = 20.0
 MOST_READERS = 32
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -65,9 +64,9 @@ class Page:
         self._looked: tuple[float, Sections] = (float("-inf"), {})
         self._readers = 0
 
-    def application(self, *, hosts: frozenset[str] = LOOPBACK) -> web.Application:
-        """To be served, or mounted in another one.  hosts: the names under which it may be asked."""
-        app = web.Application(middlewares=[_guarded(hosts)])
+    def application(self) -> web.Application:
+        """To be served on loopback; requests under another name are refused."""
+        app = web.Application(middlewares=[loopback_names_alone()])
         app.on_response_prepare.append(_with_headers)
         for name in FILES:
             app.router.add_get(f"/{name}", self._file)
@@ -127,16 +126,6 @@ class Page:
 
 def _json(content: Mapping[str, Item]) -> web.Response:
     return web.Response(body=msgspec.json.encode(content), content_type="application/json")
-
-
-def _guarded(hosts: frozenset[str]) -> Middleware:
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.host.rpartition(":")[0] not in hosts and request.host not in hosts:
-            return web.Response(status=421, text="not under this name\n")
-        return await handler(request)
-
-    return guard
 
 
 async def _with_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -14,6 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from bridge.errors import (
+    AccountingAway,
     Conflict,
     ContractError,
     Exhausted,
@@ -24,8 +25,10 @@ from bridge.errors import (
     Unauthorized,
     Unreachable,
 )
+from bridge.slurm.lists import UNDECODABLE
 from bridge.slurm.transport import SIDE, Reply
 from bridge.slurm.wire import Envelope, ErrorEntry
+from scheduler.events import ACCOUNTING_AWAY
 
 AUTHENTICATION: Final = 1007
 NO_SUCH_JOB: Final = 2017
@@ -52,7 +55,6 @@ MEANING: Mapping[int, type[FarSideError]] = {
     2168: Conflict,  # a node of that name exists
     2125: Exhausted,  # SchedulerParameters=defer: nothing immediate here, a place in the queue all the same
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
-    7000: Unreachable,  # slurmdbd is down
 }
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
@@ -71,13 +73,14 @@ HARMLESS: Mapping[str, str] = {
 }
 
 MAX_TEXT = 300
+MOST_RETRY_AFTER_S = 300.0
 
 _E = TypeVar("_E", bound=Envelope)
 _E_co = TypeVar("_E_co", bound=Envelope, covariant=True)
 
 
 class Decoder(Protocol[_E_co]):
-    """Text to an answer; raises msgspec.MsgspecError or ValueError where it is none."""
+    """Text to an answer; raises one of UNDECODABLE where it is none."""
 
     def decode(self, body: bytes, /) -> _E_co:
         """The answer."""
@@ -111,17 +114,17 @@ def read(operation: str, reply: Reply, decoder: Decoder[_E], *, write: bool) -> 
         raise failure(operation, reply)
     try:
         answer = decoder.decode(reply.body)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except UNDECODABLE as error:
         refused = _errors(reply.body)
         if refused:
             raise by_number(operation, refused[0]) from None
-        raise ContractError(operation, SIDE, f"an answer that makes no sense: {_plain(str(error))}") from None
+        raise ContractError(operation, SIDE, f"an answer that makes no sense: {plain(str(error))}") from None
     for entry in answer.errors or ():
         raise by_number(operation, entry)
     if write:
         for warning in answer.warnings or ():
             if warning.source not in HARMLESS:
-                raise ContractError(operation, SIDE, f"Slurm ignored something: {_plain(warning.description)}")
+                raise ContractError(operation, SIDE, f"Slurm ignored something: {plain(warning.description)}")
     return answer
 
 
@@ -129,15 +132,18 @@ def failure(operation: str, reply: Reply) -> FarSideError:
     """The error that an answer with another status than 200 stands for."""
     status, entries = reply.status, _errors(reply.body)
     for entry in entries:
-        if entry.error_number not in _NO_NUMBER:
+        if entry.error_number not in _NO_NUMBER or _of_accounting(entry):
             return by_number(operation, entry)
     if status == 304:
         return NotFound(operation, SIDE, "Slurm has no such record", status)
+    wait_s = retry_after_s(reply.headers.get("retry-after", ""))
+    if status == 429 or (status == 503 and wait_s is not None and not entries):  # a proxy sent nothing on
+        return Exhausted(operation, SIDE, "the proxy before slurmrestd takes no more requests now", status, wait_s)
     if status in (401, 403, 511):
         return Unauthorized(operation, SIDE, "Slurm does not accept the token", status)
     if status >= 500 and entries:
         return _without_number(operation, entries[0], status)
-    text = _plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
+    text = plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
     if status >= 500 and text.startswith("{"):  # for machines: nobody reads it on a pod
         return Unanswered(operation, SIDE, f"an answer without a reason; {WHERE_TO_LOOK}", status)
     if status >= 500:
@@ -149,10 +155,20 @@ def failure(operation: str, reply: Reply) -> FarSideError:
     return ContractError(operation, SIDE, f"an answer that is not slurmrestd's ({text})", status)
 
 
+def retry_after_s(told: str) -> float | None:
+    """Seconds of a Retry-After header, at most MOST_RETRY_AFTER_S; None where it says no number of them."""
+    told = told.strip()
+    if not (told.isascii() and told.isdecimal()):
+        return None  # absent; or a date, by a clock that is not ours
+    return min(MOST_RETRY_AFTER_S, float(told[:9]))
+
+
 def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     """The error that one of Slurm's numbers stands for, with Slurm's own text."""
+    if _of_accounting(entry):
+        return AccountingAway(operation, SIDE, f"slurmdbd does not answer ({_text(entry)})", ACCOUNTING_AWAY)
     number = entry.error_number
-    text = _plain(entry.error) or _plain(entry.description)
+    text = plain(entry.error) or plain(entry.description)
     text += f": {HINTS[number]}" if number in HINTS else ""
     if number in _NO_NUMBER:
         return _without_number(operation, entry)
@@ -164,9 +180,23 @@ def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)
 
 
+def _of_accounting(entry: ErrorEntry) -> bool:
+    """slurmdbd, or its database, is away.
+
+    slurmrestd itself asks slurmdbd in some calls to slurmctld, too: `GET partitions` then ends with the machine's own number
+    (111, connection refused), and names the function of libslurmdb that failed (FACTS 9).
+    """
+    number = entry.error_number
+    return number == ACCOUNTING_AWAY or (number < FIRST_VERDICT and entry.source.startswith("slurmdb_"))
+
+
+def _text(entry: ErrorEntry) -> str:
+    return plain(entry.error) or plain(entry.description) or "an error without a text"
+
+
 def _without_number(operation: str, entry: ErrorEntry, status: int = 0) -> Unanswered:
     """Slurm's text is then the same whatever the cause; the commonest is a slurmctld that is away."""
-    text = _plain(entry.error) or _plain(entry.description) or "an error without a text"
+    text = _text(entry)
     return Unanswered(operation, SIDE, f"slurmrestd says {text}, number {entry.error_number}; {WHERE_TO_LOOK}", status)
 
 
@@ -174,11 +204,11 @@ def _errors(body: bytes) -> tuple[ErrorEntry, ...]:
     """The errors in a body, as far as it is slurmrestd's at all."""
     try:
         return _ENVELOPE.decode(body).errors or ()
-    except (msgspec.MsgspecError, ValueError):
+    except UNDECODABLE:
         return ()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """One short line without control characters, whatever a server sends."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"

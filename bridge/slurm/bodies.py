@@ -28,6 +28,7 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "wckey": lambda spec: {"wckey": spec.wckey},
     "comment": lambda spec: {"comment": spec.comment},
     "time_limit_min": lambda spec: {"time_limit": _time_limit(spec.time_limit_min)},
+    "time_least_min": lambda spec: {"time_minimum": {"set": True, "number": spec.time_least_min or 0}},  # 0 clears
     "nice": lambda spec: {"nice": spec.nice or 0},
     "exclusive": lambda spec: {"shared": [_EXCLUSIVE[spec.exclusive]]},
     # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
@@ -108,9 +109,8 @@ def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
     return msgspec.json.encode(wanted)
 
 
-def comment_body(comment: str) -> bytes:
-    """An update that changes nothing but makes slurmctld look at its queue (the kick)."""
-    return msgspec.json.encode({"comment": comment})
+# An update without any field (the kick).  slurmctld looks at its queue after every update that it accepts.
+NO_CHANGE = b"{}"
 
 
 def end_body(exit_code: int, comment: str) -> bytes:

@@ -29,29 +29,39 @@ from bridge.slurm.answers import (
     Decoder,
     Unchanged,
     by_number,
+    plain,
     read,
 )
+from bridge.slurm.codec import Listed
+from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
 from bridge.slurm.token import TokenSource, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from scheduler.actions import NodeChange
 from scheduler.model import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
 
+TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - its name
+RENEWING = (401, 511)  # the token was not accepted: bad, expired or foreign
 OnCall = Callable[[str, float, str], None]
+OnLeftOut = Callable[[str, str, str], None]
 
 
 _E = TypeVar("_E", bound=Envelope)
+_A = TypeVar("_A")
+_N = TypeVar("_N")
 
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 _PING = msgspec.json.Decoder(wire.PingAnswer)
 _ID = msgspec.json.Decoder(wire.IdAnswer)
-_STATES = msgspec.json.Decoder(wire.StatesAnswer)
+_STATES = ListDecoder("jobs", wire.JobState, "job_id")
 _JOB = msgspec.json.Decoder(wire.JobAnswer)
+_HELD = msgspec.json.Decoder(wire.JobResourcesAnswer)
 _RESOURCES = msgspec.json.Decoder(wire.ResourcesAnswer)
-_NODES = msgspec.json.Decoder(wire.NodesAnswer)
-_PARTITIONS = msgspec.json.Decoder(wire.PartitionsAnswer)
+_NODE = msgspec.json.Decoder(wire.NodesAnswer)
+_NODES = ListDecoder("nodes", wire.Node, "name")
+_PARTITIONS = ListDecoder("partitions", wire.Partition, "name")
 _KILL = msgspec.json.Decoder(wire.KillAnswer)
-_ACCOUNTED = msgspec.json.Decoder(wire.AccountedAnswer)
+_ACCOUNTED = ListDecoder("jobs", wire.AccountedJob, "job_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,10 @@ def _no_hook(operation: str, seconds: float, outcome: str) -> None:
     """Nobody listens."""
 
 
+def _no_witness(what: str, which: str, why: str) -> None:
+    """Nobody listens."""
+
+
 class SlurmClient:
     """One Slurm cluster.  Call `discover()` first: everything else needs the API version.
 
@@ -83,8 +97,9 @@ class SlurmClient:
     tokens        the bridge's own token: sees all jobs, and acts for users unless `acting_tokens` does
     polls         transport of `states()`, so that a burst does not delay the poll; None: the same
     acting_tokens the token of the acting role, where it is another (ARCHITECTURE 4)
-    deadline_s    for each call
+    deadline_s    for each call, a second attempt with a renewed token included
     on_call       told (operation, seconds, outcome) of each call; outcome "ok" or the error's class in lower case
+    on_left_out   told (list, id or name, why) of each item of a list that could not be read, each time
     """
 
     def __init__(
@@ -97,6 +112,7 @@ class SlurmClient:
         versions: tuple[ApiVersion, ...] = API_VERSIONS,
         deadline_s: float = DEFAULT_DEADLINE_S,
         on_call: OnCall = _no_hook,
+        on_left_out: OnLeftOut = _no_witness,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -107,14 +123,15 @@ class SlurmClient:
         self._versions = versions
         self._deadline_s = deadline_s
         self._on_call = on_call
+        self._on_left_out = on_left_out
         self._clock = clock
         self._stopwatch = stopwatch
         self._discovery: Discovery | None = None
         self._states_reader = Unchanged(_STATES)
-        self._shown: tuple[wire.StatesAnswer, Mapping[int, States]] | None = None
-        self._threads: Mapping[
-            str, int
-        ] = {}  # threads a core by node, of the last nodes(): resources/ tells cores only
+        self._shown: tuple[ListAnswer[wire.JobState], Listed[Mapping[int, States]]] | None = None
+        # CPUs a core by node, of the last nodes(): resources/ tells cores only.
+        self._cpus_per_core: Mapping[str, int] = {}
+        self._single_cpus: bool | None = None  # whether Slurm gives away threads of a core one by one; None: not known
 
     @property
     def discovery(self) -> Discovery | None:
@@ -140,8 +157,8 @@ class SlurmClient:
             meta = answer.meta or wire.Meta()
             self._discovery = Discovery(
                 api=version.name,
-                release=meta.slurm.release if meta.slurm else "",
-                cluster=meta.slurm.cluster if meta.slurm else "",
+                release=plain(meta.slurm.release) if meta.slurm else "",
+                cluster=plain(meta.slurm.cluster) if meta.slurm else "",
                 accounting=bool(meta.plugin and meta.plugin.accounting_storage.endswith("slurmdbd")),
                 responding=any(ping.responding for ping in answer.pings),
             )
@@ -194,14 +211,13 @@ class SlurmClient:
         body = bodies.update_body(spec, changes)
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
-    async def kick(self, job_id: int, user: str, comment: str) -> None:
-        """Make slurmctld look at its queue now: an update of a waiting job that changes nothing (ARCHITECTURE 5).
+    async def kick(self, job_id: int, user: str) -> None:
+        """Make slurmctld look at its queue now: an update of a waiting job without any field (ARCHITECTURE 5).
 
-        comment  what its comment is already
+        The update writes nothing, so it cannot undo what the job's user changes at the same time.
         Raises NotFound where the job is gone, Invalid where it has ended (2084).
         """
-        body = bodies.comment_body(comment)
-        await self._write("kick", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
+        await self._write("kick", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
 
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
         """End the job of that id where it has that name and is that user's (`DELETE jobs/`, docs/decisions/0003).
@@ -223,13 +239,17 @@ class SlurmClient:
     # --- what Slurm knows
 
     async def states(self) -> Mapping[int, States]:
+        """The states of every job that Slurm knows, by id; see listed_states()."""
+        return (await self.listed_states()).found
+
+    async def listed_states(self) -> Listed[Mapping[int, States]]:
         """The states of every job that Slurm knows, by id, on the poller's own lane (`GET jobs/state/`).
 
         The very same mapping as long as nothing changes; not to be changed.
         """
         answer = await self._get("states", self._path("jobs/state/"), self._states_reader, transport=self._polls)
         if self._shown is None or self._shown[0] is not answer:
-            self._shown = answer, _sensible("states", codec.job_states, answer)
+            self._shown = answer, self._told("jobs/state", codec.job_states(answer))
         return self._shown[1]
 
     async def job(self, job_id: int) -> Job | None:
@@ -250,25 +270,53 @@ class SlurmClient:
 
         Raises NotFound where the job is gone, Invalid where it holds nothing, yet or any more (2085).
         """
+        began = self._stopwatch()
         answer = await self._get("grant", self._path(f"resources/{job_id}"), _RESOURCES)
-        return _sensible("grant", lambda a: codec.grant(a, job_id, self._threads), answer)
+        held = await self._held_cpus(job_id, began) if self._tells_too_many_cpus(answer) else {}
+        return _sensible("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
+
+    def _tells_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
+        """A job of several nodes may hold one thread of a core, whose core is told: how many tasks are where is not clear."""
+        shared = any(node.node in self._cpus_per_core for node in answer.nodes)
+        return self._single_cpus is not False and shared and len(answer.nodes) > 1
+
+    async def _held_cpus(self, job_id: int, began: float) -> Mapping[str, int]:
+        """Node name to CPUs of that job; {} where Slurm gives away whole cores."""
+        answer = await self._get("grant", self._path(f"job/{job_id}"), _HELD, began=began)
+        self._single_cpus, held = codec.cpus_held(answer, job_id)
+        return held if self._single_cpus else {}
 
     async def nodes(self) -> tuple[SlurmNode, ...]:
+        """Every node of Slurm that can be read; see listed_nodes()."""
+        return (await self.listed_nodes()).found
+
+    async def listed_nodes(self) -> Listed[tuple[SlurmNode, ...]]:
         """Every node of Slurm (`GET nodes/`: 2.6 kB a node, 0.8 s for 5,000)."""
         answer = await self._get("nodes", self._path("nodes/"), _NODES)
-        found = _sensible("nodes", codec.nodes, answer)
-        self._threads = codec.threads_per_core(answer)
-        return found
+        left_out = {each.key for each in answer.left_out}
+        kept = {name: count for name, count in self._cpus_per_core.items() if name in left_out}
+        self._cpus_per_core = kept | codec.cpus_per_core(answer.items)
+        return self._told("nodes", codec.nodes(answer))
 
     async def node(self, name: str) -> SlurmNode:
         """One node (`GET node/{name}`).  Raises Unanswered where Slurm has none: its answer has no number for that."""
-        answer = await self._get("node", self._path(_node_path(name)), _NODES)
+        answer = await self._get("node", self._path(_node_path(name)), _NODE)
         return _sensible("node", lambda a: codec.node(a, name), answer)
 
     async def partitions(self) -> tuple[Partition, ...]:
+        """Every partition that can be read; see listed_partitions()."""
+        return (await self.listed_partitions()).found
+
+    async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
         """Every partition (`GET partitions/`)."""
         answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)
-        return _sensible("partitions", codec.partitions, answer)
+        return self._told("partitions", codec.partitions(answer))
+
+    def _told(self, what: str, listed: Listed[_N]) -> Listed[_N]:
+        """The same; its unreadable items are reported."""
+        for each in listed.left_out:
+            self._on_left_out(what, "" if each.key is None else plain(str(each.key)), plain(each.why))
+        return listed
 
     # --- nodes: as the acting role itself, since Slurm lets no tenant do this
 
@@ -317,11 +365,13 @@ class SlurmClient:
         """Ids of jobs of exactly this name that accounting believes to live; () where there is no slurmdbd.
 
         Accounting may lag behind slurmctld and still believe in a job that slurmctld lost: read what is found.
+        Raises ContractError where a record can be read so little that it may be any job.
         """
         if not self._accounting:
             return ()
         path = f"/slurmdb/{self._api}/jobs/?{urlencode({'job_name': name})}"
         answer = await self._get("find", path, _ACCOUNTED)
+        self._told("slurmdb jobs", Listed(None, answer.left_out))
         return _sensible("find", lambda a: codec.live_ids(a, name), answer)
 
     async def record_end(self, job_id: int, exit_code: int, comment: str) -> bool:
@@ -344,7 +394,7 @@ class SlurmClient:
         operation: str,
         method: str,
         rest: str,
-        decoder: msgspec.json.Decoder[_E],
+        decoder: Decoder[_E],
         body: bytes = b"",
         *,
         user: str = "",
@@ -371,9 +421,18 @@ class SlurmClient:
         return f"/slurm/{self._api}/{rest}"
 
     async def _get(
-        self, operation: str, target: str, decoder: Decoder[_E], *, transport: Transport | None = None
+        self,
+        operation: str,
+        target: str,
+        decoder: Decoder[_E],
+        *,
+        transport: Transport | None = None,
+        began: float | None = None,
     ) -> _E:
-        return await self._call(operation, "GET", target, b"", decoder, transport=transport or self._transport)
+        """began: when the call began that this is a further part of; None: it is one by itself."""
+        return await self._call(
+            operation, "GET", target, b"", decoder, transport=transport or self._transport, began=began
+        )
 
     async def _write(
         self,
@@ -398,13 +457,14 @@ class SlurmClient:
         transport: Transport,
         user: str = "",
         tokens: TokenSource | None = None,
+        began: float | None = None,
     ) -> _E:
-        began = self._stopwatch()
+        asked = self._stopwatch()
+        began = asked if began is None else began
         outcome = "ok"
         tokens = tokens or (self._acting_tokens if user else self._tokens)
         try:
-            headers = self._headers(operation, tokens, user)
-            reply = await self._exchange(operation, transport, method, target, headers, body)
+            reply = await self._answered(operation, method, target, body, transport, tokens, user, began)
             return read(operation, reply, decoder, write=method != "GET")
         except Invalid as error:
             outcome = "invalid"
@@ -421,7 +481,29 @@ class SlurmClient:
             outcome = "abandoned"  # the caller was cancelled
             raise
         finally:
-            self._on_call(operation, self._stopwatch() - began, outcome)
+            self._on_call(operation, self._stopwatch() - asked, outcome)
+
+    async def _answered(
+        self,
+        operation: str,
+        method: str,
+        target: str,
+        body: bytes,
+        transport: Transport,
+        tokens: TokenSource,
+        user: str,
+        began: float,
+    ) -> Reply:
+        """The answer; where Slurm does not accept the token and there is another by now, the answer to that one.
+
+        One deadline holds for both: what was asked the second time had no effect the first time.
+        """
+        headers = self._headers(operation, tokens, user)
+        reply = await self._exchange(operation, transport, method, target, headers, body, began)
+        if reply.status in RENEWING and tokens.renewed(headers[TOKEN_HEADER]):
+            headers = self._headers(operation, tokens, user)
+            reply = await self._exchange(operation, transport, method, target, headers, body, began)
+        return reply
 
     async def _exchange(
         self,
@@ -431,16 +513,18 @@ class SlurmClient:
         target: str,
         headers: Mapping[str, str],
         body: bytes,
+        began: float,
     ) -> Reply:
+        left_s = max(0.0, self._deadline_s - (self._stopwatch() - began))
         try:
-            return await transport.exchange(method, target, headers, body, deadline_s=self._deadline_s)
+            return await transport.exchange(method, target, headers, body, deadline_s=left_s)
         except FarSideError as error:  # in our own words: "allocate" says more than a path
             raise type(error)(operation, SIDE, error.message, error.code) from None
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
         try:
             headers = {
-                "X-SLURM-USER-TOKEN": tokens.token(),
+                TOKEN_HEADER: tokens.token(),
                 "Accept": "application/json",
                 "Content-Type": "application/json",  # without it: 500 "Unspecified error"
             }
@@ -461,13 +545,9 @@ def _node_path(name: str) -> str:
     return f"node/{quote(name, safe='')}"
 
 
-_A = TypeVar("_A")
-_N = TypeVar("_N")
-
-
 def _sensible(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
     """What the codec makes of an answer.  Raises ContractError where it makes no sense."""
     try:
         return decode(answer)
-    except ValueError as error:
-        raise ContractError(operation, SIDE, f"an answer that makes no sense: {error}") from None
+    except UNDECODABLE as error:
+        raise ContractError(operation, SIDE, f"an answer that makes no sense: {plain(str(error))}") from None

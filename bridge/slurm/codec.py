@@ -1,16 +1,21 @@
 """slurmrestd's answers as the core's nouns.
 
-A number that is none is a ValueError, of which the client makes a ContractError.
+A number that is none is a ValueError.  In an answer about one object the client makes a ContractError of it; in a list the
+one item is left out and told (lists.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from bridge.slurm import wire
-from scheduler.model import UNLIMITED, Grant, GrantedNode, Job, Partition, SlurmNode, States, is_ended
+from bridge.slurm.answers import plain
+from bridge.slurm.lists import LeftOut, ListAnswer
+from bridge.slurm.wire import moment
+from scheduler.model import EMPTY, UNLIMITED, Grant, GrantedNode, Job, Partition, SlurmNode, States, is_ended
 
 # A cluster uses a few dozen combinations of states; the bound keeps hostile answers from filling memory (X7).
 MAX_INTERNED = 4096
@@ -27,26 +32,48 @@ def states(words: tuple[str, ...]) -> States:
     return known
 
 
-def job_states(answer: wire.StatesAnswer) -> dict[int, States]:
+_T = TypeVar("_T")
+_I = TypeVar("_I")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[_T]):
+    """What a list says.  left_out: its items that could not be read; what they are about exists all the same."""
+
+    found: _T
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def job_states(answer: ListAnswer[wire.JobState]) -> Listed[Mapping[int, States]]:
     """Job id to states.  Tasks of an array share an id here; of those, one that has not ended is shown."""
     found: dict[int, States] = {}
-    for job in answer.jobs:
-        text = job.job_id
-        if isinstance(text, int) or text.isdecimal():
-            found[int(text)] = states(job.state)
-        else:
-            job_id, now = leading_number(text), states(job.state)
-            if job_id not in found or not is_ended(now):
-                found[job_id] = now
-    return found
+    left_out: list[LeftOut] = list(answer.left_out)
+    for job in answer.items:
+        text, now = job.job_id, states(job.state)
+        if isinstance(text, str) and text.isdecimal() and len(text) < 10:  # nearly all, so this goes first
+            found[int(text)] = now
+            continue
+        try:
+            job_id = job_number(text)
+        except ValueError as error:
+            left_out.append(LeftOut(None, str(error)))
+            continue
+        if job_id not in found or not is_ended(now):
+            found[job_id] = now
+    return Listed(found, tuple(left_out))
 
 
-def leading_number(text: str) -> int:
-    """The job id in "53+0", "12_3", "12_[0-3]".  Raises ValueError."""
-    match = re.match(r"[0-9]{1,10}", text)
-    if match is None:
-        raise ValueError(f"not a job id: {text[:40]!r}")
-    return int(match[0])
+_JOB_ID = re.compile(r"[0-9]{1,10}(?![0-9])")
+MAX_JOB_ID = 2**32 - 1
+
+
+def job_number(told: str | int) -> int:
+    """The job id in 53, "53", "53+0", "12_3", "12_[0-3]".  Raises ValueError."""
+    match = _JOB_ID.match(told) if isinstance(told, str) else None
+    number = told if isinstance(told, int) else int(match[0]) if match else 0
+    if not 0 < number <= MAX_JOB_ID:
+        raise ValueError(f"not a job id: {str(told)[:40]!r}")
+    return number
 
 
 def job(answer: wire.JobAnswer, job_id: int) -> Job:
@@ -58,7 +85,7 @@ def job(answer: wire.JobAnswer, job_id: int) -> Job:
     seen = next((candidate for candidate in answer.jobs if candidate.job_id == job_id), None)
     if seen is None:
         raise ValueError(f"the answer for job {job_id} does not hold it")
-    found = _one_job(seen)
+    found = replace(_one_job(seen), told_at=moment(answer.last_update))
     if found.het_id != job_id:
         return found
     others = (_one_job(other) for other in answer.jobs if other is not seen and other.het_job_id.value == job_id)
@@ -75,12 +102,12 @@ def _one_job(seen: wire.Job) -> Job:
         account=seen.account,
         partition=seen.partition,
         qos=seen.qos,
-        reason=seen.state_reason,
+        reason=plain(seen.state_reason),
         comment=seen.comment,
-        submitted=_moment(seen.submit_time),
-        starts=_moment(seen.start_time),
-        ends=_moment(seen.end_time),
-        preempted=_moment(seen.preempt_time),
+        submitted=moment(seen.submit_time),
+        starts=moment(seen.start_time),
+        ends=moment(seen.end_time),
+        preempted=moment(seen.preempt_time),
         planned_nodes=seen.scheduled_nodes,
         nodes=seen.nodes,
         sluid=seen.step_id.sluid,
@@ -94,12 +121,33 @@ def _one_job(seen: wire.Job) -> Job:
     )
 
 
-def grant(answer: wire.ResourcesAnswer, job_id: int, threads_per_core: Mapping[str, int]) -> Grant:
-    """What the job holds.  Slurm tells cores; CPUs are cores times the node's threads a core (1 where not known)."""
-    return Grant(job_id, tuple(_granted_node(node, threads_per_core.get(node.node, 1)) for node in answer.nodes))
+def grant(
+    answer: wire.ResourcesAnswer, job_id: int, threads_per_core: Mapping[str, int], cpus: Mapping[str, int] = EMPTY
+) -> Grant:
+    """What the job holds.  Slurm tells cores; CPUs are cores times the node's CPUs a core (1 where not known).
+
+    cpus   node name to the CPUs that it holds there, where that is known exactly
+    """
+    return Grant(
+        job_id,
+        tuple(
+            _granted_node(node, cpus.get(node.node) or _bits(node.core_bitmap) * threads_per_core.get(node.node, 1))
+            for node in answer.nodes
+        ),
+    )
 
 
-def _granted_node(node: wire.GrantedNode, threads: int) -> GrantedNode:
+def cpus_held(answer: wire.JobResourcesAnswer, job_id: int) -> tuple[bool, Mapping[str, int]]:
+    """Whether this Slurm gives away single CPUs (CR_CPU…: threads, not cores), and how many the job holds on each node."""
+    held = next((job.job_resources for job in answer.jobs if job.job_id == job_id), None)
+    if held is None:
+        return False, {}
+    single = any(word.upper().startswith("CR_CPU") for word in held.select_type or ())
+    allocation = held.nodes.allocation or () if held.nodes is not None else ()
+    return single, {node.name: node.cpus.count for node in allocation}
+
+
+def _granted_node(node: wire.GrantedNode, cpus: int) -> GrantedNode:
     counts: dict[str, int] = {}
     indices: dict[str, list[str]] = {}
     for device in node.gres or ():
@@ -108,41 +156,72 @@ def _granted_node(node: wire.GrantedNode, threads: int) -> GrantedNode:
             indices.setdefault(name, []).extend([device.index] if device.index else [])
     return GrantedNode(
         name=node.node,
-        cpus=int(node.core_bitmap, 16).bit_count() * threads,
+        cpus=cpus,
         memory_mib=node.mem_alloc,
         gres=counts,
         indices={name: ",".join(parts) for name, parts in indices.items()},
     )
 
 
-def nodes(answer: wire.NodesAnswer) -> tuple[SlurmNode, ...]:
-    """What Slurm can give away of each node: CPUs and memory that it keeps for itself are left out."""
-    return tuple(
-        SlurmNode(
-            name=node.name,
-            states=states(node.state),
-            partitions=node.partitions or (),
-            features=node.active_features or (),
-            cpus=node.effective_cpus or node.cpus,
-            memory_mib=node.real_memory - node.specialized_memory,
-            gres=gres_counts(node.gres),
-            reason=node.reason,
-        )
-        for node in answer.nodes
+_BITMAP = re.compile(r"(?:0x)?[0-9A-Fa-f]*")
+
+
+def _bits(bitmap: str) -> int:
+    """How many bits are set in a number in hexadecimal; raises ValueError."""
+    if not _BITMAP.fullmatch(bitmap):
+        raise ValueError(f"not a bitmap: {bitmap[:40]!r}")
+    return int(bitmap or "0", 16).bit_count()
+
+
+def nodes(answer: ListAnswer[wire.Node]) -> Listed[tuple[SlurmNode, ...]]:
+    """Every node that could be read."""
+    return _each(answer, slurm_node, lambda node: node.name)
+
+
+def _each(answer: ListAnswer[_I], make: Callable[[_I], _T], key: Callable[[_I], str]) -> Listed[tuple[_T, ...]]:
+    found: list[_T] = []
+    left_out = list(answer.left_out)
+    for item in answer.items:
+        try:
+            found.append(make(item))
+        except ValueError as error:
+            left_out.append(LeftOut(key(item), str(error)))
+    return Listed(tuple(found), tuple(left_out))
+
+
+def slurm_node(node: wire.Node) -> SlurmNode:
+    """What Slurm can give away of it: CPUs and memory that it keeps for itself are left out.  Raises ValueError."""
+    return SlurmNode(
+        name=node.name,
+        states=states(node.state),
+        partitions=node.partitions or (),
+        features=node.active_features or (),
+        cpus=node.effective_cpus or node.cpus,
+        memory_mib=max(0, node.real_memory - node.specialized_memory),
+        gres=gres_counts(node.gres),
+        reason=node.reason,
     )
 
 
 def node(answer: wire.NodesAnswer, name: str) -> SlurmNode:
-    """The one of that name.  Raises ValueError where it is another."""
-    found = nodes(answer)
-    if [each.name for each in found] != [name]:
-        raise ValueError(f"asked for node {name}, told of {', '.join(each.name for each in found) or 'none'}")
-    return found[0]
+    """The one of that name.  Raises ValueError where it is another, or cannot be read."""
+    if [each.name for each in answer.nodes] != [name]:
+        raise ValueError(f"asked for node {name}, told of {', '.join(each.name for each in answer.nodes) or 'none'}")
+    return slurm_node(answer.nodes[0])
 
 
-def threads_per_core(answer: wire.NodesAnswer) -> dict[str, int]:
-    """Node name to threads a core, only where that is not 1."""
-    return {node.name: node.threads for node in answer.nodes if node.threads > 1}
+def cpus_per_core(nodes: Iterable[wire.Node]) -> dict[str, int]:
+    """Node name to CPUs a core, only where that is not 1.
+
+    Its threads, unless slurm.conf says that the node has no more CPUs than cores.
+    """
+    counts = {node.name: _cpus_per_core(node) for node in nodes}
+    return {name: count for name, count in counts.items() if count > 1}
+
+
+def _cpus_per_core(node: wire.Node) -> int:
+    cores = node.sockets * node.cores
+    return min(node.threads, max(1, node.cpus // cores)) if cores else node.threads
 
 
 _SOCKETS = re.compile(r"\([^)]*\)")
@@ -170,32 +249,30 @@ def _names(name: str, kind: str) -> tuple[str, ...]:
     return (name, f"{name}:{kind}") if kind else (name,)
 
 
-def partitions(answer: wire.PartitionsAnswer) -> tuple[Partition, ...]:
+def partitions(answer: ListAnswer[wire.Partition]) -> Listed[tuple[Partition, ...]]:
     """The partitions.  v0.0.44 does not tell which is the default one."""
-    return tuple(
-        Partition(
-            name=seen.name,
-            default="DEFAULT" in (seen.flags or ()),
-            up="UP" in seen.partition.state,
-            max_time_min=seen.maximums.time.value,
-        )
-        for seen in answer.partitions
+    return _each(answer, _partition, lambda partition: partition.name)
+
+
+def _partition(seen: wire.Partition) -> Partition:
+    return Partition(
+        name=seen.name,
+        default="DEFAULT" in (seen.flags or ()),
+        up="UP" in seen.partition.state,
+        max_time_min=seen.maximums.time.value,
     )
 
 
-def live_ids(answer: wire.AccountedAnswer, name: str) -> tuple[int, ...]:
-    """Ids of the jobs of exactly this name that accounting believes to live, oldest first, each once."""
-    return tuple(
-        sorted(
-            {
-                j.job_id
-                for j in answer.jobs
-                if j.name == name and not j.time.end and not is_ended(states(j.state.current))
-            }
-        )
-    )
+def live_ids(answer: ListAnswer[wire.AccountedJob], name: str) -> tuple[int, ...]:
+    """Ids of the jobs of exactly this name that accounting believes to live, oldest first, each once.
 
-
-def _moment(number: wire.Number) -> float | None:
-    """Epoch seconds; Slurm writes 0 for "not known"."""
-    return float(number.number) if number.set and not number.infinite and number.number > 0 else None
+    A record that cannot be read may be such a job: its id is among them.  Raises ValueError where it has none.
+    """
+    alive = {
+        job.job_id
+        for job in answer.items
+        if job.name == name and not job.time.end and not is_ended(states(job.state.current))
+    }
+    for record in answer.left_out:
+        alive.add(job_number(record.key if record.key is not None else "a record without an id"))
+    return tuple(sorted(alive))

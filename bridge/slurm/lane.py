@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -42,7 +43,9 @@ class Lane(asyncio.Protocol):
     neither is ever found out by the next request.
 
     on_unasked  told that it spoke without having been asked, or answered twice
-    reusable   it may be asked once more
+    reusable    it may be asked once more
+    idle_since  when its last exchange ended, by the clock of the event loop
+    tls         the context that it was made with
     """
 
     def __init__(self, answer_limit: int, on_unasked: Callable[[], None] = lambda: None) -> None:
@@ -55,6 +58,8 @@ class Lane(asyncio.Protocol):
         self._begin()
         self._heard = False
         self.reusable = True
+        self.idle_since = float("inf")
+        self.tls: ssl.SSLContext | None = None
 
     async def ask(self, request: Request) -> Reply:
         """Send the request; its whole answer.  Raises ClosedError, ContractError, Invalid."""

@@ -8,18 +8,34 @@ them is moved to just behind that tick: a grant is then seen some 30 ms after it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from bridge.errors import BridgeError, FarSideError, said
+from bridge.errors import AccountingAway, BridgeError, Exhausted, FarSideError, said
 from bridge.slurm.client import SlurmClient
-from scheduler.events import Event, JobsPolled, Side, SideBack, SideLost, SlurmNodesPolled
-from scheduler.model import States, holds_nodes
+from bridge.slurm.codec import Listed, job_number
+from bridge.slurm.lists import LeftOut
+from scheduler.events import (
+    ALL_READ,
+    AccountingBack,
+    AccountingLost,
+    Event,
+    JobsPolled,
+    Side,
+    SideBack,
+    SideLost,
+    SlurmNodesPolled,
+    Unread,
+)
+from scheduler.model import Partition, States, holds_nodes
 
 TICK_S = 1.0
 BEHIND_TICK_S = 0.03  # what slurmctld needs to work a tick off before the answer shows it
 BUSY = 2  # in a burst polls take so many times as long: seen ends come within 2.5 s all the same
 NARROW_S = 0.05  # a window this narrow is good enough to aim at
 FIRST_BACKOFF_S = 0.5
+ACCOUNTING_RETRY_S = 5.0
+MAX_RETRY_AFTER_S = 30.0  # however long a proxy asks for: pods that end wait for it
 MAX_BACKOFF_S = 3.0  # what ends or is created after an outage is handled within 5 s (X1)
 
 
@@ -69,6 +85,7 @@ class Poller:
 
     waiting      whether jobs of ours wait in Slurm's queue: then two polls a second
     allocating   whether nodes are being asked for: then half as many as usual
+    accounting_lost  whether slurmdbd is taken to be away: then it is tried every few seconds
     interval_s, nodes_interval_s   between two polls of jobs, and of nodes
     """
 
@@ -79,6 +96,7 @@ class Poller:
         clock: Callable[[], float],
         waiting: Callable[[], bool],
         allocating: Callable[[], bool] = lambda: False,
+        accounting_lost: Callable[[], bool] = lambda: False,
         *,
         interval_s: float = 1.0,
         nodes_interval_s: float = 30.0,
@@ -88,12 +106,14 @@ class Poller:
         self._clock = clock
         self._waiting = waiting
         self._allocating = allocating
+        self._accounting_lost = accounting_lost
         self._interval_s = interval_s
         self._nodes_interval_s = nodes_interval_s
         self._tick = Tick()
         self._before: tuple[float, Mapping[int, States]] | None = None
         self._lost = False
         self._nodes_due = float("-inf")
+        self._accounting_due = float("-inf")
 
     async def run(self) -> None:
         """Poll for ever; a failure is told once and tried again with backoff."""
@@ -101,6 +121,8 @@ class Poller:
         while True:
             try:
                 await self.poll()
+                if self._accounting_lost() and self._clock() >= self._accounting_due:
+                    await self._try_accounting()
                 if self._clock() >= self._nodes_due:
                     await self.poll_nodes()
                 self._answered()
@@ -108,7 +130,8 @@ class Poller:
                 next_at = self._next_poll()
             except FarSideError as error:
                 self._trouble(error)
-                next_at = self._clock() + backoff_s
+                told_s = error.retry_after_s or 0.0 if isinstance(error, Exhausted) else 0.0
+                next_at = self._clock() + max(backoff_s, min(told_s, MAX_RETRY_AFTER_S))
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
             await asyncio.sleep(max(0.0, next_at - self._clock()))
 
@@ -122,7 +145,8 @@ class Poller:
     async def poll(self) -> None:
         """One look at all jobs.  Raises FarSideError."""
         began = self._clock()
-        states = await self._client.states()
+        listed = await self._client.listed_states()
+        states = listed.found
         ended = self._clock()
         if self._before is not None:
             low, before = self._before
@@ -131,15 +155,36 @@ class Poller:
             ):
                 self._tick.started_between(low, ended)
         self._before = (began, states)
-        self._emit(JobsPolled(began, ended, states))
+        self._emit(JobsPolled(began, ended, states, unread_jobs(listed.left_out)))
 
     async def poll_nodes(self) -> None:
         """Nodes and partitions, for feasibility.  Raises FarSideError."""
         began = self._clock()
-        nodes = await self._client.nodes()
-        partitions = await self._client.partitions()
+        nodes = await self._client.listed_nodes()
+        polled = SlurmNodesPolled(nodes.found, None, began, began, unread_names(nodes.left_out))
+        if (partitions := await self._partitions()) is not None:
+            unread = unread_names(partitions.left_out)
+            polled = replace(polled, partitions=partitions.found, unread_partitions=unread)
         self._nodes_due = self._clock() + self._nodes_interval_s
-        self._emit(SlurmNodesPolled(nodes, partitions, self._clock(), began))
+        self._emit(replace(polled, at=self._clock()))
+
+    async def _partitions(self) -> Listed[tuple[Partition, ...]] | None:
+        """None: slurmdbd is away, without which slurmrestd does not tell them."""
+        try:
+            found = await self._client.listed_partitions()
+        except AccountingAway as error:
+            self._accounting_due = self._clock() + ACCOUNTING_RETRY_S
+            if not self._accounting_lost():
+                self._emit(AccountingLost(self._clock(), said(error)))
+            return None
+        if self._accounting_lost():
+            self._emit(AccountingBack(self._clock()))
+        return found
+
+    async def _try_accounting(self) -> None:
+        """Whether slurmdbd answers again; then partitions are read with the nodes at once."""
+        if await self._partitions() is not None:
+            self._nodes_due = float("-inf")
 
     def _answered(self) -> None:
         """Everything that was asked: a side that tells half of what is needed is not back."""
@@ -151,3 +196,29 @@ class Poller:
         if not self._lost:
             self._lost = True
             self._emit(SideLost(Side.SLURM, self._clock(), said(error)))
+
+
+def unread_jobs(left_out: Sequence[LeftOut]) -> Unread:
+    """Which jobs could not be read."""
+    return _unread(left_out, job_number)
+
+
+def unread_names(left_out: Sequence[LeftOut]) -> Unread:
+    """Which nodes or partitions could not be read."""
+    return _unread(left_out, str)
+
+
+def _unread(left_out: Sequence[LeftOut], key: Callable[[str | int], str | int]) -> Unread:
+    if not left_out:
+        return ALL_READ
+    keys: set[int | str] = set()
+    nameless = False
+    for each in left_out:
+        if each.key is None:
+            nameless = True
+            continue
+        try:
+            keys.add(key(each.key))
+        except ValueError:
+            nameless = True
+    return Unread(frozenset(keys), nameless)

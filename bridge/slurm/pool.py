@@ -7,6 +7,9 @@ ever; a server with too many connections does not refuse a new one, it lets it h
 * One lane is one connection with one exchange at a time.  A lane that speaks unasked, answers with anything but 200, or
   says `Connection: close`, is dropped, never reused.
 * A fixed number of lanes; whoever finds none free waits its turn, and its deadline runs meanwhile.
+* Several addresses of its name are tried as browsers do: the next one a quarter of a second after the one before.
+* A firewall may forget a connection that is idle, and swallow what is sent on it.  So a lane that was idle for long is closed
+  instead of used, and the kernel probes the others and gives up on one that does not acknowledge.
 * Nothing was sent (no connection, or the deadline passed before a lane was free): Unreachable.  A byte may have left
   and no whole answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
 
@@ -19,20 +22,29 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+import aiohappyeyeballs
+
 from bridge.errors import ConfigError, Unanswered, Unreachable
 from bridge.slurm.lane import ClosedError, Lane, Request
-from bridge.slurm.transport import SIDE, Reply
+from bridge.slurm.tls import TlsFiles
+from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply
 
 # 8 connections carry all that slurmctld can do (FACTS 5), and slurmrestd takes 124 in all.
 DEFAULT_CONNECTIONS = 8
 # jobs/state of 10,000 jobs is 0.8 MB, nodes/ of 5,000 nodes 12.8 MB (FACTS 5).
 DEFAULT_ANSWER_LIMIT = 64 * 1024 * 1024
+# The shortest memory of connections that is met in practice is a minute (proxies, address translation).
+DEFAULT_IDLE_S = 30.0
+NEXT_ADDRESS_S = 0.25  # RFC 8305
+# The kernel asks after so long without a word, then so often, so many times; 15 s in all.
+KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}
 
 
 class HttpPool:
@@ -40,9 +52,11 @@ class HttpPool:
 
     base_url     "http://host:6820" or "https://host/slurm-api": a path is put before every target
     connections  how many exchanges may be under way at once
-    ssl_context  for https; None: the system's trust
+    ssl_context  for https, instead of tls
+    tls          for https; None: the system's trust, and no client certificate
+    idle_s       a connection that was idle for longer is not used again
     on_unasked   told each time that a connection answers twice, or unasked
-    Raises ConfigError for a URL that is none.
+    Raises ConfigError for a URL that is none, and for TLS files that cannot be used.
     """
 
     def __init__(
@@ -52,10 +66,16 @@ class HttpPool:
         connections: int = DEFAULT_CONNECTIONS,
         answer_limit: int = DEFAULT_ANSWER_LIMIT,
         ssl_context: ssl.SSLContext | None = None,
+        tls: TlsFiles | None = None,
+        idle_s: float = DEFAULT_IDLE_S,
         on_unasked: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_unasked = on_unasked
-        self._server = _Server.of(base_url, ssl_context)
+        self._server = _Server.of(base_url)
+        self._tls = tls or TlsFiles()
+        self._given = ssl_context
+        self._context()  # what cannot be used is told at start
+        self._idle_s = idle_s
         self._free = asyncio.Semaphore(connections)
         self._idle: list[Lane] = []
         self._answer_limit = answer_limit
@@ -107,29 +127,62 @@ class HttpPool:
             lane.drop()
             raise
         if lane.reusable:
+            lane.idle_since = asyncio.get_running_loop().time()
             self._idle.append(lane)
         else:
             lane.drop()
         return reply
 
     def _take_idle(self) -> Lane | None:
-        while self._idle:
-            lane = self._idle.pop()
-            if lane.reusable:
-                return lane
-            lane.drop()
-        return None
+        """The one that was used last.  What is not to be used any more is closed."""
+        oldest = asyncio.get_running_loop().time() - self._idle_s
+        context = self._context()
+        kept: list[Lane] = []
+        for lane in self._idle:
+            if lane.reusable and lane.idle_since > oldest and lane.tls is context:
+                kept.append(lane)
+            else:
+                lane.drop()
+        self._idle = kept
+        return self._idle.pop() if self._idle else None
+
+    def _context(self) -> ssl.SSLContext | None:
+        """Of the connections that may be used now; None: they are not encrypted."""
+        return (self._given or self._tls.context()) if self._server.secure else None
 
     async def _connect(self, request: Request) -> Lane:
         loop = asyncio.get_running_loop()
         server = self._server
+        context = self._context()
+        connected: socket.socket | None = None
         try:
-            _, lane = await loop.create_connection(
-                lambda: Lane(self._answer_limit, self._on_unasked), server.host, server.port, ssl=server.ssl_context
+            connected = await aiohappyeyeballs.start_connection(
+                await server.addresses(), happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop
             )
-        except OSError as error:
-            raise Unreachable(request.operation, SIDE, server.why_not(error)) from None
+            _watched(connected)
+            _, lane = await loop.create_connection(
+                lambda: Lane(self._answer_limit, self._on_unasked),
+                sock=connected,
+                ssl=context,
+                server_hostname=server.host if context is not None else None,
+            )
+        except BaseException as error:
+            if connected is not None:
+                connected.close()
+            if isinstance(error, OSError):
+                raise Unreachable(request.operation, SIDE, server.why_not(error)) from None
+            raise
+        lane.tls = context
         return lane
+
+
+def _watched(connection: socket.socket) -> None:
+    """The kernel finds out by itself that nobody is there any more, or that what was sent does not arrive."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        for name, value in KEEPALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEFAULT_DEADLINE_S * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +192,10 @@ class _Server:
     host: str
     port: int
     prefix: str
-    ssl_context: ssl.SSLContext | None
+    secure: bool
 
     @classmethod
-    def of(cls, base_url: str, ssl_context: ssl.SSLContext | None) -> _Server:
+    def of(cls, base_url: str) -> _Server:
         try:
             url = urlsplit(base_url)
             host, port = url.hostname, url.port
@@ -153,12 +206,18 @@ class _Server:
         if url.scheme not in ("http", "https") or not host or url.query or url.fragment:
             raise ConfigError(f"Slurm URL {base_url!r} is none. It looks like http://host:6820.")
         secure = url.scheme == "https"
-        context = (ssl_context or ssl.create_default_context()) if secure else None
-        return cls(host, port or (443 if secure else 80), url.path.rstrip("/"), context)
+        return cls(host, port or (443 if secure else 80), url.path.rstrip("/"), secure)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+    async def addresses(self) -> Sequence[aiohappyeyeballs.AddrInfoType]:
+        """All of them.  Raises OSError."""
+        try:  # an address needs no resolver, and no thread for it
+            return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            return await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
 
     def why_not(self, error: OSError) -> str:
         """Why no connection came about, for a person."""

@@ -17,8 +17,11 @@ import msgspec
 
 from bridge.errors import ContractError, Refused
 from bridge.slurm import bodies, codec, wire
+from bridge.slurm.answers import plain
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.wire import Envelope, IdAnswer, Number
+from bridge.slurm.lists import ListDecoder
+from bridge.slurm.transport import SIDE
+from bridge.slurm.wire import Envelope, IdAnswer, Number, moment
 from scheduler.model import JobSpec, SlurmNode
 
 CONFIGURATION_SINCE = "v0.0.45"
@@ -128,7 +131,7 @@ class ConfigurationAnswer(Envelope, kw_only=True):
 
 
 class _Statistics(msgspec.Struct):
-    req_time: Number
+    req_time: object
 
 
 class DiagAnswer(Envelope, kw_only=True):
@@ -159,15 +162,11 @@ class UsersAnswer(Envelope, kw_only=True):
 
 
 class _DetailedNode(wire.Node):
+    """One item of `GET nodes/`, with how it is made."""
+
     address: str = ""
     reason: str = ""
     alloc_cpus: int = 0
-
-
-class DetailedNodesAnswer(wire.NodesAnswer, kw_only=True):
-    """`GET nodes/`, with how each is made."""
-
-    nodes: tuple[_DetailedNode, ...]
 
 
 class _DefaultTimes(msgspec.Struct):
@@ -175,6 +174,8 @@ class _DefaultTimes(msgspec.Struct):
 
 
 class _DetailedPartition(msgspec.Struct):
+    """One item of `GET partitions/`, with how it preempts."""
+
     name: str
     preempt_mode: tuple[str, ...] | None = ()
     grace_time: int = 0
@@ -182,18 +183,12 @@ class _DetailedPartition(msgspec.Struct):
     defaults: _DefaultTimes = msgspec.field(default_factory=_DefaultTimes)
 
 
-class DetailedPartitionsAnswer(Envelope, kw_only=True):
-    """`GET partitions/`, with how they preempt."""
-
-    partitions: tuple[_DetailedPartition, ...]
-
-
 _CONF = msgspec.json.Decoder(ConfigurationAnswer)
 _DIAG = msgspec.json.Decoder(DiagAnswer)
 _RESERVATIONS = msgspec.json.Decoder(ReservationsAnswer)
 _USERS = msgspec.json.Decoder(UsersAnswer)
-_NODES = msgspec.json.Decoder(DetailedNodesAnswer)
-_PARTITIONS = msgspec.json.Decoder(DetailedPartitionsAnswer)
+_NODES = ListDecoder("nodes", _DetailedNode, "name")
+_PARTITIONS = ListDecoder("partitions", _DetailedPartition, "name")
 _ID = msgspec.json.Decoder(IdAnswer)
 
 
@@ -224,8 +219,11 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
 
 
 async def clock(slurm: SlurmClient) -> float:
-    """slurmctld's clock, epoch seconds, whole."""
-    return float((await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time.value or 0)
+    """slurmctld's clock, epoch seconds, whole.  Raises ContractError where it is none."""
+    told = (await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time
+    if (now := moment(told)) is None:
+        raise ContractError("clock", SIDE, f"a clock that makes no sense: {plain(str(told))}")
+    return now
 
 
 async def reservations(slurm: SlurmClient) -> frozenset[str]:
@@ -237,14 +235,12 @@ async def reservations(slurm: SlurmClient) -> frozenset[str]:
 async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
     """Every node, and how it is made."""
     answer = await slurm.ask("nodes", "GET", "nodes/", _NODES)
-    try:
-        known = codec.nodes(answer)
-        return tuple(
-            NodeDetails(node, told.address, told.reason, _lost(told))
-            for node, told in zip(known, answer.nodes, strict=True)
-        )
-    except ValueError as error:
-        raise ContractError("nodes", "Slurm", f"an answer that makes no sense: {error}") from None
+    known = {node.name: node for node in codec.nodes(answer).found}
+    return tuple(
+        NodeDetails(known[told.name], told.address, told.reason, _lost(told))
+        for told in answer.items
+        if told.name in known
+    )
 
 
 def _lost(told: _DetailedNode) -> bool:
@@ -272,7 +268,7 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
         PartitionDetails(
             each.name, each.preempt_mode or (), each.grace_time, each.defaults.time.value, each.node_sets or ""
         )
-        for each in answer.partitions
+        for each in answer.items
     )
 
 

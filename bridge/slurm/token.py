@@ -1,8 +1,11 @@
 """Who we are to Slurm: a JWT, from a file that somebody renews, or from the environment.
 
 The token is read again whenever its file changes (another inode, size or time), so a renewed one is used from the next
-call on (I3).  How long it lives is read from its own `exp`, without verification: only Slurm can verify it, and we only
-want to warn in time.  An expired token is sent all the same, because whose clock is right is for Slurm to say.
+call on (I3).  A file that is empty, cut or gone, as in the middle of being written, leaves the token before in use, which
+`check` tells, and is read again at each call.  Where Slurm does not accept a token the file is read at once (`renewed`).
+
+How long a token lives is read from its own `exp`, without verification: only Slurm can verify it, and we only want to warn in
+time.  An expired token is sent all the same, because whose clock is right is for Slurm to say.
 
 A token never leaves this module but as the return value of `token()`: no repr, no error text, no log holds it (I4).
 """
@@ -20,6 +23,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.errors import ConfigError
+from bridge.slurm.lists import UNDECODABLE
 
 # A JWT with every claim Slurm knows is below 1 kB; anything much larger is another file.
 MAX_TOKEN_BYTES = 64 * 1024
@@ -34,6 +38,10 @@ class TokenSource(Protocol):
 
     def token(self) -> str:
         """The token as it is now.  Raises ConfigError, in words, where there is none."""
+        ...
+
+    def renewed(self, refused: str) -> bool:
+        """Whether there is another token by now than the one that Slurm did not accept, whoever found it out first."""
         ...
 
     @property
@@ -60,9 +68,10 @@ class Claims(msgspec.Struct):
 
 @dataclass(slots=True, repr=False)
 class _Known:
-    stamp: tuple[int, int, int]
+    stamp: tuple[int, int, int] | None
     token: str
     claims: Claims
+    refused: bool = False
 
 
 class FileToken:
@@ -72,9 +81,19 @@ class FileToken:
         self._path = Path(path)
         self._option = option
         self._known: _Known | None = None
+        self._trouble: ConfigError | None = None  # why the file cannot be used now, though it could before
 
     def __repr__(self) -> str:
         return f"FileToken({str(self._path)!r})"
+
+    def renewed(self, refused: str) -> bool:
+        """See TokenSource.  The file is read though nothing shows that it changed: times of files are coarse."""
+        if self._known is not None and self._known.token == refused:
+            self._known.stamp, self._known.refused = None, True
+        try:
+            return self.token() != refused
+        except ConfigError:
+            return False
 
     def token(self) -> str:
         """See TokenSource.  One stat a call; the file is read only when it changed."""
@@ -95,6 +114,8 @@ class FileToken:
     def check(self, now: float) -> None:
         """See TokenSource."""
         expires = self._current().claims.exp
+        if self._trouble is not None:
+            raise ConfigError(f"{self._trouble.what} The token that was read before is used.", self._trouble.do)
         if expires is not None and expires <= now:
             raise _expired(self._name, now - expires, f"{RENEW} or point {self._option} elsewhere.")
 
@@ -104,17 +125,29 @@ class FileToken:
 
     def _current(self) -> _Known:
         try:
+            self._known, self._trouble = self._as_it_is(), None
+        except ConfigError as error:
+            if self._known is None:
+                raise
+            self._trouble = error
+        return self._known
+
+    def _as_it_is(self) -> _Known:
+        """What the file holds.  Raises ConfigError where that is no token."""
+        try:
             stat = os.stat(self._path)
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            if self._known is None or self._known.stamp != stamp:
-                with open(self._path, "rb") as file:
-                    token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
-                self._known = _Known(stamp, token, claims_of(token))
+            if self._known is not None and self._known.stamp == stamp:
+                return self._known
+            with open(self._path, "rb") as file:
+                token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
+            if self._known is not None and not self._known.refused and _is_cut(token, self._known.token):
+                raise ConfigError(f"{self._name}: the end of the token is missing.", RENEW + ".")
         except OSError as error:
             raise ConfigError(
                 f"{self._name}: {_why(error)}.", f"Point {self._option} to a file with a token."
             ) from None
-        return self._known
+        return _Known(stamp, token, claims_of(token))
 
 
 class LiteralToken:
@@ -132,6 +165,10 @@ class LiteralToken:
     def token(self) -> str:
         """See TokenSource."""
         return self._token
+
+    def renewed(self, refused: str) -> bool:
+        """See TokenSource.  The environment of a process is not renewed."""
+        return False
 
     def expires_at(self) -> float | None:
         """See TokenSource."""
@@ -181,12 +218,19 @@ def _read(content: bytes, name: str, option: str) -> str:
     return text
 
 
+def _is_cut(token: str, before: str) -> bool:
+    """Its signature is shorter than that of the token before, of the same algorithm and key: its end is yet to be written."""
+    header, _, signature = token.split(".")
+    header_before, _, signature_before = before.split(".")
+    return header == header_before and len(signature) < len(signature_before)
+
+
 def claims_of(token: str) -> Claims:
     """What the token says of itself; an unreadable one says nothing, and Slurm will refuse it."""
     part = [*token.split("."), "", ""][1].rstrip("=")
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=Claims)
-    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
+    except (binascii.Error, *UNDECODABLE):
         return Claims()
 
 

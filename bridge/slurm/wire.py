@@ -1,8 +1,8 @@
 """What slurmrestd sends, in its own words, and the versions of its interface.
 
 Only the fields that decisions need are read; everything else in an answer (a job is 20 kB) is skipped without being built.
-What is read is checked: a field of another type than Slurm documents is a msgspec.ValidationError, and the client makes a
-ContractError of it.
+What is read is checked: a field of another type or size than Slurm documents is a msgspec.ValidationError.  The client makes
+a ContractError of it; in a list the one item is left out (lists.py).
 
 slurmrestd's own ways (FACTS 4): numbers that may be absent are {"set", "infinite", "number"}; job ids are strings in
 jobs/state ("53+0" is a component of a heterogeneous job, "12_[0-3]" tasks of an array); hostlists stay strings.
@@ -11,6 +11,7 @@ jobs/state ("53+0" is a component of a heterogeneous job, "12_[0-3]" tasks of an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -32,6 +33,15 @@ class ApiVersion:
 API_VERSIONS = (ApiVersion("v0.0.45", "26.05"), ApiVersion("v0.0.44", "25.11"))
 
 
+# Slurm's own ids, error numbers and counts are 32 bits wide; its last two values mean "not set" and "infinite".
+JobId = Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
+ErrorNumber = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**32 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+FIRST_NO_COUNT = 2**32 - 2
+# 9999-12-31 00:00 UTC: a later moment has no date in some time zone.
+LAST_MOMENT = 253_402_214_400.0
+
+
 class Number(msgspec.Struct):
     """A number that may be absent or infinite."""
 
@@ -41,16 +51,31 @@ class Number(msgspec.Struct):
 
     @property
     def value(self) -> int | None:
-        """None where it is absent or infinite."""
-        return int(self.number) if self.set and not self.infinite else None
+        """A count; None where it is absent, infinite, or none that Slurm can have meant."""
+        usable = self.set and not self.infinite and 0 <= self.number < FIRST_NO_COUNT
+        return int(self.number) if usable else None
+
+
+def moment(told: object) -> float | None:
+    """Epoch seconds of a time as Slurm tells it, a number or {"set", "infinite", "number"}.
+
+    None where it is absent, 0 ("not known"), unreadable, or has no date: a user may give his job a begin time in the year
+    9999 and later.  A time is never worth more than that: an answer with an unreadable one is read all the same.
+    """
+    if isinstance(told, dict):
+        told = told.get("number") if told.get("set") is True and not told.get("infinite") else None
+    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 < told <= LAST_MOMENT:
+        return None
+    return float(told)
 
 
 class ErrorEntry(msgspec.Struct):
-    """One of `errors`.  error: Slurm's text for the number; description: what was tried."""
+    """One of `errors`.  error: Slurm's text for the number; description: what was tried; source: Slurm's function."""
 
-    error_number: int = 0
+    error_number: ErrorNumber = 0
     error: str = ""
     description: str = ""
+    source: str = ""
 
 
 class WarningEntry(msgspec.Struct):
@@ -97,18 +122,14 @@ class PingAnswer(Envelope, kw_only=True):
 class IdAnswer(Envelope, kw_only=True):
     """`POST job/submit`, `POST job/allocate`."""
 
-    job_id: int
+    job_id: JobId
 
 
 class JobState(msgspec.Struct, gc=False):
+    """One item of `GET jobs/state/`."""
+
     job_id: str | int
     state: tuple[str, ...]
-
-
-class StatesAnswer(Envelope, kw_only=True):
-    """`GET jobs/state/`."""
-
-    jobs: tuple[JobState, ...]
 
 
 class ExitCode(msgspec.Struct):
@@ -120,7 +141,7 @@ class StepId(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    job_id: int
+    job_id: JobId
     name: str
     user_name: str
     job_state: tuple[str, ...]
@@ -129,10 +150,10 @@ class Job(msgspec.Struct):
     qos: str = ""
     state_reason: str = ""
     comment: str = ""
-    submit_time: Number = msgspec.field(default_factory=Number)
-    start_time: Number = msgspec.field(default_factory=Number)
-    end_time: Number = msgspec.field(default_factory=Number)
-    preempt_time: Number = msgspec.field(default_factory=Number)
+    submit_time: object = None
+    start_time: object = None
+    end_time: object = None
+    preempt_time: object = None
     scheduled_nodes: str = ""
     nodes: str = ""
     excluded_nodes: str = ""
@@ -146,21 +167,51 @@ class Job(msgspec.Struct):
 
 
 class JobAnswer(Envelope, kw_only=True):
-    """`GET job/{id}`."""
+    """`GET job/{id}`.  last_update: slurmctld's own time when it answered."""
 
     jobs: tuple[Job, ...]
+    last_update: object = None
+
+
+class Cpus(msgspec.Struct):
+    count: Count = 0
+
+
+class CpusOnNode(msgspec.Struct):
+    name: str
+    cpus: Cpus = msgspec.field(default_factory=Cpus)
+
+
+class CpusOnNodes(msgspec.Struct):
+    allocation: tuple[CpusOnNode, ...] | None = ()
+
+
+class JobResources(msgspec.Struct):
+    select_type: tuple[str, ...] | None = ()
+    nodes: CpusOnNodes | None = None
+
+
+class JobWithResources(msgspec.Struct):
+    job_id: JobId
+    job_resources: JobResources | None = None
+
+
+class JobResourcesAnswer(Envelope, kw_only=True):
+    """`GET job/{id}`, of which what it holds: `resources/{id}` tells whole cores only."""
+
+    jobs: tuple[JobWithResources, ...]
 
 
 class GrantedGres(msgspec.Struct):
     name: str
     type: str | None = None
-    count: int = 0
+    count: Count = 0
     index: str | None = None
 
 
 class GrantedNode(msgspec.Struct):
     node: str
-    mem_alloc: int
+    mem_alloc: Count
     core_bitmap: str
     gres: tuple[GrantedGres, ...] | None = ()
 
@@ -172,23 +223,25 @@ class ResourcesAnswer(Envelope, kw_only=True):
 
 
 class Node(msgspec.Struct):
+    """One item of `GET nodes/`."""
+
     name: str
     state: tuple[str, ...]
     partitions: tuple[str, ...] | None = ()
     active_features: tuple[str, ...] | None = ()
-    cpus: int = 0
-    effective_cpus: int = 0
-    sockets: int = 0
-    cores: int = 0
-    threads: int = 1
-    real_memory: int = 0
-    specialized_memory: int = 0
+    cpus: Count = 0
+    effective_cpus: Count = 0
+    sockets: Count = 0
+    cores: Count = 0
+    threads: Count = 1
+    real_memory: Count = 0
+    specialized_memory: Count = 0
     gres: str = ""
     reason: str = ""
 
 
 class NodesAnswer(Envelope, kw_only=True):
-    """`GET nodes/`."""
+    """`GET node/{name}`."""
 
     nodes: tuple[Node, ...]
 
@@ -202,20 +255,16 @@ class Maximums(msgspec.Struct):
 
 
 class Partition(msgspec.Struct):
+    """One item of `GET partitions/`."""
+
     name: str
     partition: PartitionState
     maximums: Maximums = msgspec.field(default_factory=Maximums)
     flags: tuple[str, ...] | None = ()
 
 
-class PartitionsAnswer(Envelope, kw_only=True):
-    """`GET partitions/`."""
-
-    partitions: tuple[Partition, ...]
-
-
 class KillError(msgspec.Struct):
-    code: int = 0
+    code: ErrorNumber = 0
     message: str = ""
     string: str = ""
 
@@ -235,17 +284,13 @@ class AccountedState(msgspec.Struct):
 
 
 class AccountedTime(msgspec.Struct):
-    end: int = 0
+    end: object = None
 
 
 class AccountedJob(msgspec.Struct):
-    job_id: int
+    """One item of `GET /slurmdb/…/jobs/`."""
+
+    job_id: JobId
     name: str
     state: AccountedState
     time: AccountedTime = msgspec.field(default_factory=AccountedTime)
-
-
-class AccountedAnswer(Envelope, kw_only=True):
-    """`GET /slurmdb/…/jobs/`."""
-
-    jobs: tuple[AccountedJob, ...]

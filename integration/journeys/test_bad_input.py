@@ -1,4 +1,7 @@
-"""What is wrong at start is one line that says what, where and what to do; exit code 2, no traceback, no token."""
+"""What is wrong at start is one line that says what, where and what to do; exit code 2, no traceback, no token.
+
+What waiting may mend is waited for: the process lives, and /readyz says why it is not ready.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
-from integration.clusters import Kube, Slurm, free_port
+from integration.clusters import Kube, Slurm, eventually, free_port
 
 
 def start(*arguments: str, **environment: str) -> tuple[int, str, str]:
@@ -29,6 +33,31 @@ def start(*arguments: str, **environment: str) -> tuple[int, str, str]:
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def waits(*arguments: str, says: tuple[str, ...], **environment: str) -> None:
+    """It says so in /readyz, lives on, and ends well when it is told to."""
+    port = free_port()
+    command = [sys.executable, "-m", "bridge", "run", "--http", f"127.0.0.1:{port}", *arguments]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process:
+        try:
+            eventually(f"/readyz says {says}", lambda: _says(process, f"{url}/readyz", says))
+            assert requests.get(f"{url}/healthz", timeout=10).text == "ok\n"
+        finally:
+            process.terminate()
+            _, err = process.communicate(timeout=10)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+
+
+def _says(process: subprocess.Popen[str], url: str, words: tuple[str, ...]) -> bool:
+    assert process.poll() is None, "it has ended"
+    try:
+        answer = requests.get(url, timeout=10)
+    except requests.ConnectionError:
+        return False
+    return answer.status_code == 503 and all(word in answer.text for word in words)
 
 
 def refused(*arguments: str, says: tuple[str, ...], **environment: str) -> None:
@@ -54,11 +83,11 @@ def swapped(arguments: list[str], option: str, value: str) -> list[str]:
 
 def test_nobody_listens_at_the_slurm_url(good: list[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    refused(*swapped(good, "--slurm-url", url), says=(url,))
+    waits(*swapped(good, "--slurm-url", url), says=(url,))
 
 
 def test_the_slurm_url_leads_elsewhere(good: list[str], slurm: Slurm) -> None:
-    refused(*swapped(good, "--slurm-url", slurm.url + "/elsewhere"), says=("404",))
+    waits(*swapped(good, "--slurm-url", slurm.url + "/elsewhere"), says=("404",))
 
 
 def test_the_slurm_url_is_none(good: list[str]) -> None:
@@ -100,7 +129,7 @@ def test_kubernetes_does_not_listen(good: list[str], kube: Kube, tmp_path: Path)
     content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content))
-    refused(*swapped(good, "--kubeconfig", str(file)), says=("Kubernetes", "127.0.0.1"))
+    waits(*swapped(good, "--kubeconfig", str(file)), says=("Kubernetes", "127.0.0.1"))
 
 
 def test_missing_rights(good: list[str], kube: Kube, tmp_path: Path) -> None:
@@ -134,7 +163,7 @@ def test_a_port_in_use(good: list[str]) -> None:
 
 def test_options_may_come_by_environment(kube: Kube, slurm: Slurm) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    refused(
+    waits(
         says=(url,),
         SLURM_BRIDGE_KUBECONFIG=kube.kubeconfig,
         SLURM_BRIDGE_SLURM_URL=url,

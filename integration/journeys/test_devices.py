@@ -13,7 +13,7 @@ from scheduler.hostlist import expand
 
 Space = Callable[[str], str]
 GPUS = {"tres_per_node": "gres/gpu:2"}
-TOLD = {"job-id", "job-nodes", "size", "rank", "local-rank", "traceparent"}
+TOLD = {"job-id", "job-nodes", "job-gpus", "size", "rank", "local-rank", "traceparent"}
 
 
 @pytest.fixture

@@ -73,3 +73,44 @@ def test_slurmctld_stopped_for_half_a_minute(
     assert len(kube.bound(ns)) == 4
     assert len(slurm.live(f"{ns}/")) == 4
     assert bridge.ready()
+
+
+def test_slurmdbd_away_for_a_minute_under_work_and_at_a_start(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
+) -> None:
+    """Pods come, run and end as ever; accounting learns of their ends when slurmdbd is back."""
+    ns = space("alice")
+    kube.run(ns, "stays")
+    kube.run(ns, "ends-meanwhile")
+    eventually("they run", lambda: len(kube.bound(ns)) == 2)
+    ended = slurm.live(f"{ns}/ends-meanwhile~")[0]["job_id"]
+    with stopped("slurmdbd"):
+        away_until = time.monotonic() + 60
+        eventually("the bridge says so and is ready", lambda: _says_that_accounting_is_away(bridge), within_s=45)
+        kube.core.delete_namespaced_pod("ends-meanwhile", ns)
+        eventually("its job has ended", lambda: not slurm.live(f"{ns}/ends-meanwhile~"))
+        kube.run(ns, "comes-meanwhile")
+        eventually("it is bound", lambda: "comes-meanwhile" in {pod.metadata.name for pod in kube.bound(ns)})
+        bridge.kill()
+        bridge.start()
+        eventually("the next life says so, too", lambda: _says_that_accounting_is_away(bridge))
+        kube.run(ns, "comes-to-the-next-life")
+        eventually("it is bound", lambda: "comes-to-the-next-life" in {pod.metadata.name for pod in kube.bound(ns)})
+        last = slurm.live(f"{ns}/comes-meanwhile~")[0]["job_id"]
+        eventually("it acts on what it finds", lambda: bridge.ask("readyz")[0] == 200)
+        kube.core.delete_namespaced_pod("comes-meanwhile", ns)
+        eventually("that job has ended, too", lambda: not slurm.live(f"{ns}/comes-meanwhile~"))
+        eventually("a minute has passed", lambda: time.monotonic() > away_until)
+        assert "stays" in {pod.metadata.name for pod in kube.bound(ns)}
+    eventually("all is well", lambda: bridge.ask("readyz") == (200, "ok\n"))
+    eventually(
+        "accounting learns what it had not been told",
+        lambda: (told := slurm.accounted(last)) and f"{ns}/comes-meanwhile" in told["comment"]["job"],
+        within_s=60,
+    )
+    assert slurm.accounted(ended), "slurmctld itself told of that one"
+
+
+def _says_that_accounting_is_away(bridge: BridgeProcess) -> bool:
+    status, said = bridge.ask("readyz")
+    return status == 200 and "slurmdbd does not answer" in said

@@ -59,6 +59,11 @@ def test_foreign_jobs_of_any_name_and_comment_are_untouched_through_a_restart(
             slurm.cancel(job_id)
 
 
+def claim(job_id: str | None) -> dict[str, Any]:
+    """A patch of a pod."""
+    return {"metadata": {"annotations": {PREFIX + "job-id": job_id}}}
+
+
 def test_a_foreign_job_that_a_pods_annotation_claims_is_left_alone(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess
 ) -> None:
@@ -68,8 +73,16 @@ def test_a_foreign_job_that_a_pods_annotation_claims_is_left_alone(
         eventually("it runs", lambda: "RUNNING" in slurm.job(foreign)["job_state"])
         before = snapshot(slurm, [foreign])
         kube.run(ns, "liar", says={"job-id": str(foreign)})
+        eventually("the pod is refused", lambda: "SlurmJobRefused" in kube.said(ns, "liar"))
+        kube.core.patch_namespaced_pod("liar", ns, claim(None))
         eventually("the pod gets a job of its own", lambda: kube.bound(ns))
-        assert kube.pod(ns, "liar").metadata.annotations[PREFIX + "job-id"] != str(foreign)
+        own = kube.pod(ns, "liar").metadata.annotations[PREFIX + "job-id"]
+        assert own != str(foreign)
+        kube.core.patch_namespaced_pod("liar", ns, claim(str(foreign)))
+        eventually(
+            "its own job's id is written back",
+            lambda: kube.pod(ns, "liar").metadata.annotations[PREFIX + "job-id"] == own,
+        )
         claimed = pod("squatter", says={"job-id": str(foreign)})
         claimed["spec"]["nodeName"] = "k1"
         kube.core.create_namespaced_pod(ns, claimed)

@@ -10,7 +10,8 @@ writes one file a test.  They hold no token and no machine's name.
 A real Slurm needs the users and accounts of `integration/rig` (alice in teama, bob in teamb with GrpTRES gpu=4 and
 MaxSubmitJobs=50), the partitions main, gpu, short (at most 5 minutes) and low (preempted by gpu), and three idle external
 nodes, alike, with eight GPUs, which the suite has for itself while it runs.  SLURM_CONTROL is a command to which `stop` and
-`start` are appended to end and begin slurmctld; without it the outage tests are left out.
+`start` are appended to end and begin slurmctld, SLURM_ACCOUNTING_CONTROL the same for slurmdbd; without them the outage tests
+are left out.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def real_is_there() -> bool:
 
 
 def outage_is_possible() -> bool:
-    return real_is_there() and bool(os.environ.get("SLURM_CONTROL"))
+    controls = ("SLURM_CONTROL", "SLURM_ACCOUNTING_CONTROL")
+    return real_is_there() and all(os.environ.get(control) for control in controls)
 
 
 def left_out() -> str | None:
@@ -57,7 +59,10 @@ def left_out() -> str | None:
     if outage_is_possible():
         return None
     if real_is_there():
-        return "outage of the real Slurm: SLURM_CONTROL is not set (a command that takes stop and start)"
+        return (
+            "outages of the real Slurm: SLURM_CONTROL and SLURM_ACCOUNTING_CONTROL are not both set (commands that take stop "
+            "and start)"
+        )
     return "real Slurm: SLURM_REST and SLURM_TOKEN_FILE are not set (make rig-up prints them)"
 
 
@@ -84,6 +89,10 @@ class Subject(Protocol):
 
     async def controller(self, verb: str) -> None:
         """End ("stop") or begin ("start") slurmctld."""
+        ...
+
+    async def accounting(self, verb: str) -> None:
+        """End ("stop") or begin ("start") slurmdbd."""
         ...
 
     async def close(self, *, passed: bool) -> None: ...
@@ -160,6 +169,9 @@ class Recorded:
     async def controller(self, verb: str) -> None:
         """It was stopped and started when this was recorded."""
 
+    async def accounting(self, verb: str) -> None:
+        """It was stopped and started when this was recorded."""
+
     async def close(self, *, passed: bool) -> None:
         if passed:
             self._replay.end()
@@ -192,6 +204,9 @@ class Simulated:
 
     async def controller(self, verb: str) -> None:
         self.cluster.controller_up = verb == "start"
+
+    async def accounting(self, verb: str) -> None:
+        self.cluster.accounting_up = verb == "start"
 
     async def close(self, *, passed: bool) -> None:
         self.cluster.check()
@@ -241,7 +256,13 @@ class Real:
         self._recorder.exchanges.pop()
 
     async def controller(self, verb: str) -> None:
-        command = [*shlex.split(os.environ["SLURM_CONTROL"]), verb]
+        await self._control("SLURM_CONTROL", verb)
+
+    async def accounting(self, verb: str) -> None:
+        await self._control("SLURM_ACCOUNTING_CONTROL", verb)
+
+    async def _control(self, variable: str, verb: str) -> None:
+        command = [*shlex.split(os.environ[variable]), verb]
         process = await asyncio.create_subprocess_exec(*command)
         assert await process.wait() == 0, f"{command} failed"
 

@@ -169,10 +169,14 @@ async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_names
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")
     client = KubeClient(kube.transport, kube.scheduler, time.time)
-    await client.show_job(pod.namespace, pod.name, pod.uid, 30)
-    assert (await kube.read("a")).annotations[names.JOB_ID] == "30"
+    await client.write_annotations(pod.namespace, pod.name, pod.uid, {names.JOB_ID: "30", names.JOB_GPUS: ""})
+    shown = (await kube.read("a")).annotations
+    assert (shown[names.JOB_ID], shown[names.JOB_GPUS]) == ("30", "")
     with pytest.raises(Conflict):
-        await client.show_job(pod.namespace, pod.name, ANOTHER, 31)
+        await client.write_annotations(pod.namespace, pod.name, ANOTHER, {names.JOB_ID: "31"})
+    await client.write_annotations(pod.namespace, pod.name, pod.uid, {names.JOB_ID: "30", names.JOB_GPUS: None})
+    shown = (await kube.read("a")).annotations
+    assert (shown[names.JOB_ID], names.JOB_GPUS in shown) == ("30", False)
 
 
 async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:

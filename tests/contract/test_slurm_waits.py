@@ -11,6 +11,7 @@ import pytest
 
 from bridge.errors import Conflict, Exhausted, Invalid
 from bridge.slurm.wire import Envelope
+from scheduler.hostlist import expand, fold
 from scheduler.model import Job, is_ended
 from tests.contract.slurm_subjects import Slurm
 
@@ -37,7 +38,7 @@ async def waiting(slurm: Slurm, reason: str, name: str = "waits", **wishes: Any)
 
 
 async def runs_soon(slurm: Slurm, job_id: int) -> None:
-    await slurm.client.kick(job_id, "alice", "")
+    await slurm.client.kick(job_id, "alice")
     await slurm.until(lambda: read(slurm, job_id), lambda job: "RUNNING" in job.states, within=50)
 
 
@@ -152,3 +153,58 @@ async def test_licenses_are_counted(slurm: Slurm) -> None:
     await runs_soon(slurm, job_id)
     await slurm.end(first)
     assert await running(slurm, "again", licenses=most)
+
+
+# --- a time limit that may be cut (sbatch's --time-min) -------------------------------------------------------------
+
+
+async def test_a_limit_is_not_asked_for_that_is_shorter_than_its_least(slurm: Slurm) -> None:
+    wishes: dict[str, Any] = {"time_limit_min": 10, "time_least_min": 20}
+    for ask in (slurm.client.submit, slurm.client.allocate_now):
+        with pytest.raises(Invalid) as caught:
+            await ask(slurm.spec("contradicts", **wishes))
+        assert caught.value.code == 2124
+
+
+async def test_nodes_at_once_come_with_the_whole_limit(slurm: Slurm) -> None:
+    job = await read(slurm, await running(slurm, "whole", time_limit_min=120, time_least_min=10))
+    assert job.time_limit_min == 120
+
+
+async def test_the_least_limit_of_a_waiting_job_can_be_changed_and_taken_back(slurm: Slurm) -> None:
+    wishes: dict[str, Any] = {"begin": NEW_YEAR, "time_limit_min": 120}
+    job_id = await waiting(slurm, "BeginTime", time_least_min=20, **wishes)
+
+    async def update(changes: set[str], **changed: Any) -> None:
+        await slurm.client.update(job_id, "alice", slurm.spec("waits", **(wishes | changed)), frozenset(changes))
+
+    await update({"time_least_min"}, time_least_min=40)
+    with pytest.raises(Invalid) as caught:
+        await update({"time_limit_min"}, time_limit_min=30)
+    assert caught.value.code == 2124
+    await update({"time_limit_min", "time_least_min"}, time_limit_min=30, time_least_min=15)
+    await update({"time_least_min"}, time_least_min=None)
+    await update({"time_limit_min"}, time_limit_min=5)
+    assert (await read(slurm, job_id)).time_limit_min == 5
+
+
+async def test_backfill_cuts_a_limit_so_that_a_job_starts_before_one_that_is_first_in_line(slurm: Slurm) -> None:
+    names = [node.name for node in slurm.places]
+
+    def on(*wanted: str) -> dict[str, Any]:
+        left_out = [*expand(slurm.beside), *(name for name in names if name not in wanted)]
+        return {"excluded_nodes": fold(left_out), "exclusive": "exclusive"}
+
+    await running(slurm, "busy", time_limit_min=30, **on(names[0]))
+    both = await slurm.client.submit(
+        slurm.spec("first", tasks=2, tasks_per_node=1, time_limit_min=60, **on(names[0], names[1]))
+    )
+    await slurm.until(lambda: read(slurm, both), lambda job: bool(job.planned_nodes), within=700)
+    long = await slurm.client.submit(slurm.spec("long", time_limit_min=120, **on(names[1])))
+    short = await slurm.client.submit(slurm.spec("short", time_limit_min=120, time_least_min=10, **on(names[1])))
+    job = await slurm.until(lambda: read(slurm, short), lambda job: "RUNNING" in job.states, within=700)
+    assert job.time_limit_min is not None
+    assert job.starts is not None
+    assert 10 <= job.time_limit_min < 30
+    assert job.ends == job.starts + job.time_limit_min * 60
+    assert "PENDING" in (await read(slurm, long)).states

@@ -234,7 +234,7 @@ class Sides:
         assert here.in_slurm.status is not bool(known.states & OUT_OF_SERVICE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, st.lists(FATES, min_size=8, max_size=8))
 def test_in_any_history_only_ours_is_touched_and_in_the_end_both_sides_are_in_step(
     steps: list[tuple[str, str, int]], fates: list[Outcome]

@@ -14,7 +14,8 @@ from scheduler.wishes import user_input, wishes
 from tests.builders import CLUSTER, OWNER, key_of, pod
 
 FREE = Tenant("alice", *(Choice("", (ANY,)) for _ in range(4)))
-AROUND = Surroundings(Translation(gres={"nvidia.com/gpu": "gpu"}), CLUSTER, lambda _: 60)
+TRANSLATION = Translation(gres={"nvidia.com/gpu": "gpu"}, ignored=("example.org/*",))
+AROUND = Surroundings(TRANSLATION, CLUSTER, lambda _: 60)
 KEYS = st.one_of(
     st.sampled_from(sorted(names.WISHES | names.GROUPING | names.WRITTEN_BY_US)).map(lambda key: names.PREFIX + key),
     st.sampled_from(sorted(names.ALIASES) + sorted(names.ALIASES_REFUSED)).map(lambda key: names.ALIAS_PREFIX + key),
@@ -24,7 +25,9 @@ KEYS = st.one_of(
 VALUES = st.one_of(
     st.text(max_size=40),
     st.text("0123456789:-+.,eEkKmMgGtTiB \n", max_size=12),
-    st.sampled_from(["gpu:2", "4G", "1-12:00:00", "true", "NaN", "-1", "1e99", "UNLIMITED", "x" * 200_000]),
+    st.sampled_from(
+        ["gpu:2", "gpu:h100:1", "4G", "1", "1-12:00:00", "true", "NaN", "-1", "1e99", "UNLIMITED", "x" * 200_000]
+    ),
 )
 SAID = st.dictionaries(KEYS, VALUES, max_size=4)
 AMOUNTS = st.dictionaries(
@@ -49,7 +52,7 @@ OWNERS = st.lists(st.builds(Owner, st.just(OWNER), SAID, st.none(), st.none() | 
 
 
 @given(PODS, OWNERS.map(tuple))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Owner, ...]) -> None:
     answer = jobspec(pod, owners, FREE, AROUND, key_of(pod))
     if isinstance(answer, Refusal):
@@ -67,6 +70,21 @@ def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Ow
     for text in (answer.name, answer.account, answer.partition, answer.constraints, answer.comment, answer.reservation):
         assert text.isprintable()
         assert len(text) <= MAX_TEXT
+
+
+@given(PODS, OWNERS.map(tuple))
+@settings(max_examples=120)
+def test_whatever_is_said_nobody_is_charged_for_less_than_the_containers_may_take(
+    pod: Pod, owners: tuple[Owner, ...]
+) -> None:
+    """T6."""
+    answer = jobspec(pod, owners, FREE, AROUND, key_of(pod))
+    if isinstance(answer, JobSpec):
+        takes = peak(pod)
+        assert answer.cpus_per_task * 1000 >= takes.get("cpu", 0)
+        assert answer.memory_mib * 1024 * 1024 >= takes.get("memory", 0)
+        charged = sum(count for name, count in answer.gres if name.partition(":")[0] == "gpu")
+        assert charged >= takes.get("nvidia.com/gpu", 0)
 
 
 @given(SAID, OWNERS.map(tuple))

@@ -18,6 +18,7 @@ from typing import TypeVar
 from bridge.dev.in_process import InProcessKube
 from bridge.dev.promises import Promises, Violation
 from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.dev.wires import Outage
 from bridge.errors import Unanswered, Unreachable
 from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Reply as KubeReply
@@ -29,10 +30,11 @@ LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time i
 
 @dataclass(slots=True)
 class Faults:
-    """How often, out of 1; each request throws one dice."""
+    """How often, out of 1; each request throws one dice.  api: whether the API server is away, for a while"""
 
     chance: random.Random
     on: bool = True
+    api: Outage = field(default_factory=Outage)
     lost_request: float = 0.02
     lost_answer: float = 0.03
     late_effect: float = 0.02
@@ -114,6 +116,7 @@ class KubeEnd:
         self._lists: dict[tuple[str, str], KubeReply] = {}
 
     async def exchange(self, call: Call) -> KubeReply:
+        self._faults.api.check(f"{call.method} {call.path}")
         self._promises.sent_to_kube(call.method, call.path, call.body)
         sent_in = self._promises.life
 
@@ -135,7 +138,9 @@ class KubeEnd:
         before = self._lists.get(key)
         self._lists[key] = reply
         stale = before is not None and self._faults.on and self._faults.chance.random() < 0.2
-        return before if stale and before is not None else reply
+        if not stale or before is None:
+            return reply
+        return KubeReply(before.status, {**before.headers, "date": reply.headers["date"]}, before.body)
 
     def stream(
         self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
@@ -146,8 +151,9 @@ class KubeEnd:
     async def _stream(
         self, path: str, params: Mapping[str, str], stall_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self._faults.api.check(f"watch {path}")
         async with self._inner.stream(path, params=params, stall_s=stall_s) as lines:
-            yield self._breaking(lines)
+            yield self._faults.api.until(self._breaking(lines))
 
     async def _breaking(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for line in lines:

@@ -30,15 +30,18 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
-from scheduler.events import ActionEnded, Event
+from scheduler.events import AbsenceBelieved, ActionEnded, Event
 from scheduler.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
+from tests.simulation.strangers import UNMANAGED, stranger
 
 GANG, GANG_SIZE = names.PREFIX + names.GANG, names.PREFIX + names.GANG_SIZE
 USERS = {"alice-a": "alice", "bob-b": "bob"}
 CHAOS_S = 90.0
 HEALS_S, HEAL_S = 70.0, 150.0  # at the earliest and at the latest
+RELEASE_S = 20.0  # so long after the faults the admin believes what is still missing
 CPUS, MEMORY_MIB, GPUS = 8, 16_384, 2
+SKEWS = (0.0, 0.0, 0.0, 3.0, -3.0, 400.0, -400.0, 7200.0, -7200.0)
 SETTINGS = Settings.model_validate(
     {
         "slurm_url": "http://127.0.0.1:1",
@@ -49,6 +52,12 @@ SETTINGS = Settings.model_validate(
             ]
         },
     }
+)
+
+
+# A node that says nothing is given up within the chaos.
+HASTY_SETTINGS = SETTINGS.model_copy(
+    update={"tuning": SETTINGS.tuning.model_copy(update={"silent_node_s": 15.0, "node_down_s": 20.0})}
 )
 
 
@@ -89,6 +98,7 @@ class Life:
     beside   the life of another Kubernetes, whose Slurm it shares; None: it has a Slurm of its own
     others   further nodes of that Slurm
     sharers  the other lives on it
+    kube_ahead, slurm_ahead   by how many seconds the clocks of the two clusters are ahead of the bridge's
     """
 
     seed: int
@@ -106,9 +116,14 @@ class Life:
     kill: Callable[[], object] | None = None
     lives: int = 0
     made: int = 0
+    kube_ahead: float = field(init=False)
+    slurm_ahead: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
+        skew = random.Random(self.seed + 2)
+        self.kube_ahead = skew.choice(SKEWS)
+        self.slurm_ahead = skew.choice(SKEWS) if self.beside is None else self.beside.slurm_ahead
         self.kube = KubeCluster(self.seed)
         if self.beside is None:
             self.slurm = self._new_slurm()
@@ -118,10 +133,14 @@ class Life:
             self.beside.sharers.append(self)
         for name in self.nodes:
             amounts = {"nvidia.com/gpu": str(GPUS)}
-            self.kube.create(START, "nodes", objects.node(name, cpu=str(CPUS), memory=f"{MEMORY_MIB}Mi", **amounts))
-        for name in (*USERS, "free"):
-            labels = {"slurm-bridge/managed": "true"}
-            self.kube.create(START, "namespaces", {"metadata": {"name": name, "labels": labels}})
+            self.kube.create(
+                START + self.kube_ahead, "nodes", objects.node(name, cpu=str(CPUS), memory=f"{MEMORY_MIB}Mi", **amounts)
+            )
+        for name in (*USERS, "free", UNMANAGED):
+            labels = {"slurm-bridge/managed": "true"} if name != UNMANAGED else {}
+            self.kube.create(START + self.kube_ahead, "namespaces", {"metadata": {"name": name, "labels": labels}})
+        if self.hasty:
+            self.kube.actors.not_ready_s = 10.0
         self.faults = Faults(random.Random(self.seed + 1))
 
     def _new_slurm(self) -> SlurmCluster:
@@ -132,19 +151,34 @@ class Life:
             seed=self.seed,
             stock=self.chance.random() < 0.5,
             accounting=self.chance.random() < 0.7,
-            started=START,
+            counts_memory=random.Random(self.seed + 3).random() < 0.8,
+            started=START + self.slurm_ahead,
         )
+
+    @property
+    def hasty(self) -> bool:
+        """Its admins give up a dead node within the chaos, Kubernetes and the bridge alike."""
+        return random.Random(self.seed + 4).random() < 0.4
 
     def clock(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def kube_clock(self) -> float:
+        return self.clock() + self.kube_ahead
+
+    def slurm_clock(self) -> float:
+        return self.clock() + self.slurm_ahead
+
     async def live(self) -> None:
         """Raises Violation."""
-        self.inner = InProcessKube(self.kube, self.clock)
+        self.inner = InProcessKube(self.kube, self.kube_clock)
         self.promises = promises(self.kube, self.slurm, self.clock)
+        self.promises.kube_ahead, self.promises.slurm_ahead = self.kube_ahead, self.slurm_ahead
+        self.promises.note(f"clocks: Kubernetes {self.kube_ahead:+.0f} s, Slurm {self.slurm_ahead:+.0f} s")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
             tasks.append(group.create_task(self._bridges()))
+            tasks.append(group.create_task(self._slurmdbd_is_away_for_a_while()))
             await self._chaos()
             self._heal()
             await self._comes_to_rest()
@@ -157,18 +191,39 @@ class Life:
 
     async def _comes_to_rest(self) -> None:
         """Most have nothing left to do after a minute; what takes longer has its time."""
-        await asyncio.sleep(HEALS_S)
+        await asyncio.sleep(RELEASE_S)
+        self._release()
+        await asyncio.sleep(HEALS_S - RELEASE_S)
         for _ in range(int(HEAL_S - HEALS_S) // 5):
             if not any(self.promises.at_rest()):
                 return
             await asyncio.sleep(5.0)
 
+    def _release(self) -> None:
+        """An admin says that the jobs that vanished are gone indeed (X6): until then their pods stand in others' way."""
+        if self.bridge is not None and self.bridge.world.held_back_since is not None:
+            self.promises.note("the admin: slurm-bridge release")
+            self.promises.calm_since = self.clock()
+            self.bridge.loop.emit(AbsenceBelieved(self.clock()))
+
     async def _slurm_lives(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             if self.beside is None:
-                self.slurm.tick(self.clock())
+                self.slurm.tick(self.slurm_clock())
             self.promises.after()
+
+    async def _slurmdbd_is_away_for_a_while(self) -> None:
+        """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
+        chance = random.Random(self.seed + 2)
+        if self.beside is not None or not self.slurm.accounting or chance.random() < 0.6:
+            return
+        await asyncio.sleep(chance.choice([0.0, chance.uniform(0.0, CHAOS_S / 2)]))
+        self.promises.note("chaos: slurmdbd is away")
+        self.slurm.accounting_up = False
+        await asyncio.sleep(chance.uniform(5.0, CHAOS_S))
+        self.promises.note("slurmdbd is back")
+        self.slurm.accounting_up = True
 
     # --- the bridge and its lives --------------------------------------------------------------------------------
 
@@ -177,6 +232,7 @@ class Life:
         while True:
             self.lives += 1
             self.promises.life = self.lives
+            self.promises.born = self.clock()
             self.promises.note(f"life {self.lives} of the bridge begins")
             life = asyncio.create_task(self._one_bridge())
             self.kill = life.cancel
@@ -192,12 +248,20 @@ class Life:
 
     async def _one_bridge(self) -> None:
         transport = KubeEnd(self.inner, self.faults, self.promises)
-        slurm_end = SlurmEnd(self.slurm, self.faults, self.promises, self.clock)
+        slurm_end = SlurmEnd(self.slurm, self.faults, self.promises, self.slurm_clock)
         slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
         await slurm.discover()
         kube = KubeClient(transport, "slurm-bridge", self.clock)
         chance = random.Random(self.seed + 1000 * self.lives)
-        self.bridge = Bridge(SETTINGS, kube, transport, slurm, self.clock, _Listener(self.promises), chance)
+        self.bridge = Bridge(
+            HASTY_SETTINGS if self.hasty else SETTINGS,
+            kube,
+            transport,
+            slurm,
+            self.clock,
+            _Listener(self.promises),
+            chance,
+        )
         await self.bridge.run()
 
     # --- what happens --------------------------------------------------------------------------------------------
@@ -208,12 +272,17 @@ class Life:
             [self._new_pod] * 12
             + [self._delete_pod] * 4
             + [self._new_replica_set, self._new_batch_job]
+            + [self._new_pod_with_port] * 2
+            + [self._new_ring_with_port, self._kubelet_falls_silent, self._invented_hint, self._many_invented_hints]
             + [self._new_ring, self._new_launcher, self._new_batch_gang, self._member_again]
+            + [self._gang_again, self._nightly] * 2
             + [self._cancel_job] * 3
             + [self._preempt_job, self._foreign_job, self._forged_job, self._edit_pod]
+            + [self._edit_job, self._rename_job, self._hold_job, self._suspend_job]
             + [self._drain, self._resume, self._cordon, self._node_down]
             + [self._kill_bridge] * 2
             + [self._controller_down, self._forget_watches, self._lose_jobs, self._lose_all_jobs]
+            + [self._api_server_down, self._member_of_lower_rank, self._member_of_other_shape, self._force_delete]
         )
         while self.clock() < ends:
             await asyncio.sleep(self.chance.expovariate(0.53))
@@ -224,23 +293,42 @@ class Life:
 
     def _heal(self) -> None:
         self.promises.note("faults end")
+        self.promises.calm_since = self.clock()
         self.faults.on = False
+        self.faults.api.end()
         self.slurm.controller_up = True
+        self.slurm.accounting_up = self.slurm.accounting
         for name in list(self.slurm.nodes):
-            self.slurm.resume(name, self.clock())
+            self.slurm.resume(name, self.slurm_clock())
+        for job in list(self.slurm.jobs.values()):
+            if job.held:
+                self.slurm.release(job.id, self.slurm_clock())
+            if job.state == "SUSPENDED":
+                self.slurm.unsuspend(job.id)
         for node in list(self.kube.store.all("nodes")):
             self._cordoned(node, False)
+        for name in self.kube.actors.silent:
+            self._kubelet_is_back(name)
         self.inner.wake()
 
-    def _new_pod(self) -> None:
+    def _new_pod_with_port(self) -> None:
+        """It stands on no node with another of its port, which Slurm does not know of."""
+        self._new_pod(self._port())
+
+    def _port(self) -> int:
+        return self.chance.choice([8080, 8080, 9090])
+
+    def _new_pod(self, host_port: int = 0) -> None:
         self.made += 1
         space = self.chance.choice(list(USERS))
         runs = self.chance.choice(["2", "8", "25", ""])
         says = {objects.RUN_S: runs, objects.EXIT_CODE: self.chance.choice("003")} if runs else {}
         self.kube.create(
-            self.clock(),
+            self.kube_clock(),
             "pods",
-            objects.pod(space, f"p{self.made}", requests=self._wants(), annotations=says, grace_s=5),
+            objects.pod(
+                space, f"p{self.made}", requests=self._wants(), annotations=says, grace_s=5, host_port=host_port
+            ),
         )
 
     def _wants(self) -> dict[str, str]:
@@ -257,7 +345,7 @@ class Life:
         self.made += 1
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": "t"}}, "template": self._template()}
         meta = {"namespace": "alice-a", "name": f"r{self.made}"}
-        self.kube.create(self.clock(), "replicasets", {"metadata": meta, "spec": spec})
+        self.kube.create(self.kube_clock(), "replicasets", {"metadata": meta, "spec": spec})
 
     def _new_batch_job(self) -> None:
         self.made += 1
@@ -265,26 +353,62 @@ class Life:
         template["metadata"]["annotations"] = {objects.RUN_S: "5"}
         spec = {"parallelism": 2, "completions": 3, "template": template}
         meta = {"namespace": "alice-a", "name": f"j{self.made}"}
-        self.kube.create(self.clock(), "jobs", {"metadata": meta, "spec": spec})
+        self.kube.create(self.kube_clock(), "jobs", {"metadata": meta, "spec": spec})
 
     def _new_ring(self) -> None:
         """A gang of one shape; now and then its last member is late, or there is one too many."""
         wants, size = self._wants(), self.chance.choice([2, 3, 4])
         self._new_gang(size, [wants] * (size + self.chance.choice([-1, 0, 0, 0, 1])))
 
+    def _new_ring_with_port(self) -> None:
+        """Its members stand on a node each."""
+        size = self.chance.choice([2, 3])
+        self._new_gang(size, [self._wants()] * size, self._port())
+
     def _new_launcher(self) -> None:
         """A gang of two shapes: one heterogeneous job."""
         workers = [self._wants()] * self.chance.choice([1, 2])
         self._new_gang(1 + len(workers), [{"cpu": "1", "memory": "256Mi"}, *workers])
 
-    def _new_gang(self, size: int, shapes: list[dict[str, str]]) -> None:
+    def _new_gang(self, size: int, shapes: list[dict[str, str]], host_port: int = 0) -> None:
         self.made += 1
         space, runs = self.chance.choice(list(USERS)), self.chance.choice(["2", "8", "25", ""])
         says = {GANG_SIZE: str(size)} | ({objects.RUN_S: runs} if runs else {})
         for number, wants in enumerate(shapes):
             name, labels = f"g{self.made}-{number}", {GANG: f"g{self.made}"}
-            made = objects.pod(space, name, requests=wants, labels=labels, annotations=says, grace_s=5)
-            self.kube.create(self.clock(), "pods", made)
+            made = objects.pod(
+                space, name, requests=wants, labels=labels, annotations=says, grace_s=5, host_port=host_port
+            )
+            self.kube.create(self.kube_clock(), "pods", made)
+
+    def _gang_again(self) -> None:
+        """The pods of a gang have all ended, and are kept; others come under its label, as many or not."""
+        gangs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for pod in self.promises.pods():
+            if label := (pod["metadata"].get("labels") or {}).get(GANG):
+                gangs.setdefault((pod["metadata"]["namespace"], label), []).append(pod)
+        over = [which for which, pods in sorted(gangs.items()) if all(_ended(pod) for pod in pods)]
+        if not over:
+            return
+        self.made += 1
+        space, label = self.chance.choice(over)
+        size = self.chance.choice([2, 3])
+        says = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["2", "8"])}
+        wants = self._wants()
+        for number in range(size):
+            name = f"{label}-run{self.made}-{number}"
+            made = objects.pod(space, name, requests=wants, labels={GANG: label}, annotations=says, grace_s=5)
+            self.kube.create(self.kube_clock(), "pods", made)
+
+    def _nightly(self) -> None:
+        """A batch Job as a CronJob makes it: the label of its template is that of every night's Job."""
+        self.made += 1
+        template, size = self._template(), self.chance.choice([2, 3])
+        template["metadata"]["labels"] = {"app": "t", GANG: f"nightly-{size}"}
+        template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["2", "5"])}
+        spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
+        meta = {"namespace": "alice-a", "name": f"n{self.made}"}
+        self.kube.create(self.kube_clock(), "jobs", {"metadata": meta, "spec": spec})
 
     def _new_batch_gang(self) -> None:
         """An indexed batch Job whose pods are one gang; its controller makes anew those that fail."""
@@ -293,22 +417,36 @@ class Life:
         template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["5", "20"])}
         spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
         meta = {"namespace": "alice-a", "name": f"b{self.made}"}
-        self.kube.create(self.clock(), "jobs", {"metadata": meta, "spec": spec})
+        self.kube.create(self.kube_clock(), "jobs", {"metadata": meta, "spec": spec})
 
     def _member_again(self) -> None:
         """One more of some gang comes: it takes a freed place, completes the gang, or is one too many."""
+        self._another_member("{gang}-again-{number}")
+
+    def _member_of_lower_rank(self) -> None:
+        """Also while the binds of the others are under way."""
+        self._another_member("a{number}-{gang}")
+
+    def _member_of_other_shape(self) -> None:
+        """What takes a freed place may ask for more than the place has."""
+        self._another_member("{gang}-other-{number}", self._wants())
+
+    def _another_member(self, called: str, wants: dict[str, str] | None = None) -> None:
+        """Of some gang, as one that is there; wants: what it asks for otherwise"""
         members = [pod for pod in self.promises.pods() if GANG in (pod["metadata"].get("labels") or {})]
         if not members:
             return
         self.made += 1
-        like, labels = self.chance.choice(members), {}
+        like = self.chance.choice(members)
         meta = like["metadata"]
         says = {key: meta["annotations"][key] for key in (GANG_SIZE, objects.RUN_S) if key in meta["annotations"]}
-        labels[GANG] = meta["labels"][GANG]
-        wants = like["spec"]["containers"][0]["resources"]["requests"]
-        name = f"{labels[GANG]}-again-{self.made}"
-        made = objects.pod(meta["namespace"], name, requests=wants, labels=labels, annotations=says, grace_s=5)
-        self.kube.create(self.clock(), "pods", made)
+        labels = {GANG: meta["labels"][GANG]}
+        requests = wants or like["spec"]["containers"][0]["resources"]["requests"]
+        name = called.format(gang=labels[GANG], number=self.made)
+        port = next((each.port for each in objects.host_ports(like)), 0)
+        space = meta["namespace"]
+        made = objects.pod(space, name, requests=requests, labels=labels, annotations=says, grace_s=5, host_port=port)
+        self.kube.create(self.kube_clock(), "pods", made)
 
     def _some_pod(self) -> dict[str, Any] | None:
         pods = self.promises.pods()
@@ -316,7 +454,12 @@ class Life:
 
     def _delete_pod(self) -> None:
         if (pod := self._some_pod()) is not None and not pod["metadata"].get("deletionTimestamp"):
-            self.kube.remove(self.clock(), "pods", pod, self.chance.choice([None, None, 0]))
+            self.kube.remove(self.kube_clock(), "pods", pod, self.chance.choice([None, None, 0]))
+
+    def _force_delete(self) -> None:
+        """Its object is gone at once, also while it terminates; its containers run on for a while."""
+        if (pod := self._some_pod()) is not None:
+            self.kube.remove(self.kube_clock(), "pods", pod, 0)
 
     def _edit_pod(self) -> None:
         if (pod := self._some_pod()) is not None:
@@ -330,18 +473,48 @@ class Life:
 
     def _cancel_job(self) -> None:
         if (job_id := self._some_job()) is not None:
-            self.slurm.cancel(job_id, self.clock())
+            self.slurm.cancel(job_id, self.slurm_clock())
 
     def _preempt_job(self) -> None:
         running = [job.id for job in self.promises.ours() if job.holds]
         if running:
-            self.slurm.preempt(self.chance.choice(running), self.clock())
+            self.slurm.preempt(self.chance.choice(running), self.slurm_clock())
+
+    def _as_user(self, job_id: int, body: bytes) -> None:
+        """Its own user changes the job, as with scontrol."""
+        headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": self.slurm.jobs[job_id].user}
+        self.slurm.handle(self.slurm_clock(), "POST", f"/slurm/v0.0.45/job/{job_id}", headers, body)
+
+    def _edit_job(self) -> None:
+        if (job_id := self._some_job()) is not None:
+            minutes = self.chance.randint(1, 60)
+            self._as_user(job_id, b'{"time_limit":{"set":true,"number":%d},"comment":"mine"}' % minutes)
+
+    def _rename_job(self) -> None:
+        """Not once slurmctld lost jobs: what took a lost job's place is younger than its pods, as one of a reused id is.
+
+        Under another name a bridge that starts anew cannot tell the two apart (docs/decisions/0003).
+        """
+        if self.promises.lost_at == float("-inf") and (job_id := self._some_job()) is not None:
+            job = self.slurm.jobs[job_id]
+            self.promises.renamed.setdefault(job.serial, job.name)
+            self._as_user(job_id, b'{"name":"mine-%d"}' % job_id)
+
+    def _hold_job(self) -> None:
+        waiting = [job.id for job in self.promises.ours() if job.state == "PENDING"]
+        if waiting:
+            self.slurm.hold(self.chance.choice(waiting), by_admin=self.chance.random() < 0.5)
+
+    def _suspend_job(self) -> None:
+        running = [job.id for job in self.promises.ours() if job.state == "RUNNING"]
+        if running:
+            self.slurm.suspend(self.chance.choice(running))
 
     def _submit(self, user: str, name: str) -> None:
         headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
         job = b'"flags":["EXTERNAL_JOB"],"cpus_per_task":1,"memory_per_node":{"set":true,"number":100}'
         body = b'{"job":{"name":"' + name.encode() + b'",' + job + b"}}"
-        self.slurm.handle(self.clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
+        self.slurm.handle(self.slurm_clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
 
     def _foreign_job(self) -> None:
         self._submit(self.chance.choice(["alice", "carol"]), f"native-{self.made}")
@@ -355,10 +528,10 @@ class Life:
 
     def _resume(self) -> None:
         for name in list(self.slurm.nodes):
-            self.slurm.resume(name, self.clock())
+            self.slurm.resume(name, self.slurm_clock())
 
     def _node_down(self) -> None:
-        self.slurm.down(self.chance.choice(list(self.slurm.nodes)), self.clock(), "chaos")
+        self.slurm.down(self.chance.choice(list(self.slurm.nodes)), self.slurm_clock(), "chaos")
 
     def _cordon(self) -> None:
         node = self.chance.choice(list(self.kube.store.all("nodes")))
@@ -367,9 +540,53 @@ class Life:
     def _cordoned(self, node: dict[str, Any], cordoned: bool) -> None:
         self.kube.store.put("nodes", {**node, "spec": {**node["spec"], "unschedulable": cordoned}})
 
+    def _kubelet_falls_silent(self) -> None:
+        """A node dies, or its network does; its pods may be deleted meanwhile, and stay Terminating until it is back."""
+        name = self.chance.choice(self.nodes)
+        self.kube.actors.stop_kubelet(self.kube_clock(), name)
+        later = asyncio.get_running_loop().call_later
+        if self.chance.random() < 0.8:
+            later(self.chance.uniform(0, 30), self._delete_pods_on, name)
+        later(
+            self.chance.choice([self.chance.uniform(5, 40), self.chance.uniform(60, 90)]), self._kubelet_is_back, name
+        )
+
+    def _kubelet_is_back(self, name: str) -> None:
+        self.kube.actors.start_kubelet(self.kube_clock(), name)
+        self.inner.wake()
+
+    def _delete_pods_on(self, node: str) -> None:
+        """As the taint of a dead node does, or an admin who drains it."""
+        if node not in self.kube.actors.silent:
+            return
+        for pod in self.promises.pods():
+            if pod["spec"].get("nodeName") == node and not pod["metadata"].get("deletionTimestamp"):
+                self.kube.remove(self.kube_clock(), "pods", pod)
+        self.inner.wake()
+
+    def _invented_hint(self) -> None:
+        self._strangers(1)
+
+    def _many_invented_hints(self) -> None:
+        """More than may vanish at once before that is believed (X6)."""
+        self._strangers(12)
+
+    def _strangers(self, count: int) -> None:
+        jobs = [job.id for job in self.slurm.jobs.values()]
+        for _ in range(count):
+            self.made += 1
+            made = stranger(self.chance, f"s{self.made}", self.nodes, jobs, list(USERS))
+            self.kube.create(self.kube_clock(), "pods", made)
+
     def _kill_bridge(self) -> None:
         if self.kill is not None:
             self.kill()
+
+    def _api_server_down(self) -> None:
+        """For seconds, or for as long as a control plane takes to start anew."""
+        self.faults.api.begin()
+        lasts_s = self.chance.choice([self.chance.uniform(1, 10), self.chance.uniform(16, 45)])
+        asyncio.get_running_loop().call_later(lasts_s, self.faults.api.end)
 
     def _controller_down(self) -> None:
         self.slurm.controller_up = False
@@ -380,12 +597,12 @@ class Life:
 
     def _lose_jobs(self) -> None:
         """slurmctld crashes: what it had not saved is gone, and those ids are given out again."""
-        self.slurm.lose_state(self.clock())
+        self.slurm.lose_state(self.slurm_clock())
         self._jobs_are_lost()
 
     def _lose_all_jobs(self) -> None:
         """slurmctld comes back without its state."""
-        self.slurm.lose_everything(self.clock())
+        self.slurm.lose_everything(self.slurm_clock())
         self._jobs_are_lost()
 
     def _jobs_are_lost(self) -> None:
@@ -394,6 +611,10 @@ class Life:
 
     def _forget_watches(self) -> None:
         self.kube.compact()
+
+
+def _ended(pod: dict[str, Any]) -> bool:
+    return pod["status"]["phase"] in ("Succeeded", "Failed")
 
 
 def live(seed: int) -> None:

@@ -61,11 +61,11 @@ class Calm(Life):
         labels = {"app": kind}
         template = {"metadata": {"labels": labels, "annotations": says or {}}, "spec": made["spec"]}
         if kind == "alone":
-            self.kube.create(self.clock(), "pods", made)
+            self.kube.create(self.kube_clock(), "pods", made)
         elif kind == "batch":
-            self.kube.create(self.clock(), "jobs", objects.batch_job(SPACE, kind, template))
+            self.kube.create(self.kube_clock(), "jobs", objects.batch_job(SPACE, kind, template))
         else:
-            self.kube.create(self.clock(), "replicasets", objects.replica_set(SPACE, kind, 1, template))
+            self.kube.create(self.kube_clock(), "replicasets", objects.replica_set(SPACE, kind, 1, template))
         self.inner.wake()
 
     async def until(self, met: Callable[[], object], within: float = 60.0) -> None:
@@ -137,13 +137,13 @@ async def _deleted(life: Calm, grace: int | None = None, phase: str = "Running")
     pod = await life.first("alone", phase)
     if phase == "Pending":
         await life.until(lambda: any("~k" in job.name and job.pending for job in life.slurm.jobs.values()))
-    life.kube.remove(life.clock(), "pods", life.kube.store.get("pods", SPACE, "alone") or pod, grace)
+    life.kube.remove(life.kube_clock(), "pods", life.kube.store.get("pods", SPACE, "alone") or pod, grace)
     life.inner.wake()
 
 
 async def _node_stops(life: Calm) -> None:
     pod = await life.first("alone")
-    life.kube.actors.stop_kubelet(life.clock(), pod["spec"]["nodeName"])
+    life.kube.actors.stop_kubelet(life.kube_clock(), pod["spec"]["nodeName"])
 
 
 async def _nothing(life: Calm) -> None:
@@ -211,8 +211,8 @@ def test_without_accounting_all_ends_the_same_and_nothing_is_written() -> None:
         pods = {kind: await life.first(kind) for kind in KINDS}
         jobs = {kind: life.job_of(pod) for kind, pod in pods.items()}
         await life.until(lambda: jobs["alone"].ended)
-        life.slurm.cancel(jobs["batch"].id, life.clock())
-        life.kube.remove(life.clock(), "pods", pods["service"])
+        life.slurm.cancel(jobs["batch"].id, life.slurm_clock())
+        life.kube.remove(life.kube_clock(), "pods", pods["service"])
         await asyncio.sleep(60)
         assert life.ends("alone") == "`Failed`, `Error`"
         assert life.ends("batch") == "deleted, disrupted, replaced"
@@ -227,15 +227,15 @@ def test_without_accounting_all_ends_the_same_and_nothing_is_written() -> None:
 
 
 def _state(state: str) -> Callable[[Calm, SimJob], None]:
-    return lambda life, job: life.slurm.end(job.id, state, life.clock())
+    return lambda life, job: life.slurm.end(job.id, state, life.slurm_clock())
 
 
 def _near_its_end(life: Calm, job: SimJob) -> None:
-    job.time_limit_min, job.ends = 3, int(life.clock()) + 150
+    job.time_limit_min, job.ends = 3, int(life.slurm_clock()) + 150
 
 
 def _lost(life: Calm, job: SimJob) -> None:
-    life.slurm.end(job.id, "CANCELLED", life.clock())
+    life.slurm.end(job.id, "CANCELLED", life.slurm_clock())
     del life.slurm.jobs[job.id]
     life.slurm._ended.pop(job.id, None)
 
@@ -248,7 +248,7 @@ def _lost_for_good(life: Calm, job: SimJob) -> None:
 
 
 JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
-    "`CANCELLED` (scancel)": lambda life, job: life.slurm.cancel(job.id, life.clock()),
+    "`CANCELLED` (scancel)": lambda life, job: life.slurm.cancel(job.id, life.slurm_clock()),
     **{
         f"`{state}`": _state(state)
         for state in (
@@ -264,7 +264,7 @@ JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
     "`TIMEOUT`, before kubelet could be told": _state("TIMEOUT"),
     "`DEADLINE`": _state("DEADLINE"),
     "its time limit is two minutes away": _near_its_end,
-    "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.clock(), grace_s=60),
+    "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.slurm_clock(), grace_s=60),
     "Slurm lost it, and its nodes are not to be had again": _lost_for_good,
 }
 JOB_TABLE = table("The job ends first")
@@ -309,7 +309,7 @@ async def _more_time(life: Calm, pods: list[Object]) -> None:
     await asyncio.sleep(60)  # they have been read once
     for pod in pods:
         job = life.job_of(pod)
-        job.time_limit_min, job.ends = 120, int(life.clock()) + 7200
+        job.time_limit_min, job.ends = 120, int(life.slurm_clock()) + 7200
 
 
 async def _hold(life: Calm, pods: list[Object]) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from bridge.dev import kube_objects as objects
 from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.promises import Violation
+from bridge.dev.promises import GRANTS_IN_VAIN, Violation
 from bridge.dev.slurm_cluster import SlurmCluster
 from scheduler import names
 from tests.simulation.life import live, live_beside, promises
@@ -93,6 +93,10 @@ class Clusters:
         job_id: int = json.loads(answer[2])["job_id"]
         return job_id
 
+    def says_why(self, pod: objects.Object) -> None:
+        said = [{"type": "PodScheduled", "status": "False", "reason": "SlurmGrantGivenBack", "message": "It waits."}]
+        self.kube.store.put("pods", {**pod, "status": {**pod["status"], "conditions": said}})
+
     def binds(self, pod: objects.Object, node: str, job_id: int) -> None:
         meta = pod["metadata"]
         keys = {names.JOB_ID: str(job_id)}
@@ -136,6 +140,18 @@ def test_a_bind_where_there_is_no_room_breaks_v3(clusters: Clusters) -> None:
         clusters.binds(clusters.pod, holding.node, clusters.job)
 
 
+def test_a_bind_where_another_pod_has_the_host_port_breaks_v3(clusters: Clusters) -> None:
+    clusters.kube.remove(0.0, "pods", clusters.pod, 0)
+    clusters.pod = clusters.kube.create(0.0, "pods", objects.pod("alice-a", "web", host_port=8080))
+    job_id = clusters.submit("alice", clusters.name_of(clusters.pod))
+    clusters.slurm.tick(2.0)
+    [holding] = clusters.slurm.jobs[job_id].holdings
+    squatter = objects.pod("alice-a", "squatter", scheduler="other", host_port=8080, nodeName=holding.node)
+    clusters.kube.create(0.0, "pods", squatter)
+    with pytest.raises(Violation, match=r"V3.*has its host port"):
+        clusters.binds(clusters.pod, holding.node, job_id)
+
+
 def test_touching_a_foreign_job_breaks_v6(clusters: Clusters) -> None:
     foreign = clusters.submit("alice", "native")
     with pytest.raises(Violation, match="V6"):
@@ -163,6 +179,37 @@ def test_ending_a_pod_whose_lost_job_was_replaced_breaks_v7(clusters: Clusters) 
         clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
 
 
+def stranger(clusters: Clusters, namespace: str) -> objects.Object:
+    """A pod that shows the job of another, and that nobody ever bound for it."""
+    says = {names.JOB_ID: str(clusters.job)}
+    made = objects.pod(namespace, "stranger", annotations=says, nodeName="k1")
+    return clusters.kube.create(0.0, "pods", made)
+
+
+def test_ending_a_pod_whose_job_id_is_invented_breaks_v7(clusters: Clusters) -> None:
+    clusters.kube.create(0.0, "namespaces", objects.namespace("wild"))
+    options = json.dumps({"preconditions": {"uid": stranger(clusters, "wild")["metadata"]["uid"]}}).encode()
+    with pytest.raises(Violation, match="V7: wild/stranger was never bound by the bridge"):
+        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/wild/pods/stranger", options)
+
+
+def test_of_a_managed_namespace_it_may_be_taken_for_a_pod_of_an_earlier_life_and_for_none_of_this(
+    clusters: Clusters,
+) -> None:
+    options = json.dumps({"preconditions": {"uid": stranger(clusters, "alice-a")["metadata"]["uid"]}}).encode()
+    clusters.promises.born = 50.0
+    clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
+    clusters.promises.born = -50.0
+    with pytest.raises(Violation, match="V7"):
+        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
+
+
+def test_an_invented_job_id_hides_no_job_that_is_left_behind(clusters: Clusters) -> None:
+    stranger(clusters, "alice-a")
+    clusters.kube.remove(0.0, "pods", clusters.pod, 0)
+    assert "L2" in {each.promise for each in clusters.promises.at_rest()}
+
+
 def test_another_users_job_breaks_v8(clusters: Clusters) -> None:
     clusters.submit("bob", clusters.name_of(clusters.pod))
     with pytest.raises(Violation, match="V8"):
@@ -175,3 +222,22 @@ def test_what_is_left_behind_is_found(clusters: Clusters) -> None:
     assert "L3" in wrong, "its job runs and it is not bound"
     clusters.kube.remove(0.0, "pods", clusters.pod, 0)
     assert "L2" in {each.promise for each in clusters.promises.at_rest()}
+
+
+def test_grants_that_are_given_back_again_and_again_break_l3(clusters: Clusters) -> None:
+    """The pod says why it waits, and each of its jobs has ended: nothing else is wrong."""
+    name, job_id = clusters.name_of(clusters.pod), clusters.job
+    clusters.says_why(clusters.pod)
+    for at in range(2, 2 + GRANTS_IN_VAIN):
+        clusters.promises.after()
+        assert "L3" in {each.promise for each in clusters.promises.at_rest()}, "its job runs and it is not bound"
+        clusters.slurm.cancel(job_id, float(at))
+        clusters.promises.after()
+        if at < 1 + GRANTS_IN_VAIN:
+            assert list(clusters.promises.at_rest()) == []
+            job_id = clusters.submit("alice", name)
+            clusters.slurm.tick(float(at))
+    [wrong] = clusters.promises.at_rest()
+    assert str(wrong) == "L3: 3 grants of p were given back within 0 s, and it waits"
+    clusters.promises.calm_since = 101.0
+    assert list(clusters.promises.at_rest()) == [], "that was before the faults ended"

@@ -21,10 +21,11 @@ from bridge.errors import (
     Unreachable,
 )
 from bridge.executor import MAX_EVENTS_WAITING, Executor
+from bridge.guard import Guard
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
-from scheduler.model import Claim, Grant, Job, JobSpec, NodeSpec, Owner
+from scheduler.model import Claim, Grant, Job, JobSpec, NodeSpec, Owner, Pod, Undecoded
 from tests.builders import OWNER, grant, job_of, pod, slurm_node
 
 SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
@@ -117,7 +118,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
             act.UpdateJob("key", 17, "alice", HET, frozenset({"nice"}), "why", component=1, component_id=18),
             ("update", 18, "alice", SPEC, frozenset({"nice"})),
         ),
-        (act.Kick("key", 17, "alice", "comment", "why"), ("kick", 17, "alice", "comment")),
+        (act.Kick("key", 17, "alice", "why"), ("kick", 17, "alice")),
         (act.CancelJob("key", 17, "name", "alice", "why"), ("cancel", 17, "name", "alice")),
         (act.RecordEnd("key", 17, 3, "comment", "why"), ("record_end", 17, 3, "comment")),
         (BIND, ("bind", BIND)),
@@ -227,6 +228,21 @@ async def test_our_own_mistake_is_not_caught() -> None:
         await perform(act.SubmitJob("key", SPEC, "why"), submit=ZeroDivisionError())
 
 
+async def test_where_errors_are_contained_nobody_knows_what_our_own_mistake_did(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    far: Any = FarEnd(submit=ZeroDivisionError())
+    guard = Guard(on=True)
+    made = Executor(far, far, [].append, lambda: 100.0, far.poll_nodes, guard)
+    for _ in range(2):
+        ended = await made.perform(act.SubmitJob("key", SPEC, "why"))
+        assert ended.outcome is Outcome.UNKNOWN
+        assert ended.refusal is not None
+        assert "ZeroDivision" not in ended.refusal.message
+    assert guard.contained == {"action": 2}
+    assert [bool(each.exc_info) for each in caplog.records] == [True, False]  # the traceback once
+
+
 # --- reads come as events of their own, before the end ------------------------------------------------------------
 
 
@@ -261,7 +277,17 @@ async def test_owners_and_claims_are_told() -> None:
     told: list[Event] = []
     await perform(act.ReadOwner("hpc", OWNER, "why"), told, read_owner=Owner(OWNER))
     await perform(act.ReadClaims("key", "uid", "hpc", ("data",), "why"), told, read_claims=(Claim("data", True),))
-    assert told == [OwnerRead(OWNER, Owner(OWNER), 101.0), ClaimsRead("uid", (Claim("data", True),), 101.0)]
+    assert told == [OwnerRead(OWNER, Owner(OWNER), 101.0, "hpc"), ClaimsRead("uid", (Claim("data", True),), 101.0)]
+
+
+@pytest.mark.parametrize(
+    ("now", "node"),
+    [(pod(uid="uid", node="x1"), "x1"), (pod(uid="uid"), ""), (pod(uid="another", node="x1"), ""), (None, "")],
+    ids=["stands there", "waits", "another incarnation", "gone"],
+)
+async def test_a_pod_that_is_read_is_told_by_where_this_incarnation_stands(now: Pod | None, node: str) -> None:
+    ended, _ = await perform(act.ReadPod(*POD, "why"), read_pod=now)
+    assert (ended.outcome, ended.node) == (Outcome.DONE, node)
 
 
 # --- Kubernetes events: news, never in the way --------------------------------------------------------------------
@@ -306,11 +332,34 @@ async def test_events_wait_for_pods_on_their_way_to_a_node() -> None:
         poster.cancel()
 
 
-async def test_a_bind_that_failed_is_not_announced() -> None:
-    made, far = executor(bind=Conflict("bind", "Kubernetes", "changed", 409))
-    await made.perform(BIND)
+@pytest.mark.parametrize(
+    "error",
+    [
+        Conflict("write", "Kubernetes", "changed", 409),
+        Unreachable("write", "Kubernetes", "refused"),
+        Unanswered("write", "Kubernetes", "no answer"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize(
+    ("action", "call"),
+    [
+        (BIND, "bind"),
+        (EVICT, "evict_by_delete"),
+        (act.EndByDeadline(*POD, "why"), "end_by_deadline"),
+        (act.AskEviction(*POD, "why"), "evict"),
+        (act.ReportRunning(*POD, "SlurmJobEndsSoon", "120 s are left."), "report_running"),
+        (REPORT, "set_condition"),
+        (replace(REPORT, condition="", job_id=18), "write_annotations"),
+        (SHOW, "show_node"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+async def test_what_failed_or_may_have_failed_is_not_announced(action: Action, call: str, error: FarSideError) -> None:
+    made, far = executor(**{call: error})
+    await made.perform(action)
     await posted(made)
-    assert [call[0] for call in far.called] == ["bind"]
+    assert [each[0] for each in far.called] == [call]
 
 
 async def test_a_report_may_be_an_event_alone_or_a_condition_alone() -> None:
@@ -329,3 +378,28 @@ async def test_events_that_cannot_be_posted_are_counted_and_dropped() -> None:
     assert made.dropped == 5
     await posted(made)
     assert made.dropped == MAX_EVENTS_WAITING + 5
+
+
+# --- what cannot be decoded -------------------------------------------------------------------------------------------
+
+
+async def test_an_object_that_cannot_be_decoded_is_told_once_for_each_reason() -> None:
+    made, far = executor()
+    pod_, node_ = Undecoded("pod", "hpc", "odd", "u-1", "nonsense"), Undecoded("node", "", "x1", "n-1", "nonsense")
+    for what in (pod_, pod_, node_, replace(pod_, why="worse"), Undecoded("namespace", "", "hpc", "1", "nonsense")):
+        made.say_undecoded(what)
+    made.say_undecoded(Undecoded("pod", "", "", "", "nonsense"))  # nobody knows which
+    posting = asyncio.create_task(made.post_events())
+    async with asyncio.timeout(5):
+        while len(far.called) < 3:  # noqa: ASYNC110 -- the far end has no event to wait for
+            await asyncio.sleep(0)
+    posting.cancel()
+    assert [each[1:5] for each in far.called] == [
+        ("hpc", "odd", "u-1", "SlurmBridgeCannotRead"),
+        ("", "x1", "n-1", "SlurmBridgeCannotRead"),
+        ("hpc", "odd", "u-1", "SlurmBridgeCannotRead"),
+    ]
+    assert far.called[0][5] == (
+        "slurm-bridge cannot read this pod: nonsense. Until it can, nothing is done to it, and what was known of it still "
+        "counts. Correct or recreate the pod."
+    )

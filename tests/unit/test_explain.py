@@ -17,12 +17,15 @@ from bridge.__main__ import EXIT_CONFIG, main
 from bridge.dev import kube_objects as objects
 from bridge.errors import ConfigError
 from bridge.explain import of_manifest, of_pod
-from bridge.explain_text import as_json, as_text
+from bridge.explain_text import Told, as_json, as_text
+from bridge.guard import Guard
 from bridge.health import Health
+from bridge.kube.survey import PodEvent
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import names
-from tests.builders import Story, pod
+from scheduler.explaining import Explanation
+from tests.builders import START, Story, pod
 from tests.unit.doctor.clusters import Both, kubeconfig
 
 Options = Mapping[str, str | None]
@@ -167,6 +170,7 @@ class Turning:
     def __init__(self, story: Story) -> None:
         self.world = story.world
         self.passed = time.time()
+        self.guard = Guard()
 
 
 @asynccontextmanager
@@ -338,3 +342,12 @@ def test_the_two_ways_to_ask_exclude_each_other(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["explain"])
     assert "one of the arguments POD -f is required" in capsys.readouterr().err
+
+
+def test_what_a_tenant_or_a_server_wrote_controls_no_terminal() -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J evil"
+    event = PodEvent(at=START, reason=evil, message=evil, source=evil, warning=True)
+    text = as_text([Told("Pod hpc/a", Explanation("hpc", "a", "k", "queued", evil), (event,))], 100, START)
+    assert "evil" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text

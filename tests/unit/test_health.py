@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any
 
 import aiohttp
 import pytest
 
+from bridge.app import policy_trouble
+from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
-from bridge.health import STANDSTILL_S, Health
+from bridge.guard import Guard
+from bridge.health import STANDSTILL_S, Health, measure_clock
 from bridge.release import ask
+from bridge.settings import Settings
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
-from scheduler.events import Side, SideLost
+from scheduler.decide import RULES
+from scheduler.events import AccountingLost, ClockTold, ObjectUndecoded, Scope, Side, SideLost
+from scheduler.model import Undecoded
+from scheduler.phase import Phase
+from scheduler.workload import Workload
 from scheduler.world import World
 from tests.builders import CONFIG, START, Story, pod
 
@@ -36,6 +45,7 @@ class Turning:
     def __init__(self, world: World) -> None:
         self.world = world
         self.passed = START
+        self.guard = Guard(on=True)
 
 
 def health(world: World | None = None, *more: Any, at: float = START, problem: str | None = None) -> Health:
@@ -68,6 +78,17 @@ async def test_a_bridge_that_can_work_is_ready() -> None:
     assert (await get(health(), "/readyz"))[:2] == (200, "ok\n")
 
 
+async def test_what_cannot_be_decoded_is_counted_beside_and_is_no_reason() -> None:
+    story = Story()
+    for kind, scope in (("pod", Scope.OURS), ("pod", Scope.OTHERS), ("node", None)):
+        story.sees(ObjectUndecoded(Undecoded(kind, "", "odd", "u", "nonsense"), scope))
+    assert (await get(health(story.world), "/readyz"))[:2] == (
+        200,
+        "ok\nKubernetes lists what slurm-bridge cannot read, which its log names: 1 node, 2 pods. "
+        "Nothing is done to these.\n",
+    )
+
+
 async def test_the_token_that_acts_for_users_is_a_reason_of_its_own() -> None:
     """Polls are answered without it, and nothing else is done."""
     status, text, _ = await get(health(None, Tokens("slurm_acting_token_file: expired.")), "/readyz")
@@ -91,10 +112,43 @@ async def test_every_reason_why_it_is_not_ready_is_a_line() -> None:
     ]
 
 
+async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(workload: Workload, view: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(RULES, Phase.UNCLAIMED, rule)  # type: ignore[arg-type]
+    story = Story(guarded=True)
+    story.sees(pod("very-private-name"))
+    story.decides(START + 20)
+    asked = health(story.world)
+    status, text, _ = await get(asked, "/readyz")
+    assert status == 200
+    assert text == (
+        "ok\nin quarantine after errors of slurm-bridge itself, which its log has: 1 workload. All others go on.\n"
+    )
+    _, text, _ = await get(asked, "/metrics")
+    assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="workload"') == 1
+    assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="node"') == 0
+
+
+async def test_an_explanation_that_raises_is_an_answer_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explain(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bridge.health.explain", explain)
+    story = Story()
+    story.sees(pod("train"))
+    status, text, _ = await get(health(story.world), "/explain?namespace=hpc&pod=train")
+    assert status == 500
+    assert text == "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.\n"
+
+
 async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
     story = Story()
     story.runs(pod("very-private-name"), 17, at=START + 20)
     story.sees(SideLost(Side.KUBERNETES, START, "away."))
+    story.world.seen_first[7] = START
+    story.world.put_off_until(7, START + 300)
     status, text, content_type = await get(health(story.world, at=START + 7), "/metrics")
     assert status == 200
     assert content_type.startswith("application/openmetrics-text")
@@ -108,6 +162,7 @@ async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
     assert value_of(lines, "slurm_bridge_workloads", 'phase="bound"') == 1
     assert value_of(lines, "slurm_bridge_workloads", 'phase="queued"') == 0
     assert value_of(lines, "slurm_bridge_poll_age_seconds") == 7
+    assert value_of(lines, "slurm_bridge_unreadable_jobs") == 1
     assert value_of(lines, "slurm_bridge_side_lost", 'side="Kubernetes"') == 1
     assert value_of(lines, "slurm_bridge_side_lost", 'side="Slurm"') == 0
     assert value_of(lines, "slurm_bridge_token_expiry_timestamp_seconds") == 1_900_000_000
@@ -118,6 +173,26 @@ async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
 def value_of(lines: list[str], metric: str, label: str = "") -> float:
     [line] = [each for each in lines if each.startswith((metric + "{", metric + " ")) and label in each]
     return float(line.rsplit(" ", 1)[1])
+
+
+async def test_the_scrape_tells_how_far_clocks_are_apart() -> None:
+    world = Story().world
+    world.apply(ClockTold(Side.KUBERNETES, START + 3600, START, START + 0.5))
+    _, text, _ = await get(health(world), "/metrics")
+    lines = text.splitlines()
+    assert value_of(lines, "slurm_bridge_clock_ahead_seconds", 'side="Kubernetes"') == 3599.5
+    assert not [line for line in lines if line.startswith("slurm_bridge_clock_ahead") and "Slurm" in line], (
+        "it told none"
+    )
+
+
+async def test_the_scrape_tells_how_far_the_machines_clock_is_yet_to_be_followed() -> None:
+    times = iter([1000.0, *[1060.0] * 9])
+    telemetry = Telemetry()
+    measure_clock(SlewedClock(lambda: next(times), lambda: 5.0), telemetry)
+    loop: Any = Turning(Story().world)
+    _, text, _ = await get(Health(loop, [], telemetry, lambda: START), "/metrics")
+    assert value_of(text.splitlines(), "slurm_bridge_clock_behind_seconds") == 60
 
 
 def missing(count: int) -> Story:
@@ -202,3 +277,25 @@ async def test_an_address_in_use_is_one_sentence() -> None:
     assert "in use" in message
     assert message.endswith("Choose another address with --http HOST:PORT.")
     assert "\n" not in message
+
+
+async def test_a_slurmdbd_that_is_away_is_said_and_keeps_nobody_from_working() -> None:
+    story = Story()
+    story.sees(AccountingLost(START, "Slurm: partitions: slurmdbd does not answer (Connection refused) (error 7000)."))
+    status, said, _ = await get(health(story.world), "/readyz")
+    assert status == 200
+    assert said == (
+        "ok\nSlurm accounting, since 00:16 UTC: Slurm: partitions: slurmdbd does not answer (Connection refused) (error "
+        "7000). 0 ended jobs wait to be recorded, and Slurm's partitions are as they were told before; all else goes on.\n"
+    )
+    _, metrics, _ = await get(health(story.world), "/metrics")
+    assert re.search(r"^slurm_bridge_accounting_lost\{.*\} 1.0$", metrics, re.MULTILINE)
+    assert re.search(r"^slurm_bridge_records_dropped_total\{.*\} 0.0$", metrics, re.MULTILINE)
+
+
+async def test_what_the_start_could_not_check_of_the_policy_is_said_once_it_is_known() -> None:
+    settings = Settings.model_validate(
+        {"policy": {"rules": [{"namespaces": ["hpc"], "user": "alice", "partition": {"allowed": ["gpu", "fast"]}}]}}
+    )
+    assert policy_trouble(settings, World(CONFIG, started=START)) == []
+    assert policy_trouble(settings, Story().world) == ['policy: Slurm has no partition "fast". It has: gpu, main.']

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import bridge.loop
 from bridge.dev.virtual_time import run
+from bridge.guard import Guard
 from bridge.loop import HEARTBEAT_S, Loop
-from scheduler.actions import Action, AllocateNow, BindPod, Outcome
+from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan
 from scheduler.events import ActionEnded, Event, PodGone, PodSeen, Scope
 from scheduler.world import World
 from tests.builders import Story, grant, pod
@@ -143,6 +145,65 @@ def test_stopping_it_stops_what_is_under_way() -> None:
     assert loop.world.under_way["submits"] == 1
 
 
+class Deaf(Listener):
+    """It raises whatever it is told."""
+
+    def planned(self, action: Action, at: float) -> None:
+        raise ZeroDivisionError
+
+    def seen(self, event: Event) -> None:
+        raise ZeroDivisionError
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        raise ZeroDivisionError
+
+    def passed(self, world: World) -> None:
+        raise ZeroDivisionError
+
+
+def test_where_errors_are_contained_an_observer_stops_nothing() -> None:
+    performer, guard = Performer(), Guard(on=True)
+
+    async def life() -> None:
+        clock = asyncio.get_running_loop().time
+        loop = Loop(Story(guarded=True).world, performer, clock, Deaf(), guard)  # type: ignore[arg-type]
+        task = asyncio.create_task(loop.run())
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(1)
+        task.cancel()
+
+    run(life())
+    assert [type(each) for each in performer.performed] == [AllocateNow, BindPod]
+    assert set(guard.contained) == {"observer"}
+
+
+def test_where_errors_are_contained_a_pass_that_cannot_decide_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = bridge.loop.decide, [True]
+
+    def decide(world: World, now: float) -> Plan:
+        if broken:
+            raise ZeroDivisionError
+        return whole(world, now)
+
+    monkeypatch.setattr(bridge.loop, "decide", decide)
+    performer, guard = Performer(), Guard(on=True)
+
+    async def life() -> None:
+        clock = asyncio.get_running_loop().time
+        loop = Loop(Story(guarded=True).world, performer, clock, Listener(), guard)  # type: ignore[arg-type]
+        task = asyncio.create_task(loop.run())
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(20)
+        assert clock() - loop.passed >= 20  # /healthz says that nothing moves
+        broken.clear()
+        await asyncio.sleep(2)
+        task.cancel()
+
+    run(life())
+    assert [type(each) for each in performer.performed] == [AllocateNow, BindPod]
+    assert guard.contained["pass"] >= 10
+
+
 def test_our_own_mistake_ends_it() -> None:
     class Broken(Performer):
         async def perform(self, action: Action) -> ActionEnded:
@@ -156,3 +217,20 @@ def test_our_own_mistake_ends_it() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         run(life())
     assert caught.group_contains(AssertionError, match="impossible")
+
+
+@pytest.mark.parametrize(("takes_s", "waits_s", "left"), [(1.5, 1.4, 0), (10.0, 2.0, 1)])
+def test_when_it_is_to_end_calls_under_way_get_two_seconds_and_nothing_new_begins(
+    takes_s: float, waits_s: float, left: int
+) -> None:
+    async def play(loop: Loop, performer: Performer) -> None:
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        assert await loop.finish(2.0) == left
+        assert asyncio.get_running_loop().time() - began == pytest.approx(waits_s)
+        loop.emit(PodSeen(Scope.OURS, pod("other")))
+        await asyncio.sleep(1.0)
+        assert [type(each) for each in performer.performed] == [AllocateNow], "the grant is bound by the next life"
+
+    live(play, Performer(takes_s))

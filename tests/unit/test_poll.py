@@ -9,9 +9,21 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.dev.virtual_time import START, run
-from bridge.errors import ContractError, FarSideError, Unreachable
-from bridge.slurm.poll import BEHIND_TICK_S, MAX_BACKOFF_S, Poller, Tick
-from scheduler.events import Event, JobsPolled, Side, SideBack, SideLost, SlurmNodesPolled
+from bridge.errors import AccountingAway, ContractError, Exhausted, FarSideError, Unreachable
+from bridge.slurm.codec import Listed
+from bridge.slurm.lists import LeftOut
+from bridge.slurm.poll import ACCOUNTING_RETRY_S, BEHIND_TICK_S, MAX_BACKOFF_S, MAX_RETRY_AFTER_S, Poller, Tick
+from scheduler.events import (
+    AccountingBack,
+    AccountingLost,
+    Event,
+    JobsPolled,
+    Side,
+    SideBack,
+    SideLost,
+    SlurmNodesPolled,
+    Unread,
+)
 from scheduler.model import Partition, SlurmNode, States
 
 RUNS, WAITS = frozenset({"RUNNING"}), frozenset({"PENDING"})
@@ -29,23 +41,28 @@ class Slurm:
         self.asked: list[float] = []
         self.asked_nodes: list[float] = []
         self.nodes_fail: FarSideError | None = None
+        self.accounting_away_until = float("-inf")
+        self.left_out: tuple[LeftOut, ...] = ()
+        self.nodes_left_out: tuple[LeftOut, ...] = ()
 
-    async def states(self) -> dict[int, States]:
+    async def listed_states(self) -> Listed[dict[int, States]]:
         self.asked.append(asyncio.get_running_loop().time())
         self.last = next(self.answers, self.last)
         await asyncio.sleep(0.002)
         if isinstance(self.last, FarSideError):
             raise self.last
-        return self.last
+        return Listed(self.last, self.left_out)
 
-    async def nodes(self) -> tuple[SlurmNode, ...]:
+    async def listed_nodes(self) -> Listed[tuple[SlurmNode, ...]]:
         self.asked_nodes.append(asyncio.get_running_loop().time())
         if self.nodes_fail is not None:
             raise self.nodes_fail
-        return NODES
+        return Listed(NODES, self.nodes_left_out)
 
-    async def partitions(self) -> tuple[Partition, ...]:
-        return PARTITIONS
+    async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
+        if asyncio.get_running_loop().time() < self.accounting_away_until:
+            raise AccountingAway("partitions", "Slurm", "slurmdbd does not answer", 7000)
+        return Listed(PARTITIONS)
 
 
 def polled(
@@ -56,7 +73,7 @@ def polled(
 
     async def live() -> None:
         clock = asyncio.get_running_loop().time
-        facts = (lambda: waiting, lambda: allocating)
+        facts = (lambda: waiting, lambda: allocating, lambda: accounting_lost(told))
         poller = Poller(slurm, told.append, clock, *facts, interval_s=interval_s)  # type: ignore[arg-type]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -64,6 +81,12 @@ def polled(
 
     run(live())
     return told
+
+
+def accounting_lost(told: list[Event]) -> bool:
+    """As the world takes it."""
+    said = [event for event in told if isinstance(event, AccountingLost | AccountingBack)]
+    return bool(said) and isinstance(said[-1], AccountingLost)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -206,3 +229,48 @@ def test_grants_are_seen_right_behind_slurms_tick_once_it_is_known() -> None:
     behind = [min((asked - tick_at) % 1.0 for asked in late if int(asked) == second) for second in map(int, late)]
     assert max(behind) <= 0.10
     assert len(slurm.asked) <= 205
+
+
+def test_what_could_not_be_read_of_a_list_is_told_with_the_poll() -> None:
+    slurm = Slurm({17: RUNS})
+    slurm.left_out = (LeftOut("18", "no states"), LeftOut("53+0", "no states"))
+    slurm.nodes_left_out = (LeftOut("x2", "no name"), LeftOut(None, "nothing at all"))
+    jobs, nodes = polled(slurm, 0.5)
+    assert isinstance(jobs, JobsPolled)
+    assert jobs.unread == Unread(frozenset({18, 53}))
+    assert isinstance(nodes, SlurmNodesPolled)
+    assert nodes.unread_nodes == Unread(frozenset({"x2"}), nameless=True)
+
+
+def test_a_job_whose_id_is_none_may_be_any_job() -> None:
+    slurm = Slurm({17: RUNS})
+    slurm.left_out = (LeftOut("soon", "not a job id"),)
+    jobs = polled(slurm, 0.5)[0]
+    assert isinstance(jobs, JobsPolled)
+    assert 4711 in jobs.unread
+
+
+def test_while_slurmdbd_is_away_nodes_and_jobs_are_told_without_partitions_and_slurm_is_not_lost() -> None:
+    slurm = Slurm({17: RUNS})
+    slurm.accounting_away_until = START + 60
+    told = polled(slurm, 120)
+    assert not any(isinstance(event, SideLost) for event in told)
+    assert all(before - after <= 2 for before, after in itertools.pairwise(slurm.asked))
+    assert [event for event in told if isinstance(event, AccountingLost)] == [
+        AccountingLost(told[0].ended, "Slurm: partitions: slurmdbd does not answer (error 7000).")  # type: ignore[union-attr]
+    ]
+    [back] = [event for event in told if isinstance(event, AccountingBack)]
+    assert START + 60 <= back.at <= START + 60 + ACCOUNTING_RETRY_S + 2
+    nodes = [event for event in told if isinstance(event, SlurmNodesPolled)]
+    assert {event.partitions for event in nodes if event.at < back.at} == {None}
+    later = [event for event in nodes if event.at >= back.at]
+    assert later[0].partitions == PARTITIONS
+    assert later[0].at <= back.at + 0.1, "at once"
+
+
+def test_a_proxy_that_says_when_to_come_back_is_not_polled_before_but_not_for_ever() -> None:
+    slurm = Slurm(
+        Exhausted("states", "Slurm", "slow down", 429, 10.0), Exhausted("states", "Slurm", "slow", 429, 3600.0), {}
+    )
+    polled(slurm, 60)
+    assert gaps(slurm.asked)[:2] == pytest.approx([10.0, MAX_RETRY_AFTER_S], abs=0.1)

@@ -101,6 +101,16 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
             "policy.rules.0.usr: unknown key; did you mean user?",
         ),
         ("policy: {default: {user: root}}", "policy.default.user: must be an ordinary Slurm user's name."),
+        ("policy: {default: {user: ROOT}}", "policy.default.user: must be an ordinary Slurm user's name."),
+        ('policy: {default: {user: "0"}}', "policy.default.user: must be an ordinary Slurm user's name, not a number."),
+        (
+            'policy: {rules: [{namespaces: [a], user: "+1000"}]}',
+            "policy.rules.0.user: must be an ordinary Slurm user's name, not a number.",
+        ),
+        (
+            "policy: {default: {user: a, max_jobs: 0}}",
+            "policy.default.max_jobs: Input should be greater than or equal to 1.",
+        ),
         ('policy: {default: {user: "a b"}}', "policy.default.user: must be an ordinary Slurm user's name."),
         ("tuning: {settle: 3}", "tuning: unknown key settle; did you mean settle_s?"),
         ("tuning: {settle_s: soon}", "tuning: settle_s must be a number of 0 or more."),
@@ -123,6 +133,14 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
             "slurm_url: http://slurm:6820",
             "slurm_url: http://slurm:6820 would send the token unencrypted to another host; "
             "use https, or say allow_plain_http: true.",
+        ),
+        (
+            "slurm_ca_file: ca.pem\nslurm_url: http://127.0.0.1:6820",
+            "slurm_ca_file: is for https, and slurm_url is http://127.0.0.1:6820.",
+        ),
+        (
+            "slurm_key_file: x.key\nslurm_url: https://slurm",
+            "slurm_key_file: names a key without its certificate; name that in slurm_cert_file.",
         ),
         ("- a list", "must be a mapping of keys to values. Write lines like key: value there."),
         ("just text", "must be a mapping of keys to values. Write lines like key: value there."),

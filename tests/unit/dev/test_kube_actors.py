@@ -200,6 +200,17 @@ def test_what_does_not_fit_fails_at_the_kubelet(requests: dict[str, str], reason
     assert cluster.read("second")["status"]["reason"] == reason
 
 
+def test_a_pod_whose_host_port_another_listens_on_fails_at_the_kubelet() -> None:
+    cluster = Cluster()
+    cluster.pod("first", host_port=8080, annotations={START_S: "0"})
+    cluster.pass_time(0.1)
+    cluster.pod("second", host_port=8080)
+    cluster.pod("elsewhere", host_port=9090)
+    cluster.pass_time(1)
+    assert cluster.read("second")["status"]["reason"] == "NodePorts"
+    assert cluster.phase("elsewhere") == "Running"
+
+
 def test_a_terminating_pod_still_takes_its_room() -> None:
     cluster = Cluster(cpu="4")
     cluster.pod("old", requests={"cpu": "4"}, annotations={STOP_S: "20", START_S: "0"})

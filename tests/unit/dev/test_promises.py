@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.dev import kube_objects as objects
-from bridge.dev.promises import GANG_S, SOON_S, Promises
+from bridge.dev.promises import GANG_S, GRANTS_IN_VAIN, SOON_S, Promises
 from bridge.dev.slurm_jobs import SimJob
 from bridge.dev.slurm_nodes import Holding, Wanted
 from scheduler import names
@@ -213,6 +213,55 @@ def test_what_stands_too_long_after_the_last_fault_breaks_the_promises_of_livene
     assert looks(kept, seen, after_s=SOON_S - 30, calm_since=healed) == []
     looks(kept, seen, after_s=31, calm_since=healed)
     assert {broken[:2] for broken in looks(kept, seen, calm_since=healed)} >= {"L1", "L2", "L3"}
+
+
+def given_back(kept: Promises, seen: Seen, job_id: int) -> None:
+    """A grant is seen, and at the next look it has ended."""
+    job = seen.has_job(job_id, "doomed", on="x1")
+    looks(kept, seen, calm_since=1.0)
+    job.state, job.ends = "CANCELLED", int(seen.clock)
+    looks(kept, seen, after_s=20, calm_since=1.0)
+
+
+def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_pod("doomed", said="Slurm job 20 was given back, nodes are asked for again.")
+    for job_id in range(20, 20 + GRANTS_IN_VAIN):
+        assert kept.violations == []
+        given_back(kept, seen, job_id)
+    for _ in range(3):
+        told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
+    assert told == ["L3: 3 grants of doomed were given back within 42 s, and it waits"]
+
+
+def test_grants_that_are_given_back_while_a_fault_lasts_break_nothing() -> None:
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_pod("patient", said="Slurm job 20 was given back, nodes are asked for again.")
+    for job_id in range(20, 20 + GRANTS_IN_VAIN):
+        job = seen.has_job(job_id, "patient", on="x1")
+        looks(kept, seen, calm_since=float("inf"))
+        job.state = "CANCELLED"
+        looks(kept, seen, after_s=20, calm_since=float("inf"))
+    for _ in range(3):
+        assert looks(kept, seen, after_s=SOON_S, calm_since=seen.clock - 1) == []
+
+
+def test_jobs_that_served_a_pod_each_were_no_grants_in_vain() -> None:
+    """The pods of a gang that fails are made anew again and again; the last ones wait in the queue."""
+    seen = Seen()
+    kept = promises(seen)
+    for job_id in range(20, 20 + GRANTS_IN_VAIN):
+        job = seen.has_job(job_id, "train", on="x1")
+        seen.has_pod("train", on="x1", job=job_id)
+        looks(kept, seen, calm_since=1.0)
+        job.state = "CANCELLED"
+        del seen.there["train"]
+        looks(kept, seen, after_s=20, calm_since=1.0)
+    seen.has_pod("train", said="Waiting in Slurm partition main (Priority)")
+    for _ in range(3):
+        assert looks(kept, seen, after_s=SOON_S, calm_since=1.0) == []
 
 
 def test_a_pod_that_says_why_it_waits_breaks_nothing() -> None:

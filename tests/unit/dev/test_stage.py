@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,6 +24,7 @@ from bridge.kube import auth
 from bridge.kube.transport import HttpTransport
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
+from scheduler import names
 
 GIVE_UP_S = 3.0
 
@@ -108,3 +110,45 @@ async def test_a_fault_that_cannot_be_made_says_why_and_does_nothing() -> None:
         said = await stage.make("drain-node")
         assert said == "Only in a simulated Slurm: a real one is not ours to break."
         assert stage.note == ""
+
+
+async def test_an_admins_hold_and_suspension_end_when_pressed_again() -> None:
+    async with performing() as (stage, _run):
+        slurm = stage.slurm.simulated
+        assert slurm is not None
+        assert await stage.make("hold-job") == "No job waits that could be held."
+        assert await stage.make("suspend-job") == "No job runs that could be suspended."
+        user = sorted(stage.promises.users.values())[0]
+        headers = {"X-SLURM-USER-TOKEN": slurm.token("slurm"), "X-SLURM-USER-NAME": user}
+        name = names.job_name("dev/p", stage.promises.cluster, names.workload_key("uid"))
+        job = {
+            "name": name,
+            "flags": ["EXTERNAL_JOB"],
+            "cpus_per_task": 1,
+            "memory_per_node": {"set": True, "number": 1},
+        }
+        now = int(stage.clock())
+        path = "/slurm/v0.0.45/job/submit"
+        made = json.loads(slurm.handle(now, "POST", path, headers, json.dumps({"job": job}).encode())[2])["job_id"]
+        assert "is held by an admin" in await stage.make("hold-job")
+        assert slurm.jobs[made].held == "JobHeldAdmin"
+        assert "is released" in await stage.make("hold-job")
+        slurm.tick(now + 5)
+        assert slurm.jobs[made].state == "RUNNING"
+        assert "is suspended by an admin" in await stage.make("suspend-job")
+        assert slurm.jobs[made].state == "SUSPENDED"
+        assert "runs again" in await stage.make("suspend-job")
+        assert "The time limit of job" in await stage.make("shorten-job")
+        assert slurm.jobs[made].ends <= now + 300
+
+
+async def test_a_kubelet_falls_silent_and_is_back_when_pressed_again() -> None:
+    async with performing() as (stage, _run):
+        assert stage.kube.simulated is not None
+        actors = stage.kube.simulated.cluster.actors
+        said = await stage.make("silent-kubelet")
+        [silent] = actors.silent
+        assert silent in said
+        assert stage.troubled
+        assert await stage.make("silent-kubelet") == f"The kubelet of {silent} is back."
+        assert not stage.troubled

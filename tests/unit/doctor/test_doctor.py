@@ -22,6 +22,7 @@ from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
 @pytest.fixture
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
     monkeypatch.delenv("SLURM_JWT", raising=False)
+    monkeypatch.setattr("bridge.doctor.slurm.SLOW_S", 60.0)  # the machine that runs the tests may be busy
     return Both(tmp_path)
 
 
@@ -448,3 +449,18 @@ async def _with_a_server(both: Both, status: int, text: str) -> list[Finding]:
         return await both.findings()
     finally:
         await runner.cleanup()
+
+
+async def test_a_slurmdbd_that_is_away_is_one_finding_and_not_many(both: Both) -> None:
+    both.slurm.accounting_up = False
+    found = await both.findings()
+    assert [each.check for each in found if each.level is Level.ERROR] == ["accounting"]
+    [sentence] = said(found, "accounting", Level.ERROR)
+    assert sentence == "Slurmdbd does not answer (Unable to connect to database) (error 7000)."
+    assert all("slurmdbd does not answer slurmrestd" in each for each in said(found, "partitions", Level.UNKNOWN))
+
+
+async def test_a_bridge_that_works_without_slurmdbd_says_so(both: Both) -> None:
+    found = await _with_a_server(both, 200, "ok\nSlurm accounting: slurmdbd does not answer.\n")
+    [sentence] = said(found, "bridge", Level.WARNING)
+    assert sentence.endswith(" works, but not all of it: Slurm accounting: slurmdbd does not answer.")

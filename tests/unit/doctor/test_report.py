@@ -52,3 +52,13 @@ def test_json_holds_everything_and_the_exit_code() -> None:
 def test_what_could_not_be_checked_is_no_failure_of_its_own() -> None:
     assert exit_code(FOUND[2:3]) == 0
     assert exit_code(FOUND[4:]) == 1
+
+
+def test_what_a_server_or_a_tenant_wrote_controls_no_terminal() -> None:
+    text = as_text(
+        [Finding("Slurm", "nodes", Level.ERROR, "Node \x1b[2J\x1b]0;owned\x07x1 is away.", "Do \x9bsomething.")], 80
+    )
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\x9b" not in text
+    assert "\ufffd[2J" in text

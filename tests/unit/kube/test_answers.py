@@ -60,6 +60,10 @@ def test_an_answer_is_one_error(reply: Reply, kind: type[FarSideError]) -> None:
         judged("bind", reply)
 
 
+def dates(until: str, now: str) -> dict[str, str]:
+    return {"retry-after": until, "date": now}
+
+
 @pytest.mark.parametrize("code", [200, 201, 202])
 def test_a_yes_is_passed_on(code: int) -> None:
     reply = Reply(code, {}, b"{}")
@@ -71,7 +75,14 @@ def test_a_yes_is_passed_on(code: int) -> None:
     [
         (status(429, headers={"retry-after": "7"}), 7.0),
         (status(429, retryAfterSeconds=3), 3.0),
-        (status(429, headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),
+        (status(429, headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),  # by a clock that is not told
+        (Reply(429, {"retry-after": "7"}, b"<html>busy</html>"), 7.0),  # of a proxy
+        (Reply(429, dates("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:27:30 GMT"), b""), 30.0),
+        (Reply(429, dates("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 08:27:30 GMT"), b""), 0.0),
+        (Reply(429, dates("Fri, 31 Dec 99999 23:59:59 GMT", "x"), b""), None),
+        (status(429, headers={"retry-after": "9" * 5000}), 1e9),
+        (status(429, retryAfterSeconds=-3), None),
+        (status(429, retryAfterSeconds=10**18), 1e9),
         (status(429, headers={"retry-after": "٣"}), None),
         (status(429), None),
     ],

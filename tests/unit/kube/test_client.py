@@ -20,7 +20,7 @@ from bridge.errors import (
 from bridge.kube.client import EVENTS_REMEMBERED, KubeClient
 from bridge.kube.transport import Reply
 from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod
-from scheduler.model import OwnerRef
+from scheduler.model import OwnerRef, Stage
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
 
 BIND = BindPod("key", "u-1", "hpc", "a", "x1", 4711, {"slurm-bridge/job-id": "4711"}, "granted")
@@ -112,7 +112,24 @@ async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
 
 async def test_a_deadline_that_the_server_refuses_is_said() -> None:
     with pytest.raises(Invalid):
-        await client(FakeTransport(POD, no(422, "Invalid"))).end_by_deadline(END)
+        await client(FakeTransport(POD, no(422, "Invalid"), POD)).end_by_deadline(END)
+
+
+async def test_a_disruption_that_the_server_refuses_for_good_is_taken_back() -> None:
+    far = FakeTransport(POD, no(403, "Forbidden", "may not delete pods"), POD)
+    with pytest.raises(Unauthorized):
+        await client(far).evict_by_delete(EVICT)
+    assert [asked[0] for asked in far.asked] == ["PATCH", "DELETE", "PATCH"]
+    said, taken_back = (far.asked[each][3]["status"]["conditions"][0] for each in (0, 2))
+    assert (said["type"], said["status"]) == ("DisruptionTarget", "True")
+    assert taken_back == {"type": "DisruptionTarget", "$patch": "delete"}
+
+
+async def test_a_disruption_whose_answer_is_lost_stays_announced() -> None:
+    far = FakeTransport(POD, Unanswered("delete", "Kubernetes", "no answer"))
+    with pytest.raises(Unanswered):
+        await client(far).evict_by_delete(EVICT)
+    assert len(far.asked) == 2
 
 
 async def test_reading_an_owner_that_is_not_ours_to_read_is_none() -> None:
@@ -222,3 +239,48 @@ async def test_a_long_event_is_cut_and_keeps_its_name() -> None:
     assert len(posted["message"]) == 1024
     assert len(posted["metadata"]["name"]) <= 253
     assert (method, counted["count"]) == ("PATCH", 2)
+
+
+JOBSET = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "a", "o-1")
+COMPLETE = [{"name": "data", "status": "Complete"}, {"name": "model", "status": "Complete"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "stages"),
+    [
+        (
+            {
+                "replicatedJobs": [
+                    {"name": "data"},
+                    {"name": "model", "replicas": 2},
+                    {"name": "node", "template": {"spec": {"parallelism": 4}}, "dependsOn": COMPLETE},
+                    {"name": "watch", "dependsOn": COMPLETE[::-1]},
+                ]
+            },
+            (Stage("data", ("data", "model"), 3), Stage("node", ("node", "watch"), 5)),
+        ),
+        (
+            {
+                "startupPolicy": {"startupPolicyOrder": "InOrder"},
+                "replicatedJobs": [{"name": "driver"}, {"name": "worker", "replicas": 3}],
+            },
+            (Stage("driver", ("driver",), 1), Stage("worker", ("worker",), 3)),
+        ),
+        ({"startupPolicy": {"startupPolicyOrder": "AnyOrder"}, "replicatedJobs": [{"name": "a"}, {"name": "b"}]}, ()),
+        ({"startupPolicy": {"startupPolicyOrder": "InOrder"}, "replicatedJobs": [{"name": "a"}]}, ()),
+    ],
+    ids=["dependsOn", "in order", "any order", "one alone"],
+)
+async def test_which_jobs_of_a_job_set_are_made_together(spec: dict[str, Any], stages: tuple[Stage, ...]) -> None:
+    far = FakeTransport(reply({"metadata": {"name": "a", "uid": "o-1"}, "spec": spec}))
+    owner = await client(far).read_owner(JOBSET, "hpc")
+    assert owner is not None
+    assert owner.stages == stages
+
+
+async def test_the_startup_policy_of_a_leader_worker_set_is_a_word() -> None:
+    ref = OwnerRef("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "a", "o-1")
+    far = FakeTransport(reply({"metadata": {"name": "a", "uid": "o-1"}, "spec": {"startupPolicy": "LeaderReady"}}))
+    owner = await client(far).read_owner(ref, "hpc")
+    assert owner is not None
+    assert owner.stages == ()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bridge.errors import ContractError
-from bridge.kube.codec import NAMESPACES, NODES, PODS, Bookmark, Changed, Failed
+from bridge.kube.codec import NAMESPACES, NODES, PODS, Bookmark, Changed, Failed, Spoiled, owner_codec
+from bridge.kube.transport import Cut
 from scheduler.model import (
     Condition,
     Container,
@@ -20,10 +24,13 @@ from scheduler.model import (
     Pod,
     PodPhase,
     PodTerm,
+    Refusal,
     Requirement,
     Taint,
     Toleration,
+    Undecoded,
 )
+from scheduler.wishes import wishes
 
 
 def read(metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> Pod:
@@ -107,6 +114,12 @@ BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-1
         ),
         (
             [ended("setup", 0, finishedAt="2026-11-21T06:00:00Z")],
+            TURN,
+            "container main: PodInitializing",  # its image, of as many gigabytes as it has
+            1_795_240_800.0,
+        ),
+        (
+            [ended("setup", 0, finishedAt="2026-11-21T06:00:00Z")],
             PULLS,
             "container main: ImagePullBackOff, no such image",
             1_795_240_800.0,
@@ -120,6 +133,7 @@ BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-1
         "nothing came yet",
         "beside a sidecar",
         "init fails",
+        "pulls after a long init",
         "after a long init",
     ],
 )
@@ -190,8 +204,9 @@ def test_an_amount_that_cannot_be_read_refuses_the_pod_and_no_other() -> None:
     }
     good = {"metadata": {"name": "good"}, "spec": {}}
     page = PODS.page(json.dumps({"metadata": {"resourceVersion": "7"}, "items": [bad, good]}).encode())
-    pods = PODS.items(page)
+    pods, undecoded = PODS.items(page)
     assert [pod.name for pod in pods] == ["bad", "good"]
+    assert undecoded == []
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "")
     assert pods[0].refused_fields == ('limits of container c: "1e99" has an exponent beyond 24',)
     assert pods[1].refused_fields == ()
@@ -405,7 +420,6 @@ def test_the_lines_of_a_watch_are_changes_bookmarks_and_failures() -> None:
         *(b"", b"null", b"[]", b"{}", b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":null}', b"\xff\xfe"),
         *(b'{"type":"ADDED","object":{"metadata":{}}}', b'{"type":"SUNG","object":{}}', b'{"type":"ADDED","object":{'),
         b'{"type":"ADDED","object":{"metadata":{"name":7},"spec":{}}}',
-        b'{"type":"ADDED","object":{"metadata":{"name":"a","creationTimestamp":"yesterday"},"spec":{}}}',
     ],
 )
 def test_what_is_no_event_is_an_error_of_the_contract(text: bytes) -> None:
@@ -413,7 +427,167 @@ def test_what_is_no_event_is_an_error_of_the_contract(text: bytes) -> None:
         PODS.line(text)
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":[{"spec":{}}]}'])
+@pytest.mark.parametrize("text", [b"", b"{}", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":{}}'])
 def test_what_is_no_list_is_an_error_of_the_contract(text: bytes) -> None:
     with pytest.raises(ContractError):
         PODS.items(PODS.page(text))
+
+
+# --- what a tenant or a kubelet can write -----------------------------------------------------------------------------
+
+
+def nested(depth: int) -> bytes:
+    """A pod whose managedFields are that deep, as a list item; everything else of it is in order."""
+    fields = b'{"f:a":' * depth + b"{}" + b"}" * depth
+    meta = b'{"name":"deep","namespace":"hpc","uid":"u-1","resourceVersion":"5","managedFields":[{"manager":"x","fieldsV1":'
+    return b'{"metadata":' + meta + fields + b'}]},"spec":{"nodeName":"x1"}}'
+
+
+@pytest.mark.parametrize("depth", [900, 1_200, 9_000, 9_990])
+def test_managed_fields_of_any_depth_that_an_api_server_takes_do_not_harm_the_pod(depth: int) -> None:
+    expected = Pod("u-1", "hpc", "deep", node="x1")
+    assert PODS.one(nested(depth)) == expected
+    assert PODS.line(b'{"type":"MODIFIED","object":' + nested(depth) + b"}") == Changed(expected, "5", gone=False)
+    page = b'{"metadata":{"resourceVersion":"7"},"items":[' + nested(depth) + b',{"metadata":{"name":"b"},"spec":{}}]}'
+    pods, undecoded = PODS.items(PODS.page(page))
+    assert ([pod.name for pod in pods], undecoded) == (["deep", "b"], [])
+
+
+def test_the_recursion_limit_is_as_before_whether_a_deep_text_was_decoded_or_not() -> None:
+    before = sys.getrecursionlimit()
+    PODS.one(nested(2_000))
+    with pytest.raises(ContractError, match="nested deeper than"):
+        PODS.one(nested(100_000))
+    assert sys.getrecursionlimit() == before
+
+
+def test_an_item_that_cannot_be_decoded_is_told_with_its_name_and_harms_no_other() -> None:
+    odd = {"metadata": {"name": "odd", "namespace": "hpc", "uid": "u-9", "labels": 7}, "spec": {}}
+    page = {"metadata": {"resourceVersion": "7"}, "items": [odd, {"metadata": {"name": "b"}, "spec": {}}, 5]}
+    pods, undecoded = PODS.items(PODS.page(json.dumps(page).encode()))
+    assert [pod.name for pod in pods] == ["b"]
+    assert [(each.namespace, each.name, each.uid) for each in undecoded] == [("hpc", "odd", "u-9"), ("", "", "")]
+    assert undecoded[0].why == (
+        "the answer is not what the API promises: Expected `object | null`, got `int` - at `$.metadata.labels`"
+    )
+
+
+def test_a_change_that_cannot_be_decoded_is_told_with_its_name_and_version() -> None:
+    meta = {"name": "odd", "namespace": "hpc", "uid": "u-9", "resourceVersion": "8", "labels": 7}
+    for kind, gone in (("MODIFIED", False), ("DELETED", True)):
+        change = PODS.line(json.dumps({"type": kind, "object": {"metadata": meta, "spec": {}}}).encode())
+        assert isinstance(change, Spoiled)
+        assert change.object == Undecoded("pod", "hpc", "odd", "u-9", change.object.why)
+        assert (change.version, change.gone) == ("8", gone)
+
+
+def test_the_first_bytes_of_a_line_that_is_too_long_tell_whose_it_is() -> None:
+    """What its annotations hold is not taken for its name, wherever the text was cut."""
+    trap = json.dumps({"metadata": {"name": "victim", "namespace": "kube-system", "uid": "v"}})
+    thing = {"metadata": {"annotations": {"a": trap, "b": trap}, "name": "odd", "namespace": "hpc", "uid": "u-9"}}
+    line = json.dumps({"type": "MODIFIED", "object": thing}).encode()
+    for length in range(len(line)):
+        try:
+            change = PODS.line(Cut(line[:length]))
+        except ContractError:
+            continue
+        assert isinstance(change, Spoiled)
+        assert change.object == Undecoded("pod", change.object.namespace, "odd", change.object.uid, change.object.why)
+        assert change.object.why == "it is longer than 16 MiB"
+        assert (change.object.namespace, change.object.uid) in (("", ""), ("hpc", ""), ("hpc", "u-9"))
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "0000-01-01T00:00:00Z",
+        "-0001-12-31T10:00:00Z",
+        "0001-01-01T00:00:00",
+        "0001-01-01T00:00:00+14:00",
+        "10000-01-01T13:59:59Z",
+        "9999-12-31T23:59:59-14:00",
+        "yesterday",
+        "",
+        "2026-13-01T00:00:00Z",
+        "9" * 5000,
+    ],
+)
+def test_a_time_that_no_cluster_means_is_none(time: str) -> None:
+    conditions = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": time}]
+    node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": conditions}}).encode())
+    assert (node.ready, node.silent_since) == (False, None)
+    scheduled = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time}]
+    pod = read({"creationTimestamp": time}, {"startTime": time, "conditions": scheduled})
+    assert (pod.created, pod.started, pod.bound_at) == (0.0, None, None)
+
+
+def test_times_with_an_offset_or_a_fraction_are_read() -> None:
+    for time in ("2026-11-21T05:00:00Z", "2026-11-21T06:00:00+01:00", "2026-11-21T05:00:00.000000Z"):
+        assert read({"creationTimestamp": time}).created == 1_795_237_200.0
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_annotations_that_somebody_reads_are_kept() -> None:
+    kept = {
+        "slurm-bridge/partition": "main",
+        "slurmjob.slinky.slurm.net/partition": "main",
+        "leaderworkerset.sigs.k8s.io/size": "2",
+        "kueue.x-k8s.io/pod-group-total-count": "2",
+        "batch.kubernetes.io/job-completion-index": "1",
+    }
+    foreign = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "example.com/notes": "x",
+        "slurm-bridges/x": "",
+    }
+    assert read({"annotations": kept | foreign}).annotations == kept
+
+
+def test_a_value_longer_than_any_that_is_accepted_is_cut_and_still_refused() -> None:
+    said = {"slurm-bridge/memory": "5" + " " * 250_000 + "G", "slurm-bridge/comment": "x" * 250_000}
+    pod = read({"annotations": said})
+    assert sum(map(len, pod.annotations.values())) < 4096
+    for key, text in pod.annotations.items():
+        refused = wishes(replace(pod, annotations={key: text}))
+        assert isinstance(refused, Refusal)
+
+
+def test_a_pod_with_more_labels_than_are_kept_is_refused_in_words_and_keeps_those_that_are_read() -> None:
+    labels = {f"a{number}": "x" for number in range(5000)} | {
+        "slurm-bridge/gang": "g",
+        "kueue.x-k8s.io/pod-group-name": "k",
+    }
+    pod = read({"labels": labels})
+    assert len(pod.labels) == 128
+    assert pod.labels["slurm-bridge/gang"] == "g"
+    assert pod.labels["kueue.x-k8s.io/pod-group-name"] == "k"
+    assert pod.refused_fields == ("5002 labels (at most 128 are read)",)
+
+
+def test_a_thousand_objects_with_large_foreign_annotations_cost_little_memory() -> None:
+    ref = OwnerRef("batch/v1", "Job", "a", "u")
+
+    def thing(number: int) -> bytes:
+        foreign = {"kubectl.kubernetes.io/last-applied-configuration": str(number) + "x" * 250_000}
+        meta = {"name": f"a{number}", "uid": f"u{number}", "namespace": "hpc", "annotations": foreign}
+        return json.dumps({"metadata": meta, "spec": {}}).encode()
+
+    for one in (PODS.one, NODES.one, NAMESPACES.one, owner_codec(ref).one):
+        tracemalloc.start()
+        kept = [one(thing(number)) for number in range(1000)]
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(kept) == 1000
+        assert size < 5 * 2**20
+
+
+def test_of_several_containers_the_one_that_needs_a_person_says_why_the_pod_does_not_start() -> None:
+    slow = {"name": "model", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    bad = {"name": "main", "state": {"waiting": {"reason": "ErrImageNeverPull"}}}
+    for statuses, waits in (
+        ([slow], "container model: ContainerCreating"),
+        ([slow, bad], "container main: ErrImageNeverPull"),
+    ):
+        assert read(None, {"phase": "Pending", "containerStatuses": statuses}).waits == waits

@@ -11,8 +11,8 @@ import pytest
 
 from bridge.errors import ConfigError, ContractError, FarSideError, Unanswered, Unauthorized, Unreachable
 from bridge.kube import transport as module
-from bridge.kube.auth import Access, Headers
-from bridge.kube.transport import Call, HttpTransport, StreamRefused
+from bridge.kube.auth import Access, Credentials
+from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong
 from tests.unit.kube.certificates import Certificates, made_certificates  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
@@ -20,20 +20,28 @@ Handle = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 
 
 class Who:
-    """Credentials of a test: the token now, and the one that a renewal finds."""
+    """Credentials of a test: the token now, and the one that a renewal finds.
 
-    def __init__(self, token: str = SECRET, newer: str | ConfigError = "") -> None:
+    slow_s   how long each look at them takes
+    """
+
+    def __init__(self, token: str = SECRET, newer: str | ConfigError = "", slow_s: float = 0.0) -> None:
         self.token = token
         self.newer = newer
+        self.slow_s = slow_s
+        self.generation = 1
+        self.tls: ssl.SSLContext | None = None
 
-    async def headers(self) -> Headers:
-        return (("Authorization", f"Bearer {self.token}"),)
+    async def credentials(self) -> Credentials:
+        await asyncio.sleep(self.slow_s)
+        return Credentials(self.generation, (("Authorization", f"Bearer {self.token}"),), self.tls)
 
-    async def renew(self, used: Headers) -> bool:
+    async def renew(self, used: int) -> bool:
         if isinstance(self.newer, ConfigError):
             raise self.newer
-        self.token = self.newer or self.token
-        return await self.headers() != used
+        if self.newer and self.newer != self.token:
+            self.token, self.generation = self.newer, self.generation + 1
+        return self.generation != used
 
 
 @asynccontextmanager
@@ -66,7 +74,8 @@ async def server(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncIter
 @asynccontextmanager
 async def wire(url: str, who: Who | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpTransport]:
     who = who or Who()
-    made = HttpTransport(Access(url, tls, None, None, who.headers, who.renew))
+    who.tls = tls
+    made = HttpTransport(Access(url, None, None, who.credentials, who.renew))
     try:
         yield made
     finally:
@@ -244,7 +253,99 @@ async def test_credentials_that_cannot_be_renewed_say_why() -> None:
             await far.exchange(Call("POST", "/x", deadline_s=5))
 
 
+async def test_the_deadline_holds_for_credentials_too_and_nothing_was_sent_then() -> None:
+    async with server(says(answer(b"{}"))) as url, wire(url, Who(slow_s=60)) as far:
+        with pytest.raises(Unreachable, match=r"no credentials for .* in time"):
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
+
+
+async def test_the_deadline_holds_for_both_tries_together() -> None:
+    async def slowly(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.25)
+        await only_newer(head, reader, writer)
+
+    async with server(slowly) as url, wire(url, Who("older", "newer")) as far:
+        with pytest.raises(Unanswered, match="did not answer"):
+            await far.exchange(Call("POST", "/x", deadline_s=0.4))
+
+
+async def test_a_deadline_that_passes_while_credentials_are_renewed_after_a_401_proves_that_nothing_was_done() -> None:
+    class Slow(Who):
+        async def renew(self, used: int) -> bool:
+            await asyncio.sleep(60)
+            return False
+
+    async with server(only_newer) as url, wire(url, Slow("older")) as far:
+        with pytest.raises(Unreachable, match="no credentials"):
+            await far.exchange(Call("POST", "/x", deadline_s=0.3))
+
+
+# --- what is repeated ---
+
+
+async def resets_every_second(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers "first" and keeps the connection; on it, the next request is read and then the connection is reset."""
+    if head.split(b" ")[1] == b"/first":
+        writer.write(answer(b"{}"))
+    else:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("method", ["DELETE", "PUT", "PATCH", "POST"])
+async def test_a_write_whose_connection_is_reset_is_never_sent_again(method: str) -> None:
+    heads: list[bytes] = []
+
+    async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        await resets_every_second(head, reader, writer)
+
+    async with server(handle) as url, wire(url) as far:
+        await far.exchange(Call("GET", "/first", deadline_s=5))
+        with pytest.raises(Unanswered):
+            await far.exchange(Call(method, "/second", deadline_s=5))
+    assert [head.split(b" ")[0].decode() for head in heads] == ["GET", method]
+
+
+async def test_a_read_whose_connection_is_reset_is_sent_once_more() -> None:
+    heads: list[bytes] = []
+
+    async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        await resets_every_second(head, reader, writer)
+
+    async with server(handle) as url, wire(url) as far:
+        await far.exchange(Call("GET", "/first", deadline_s=5))
+        with pytest.raises(Unanswered):
+            await far.exchange(Call("GET", "/second", deadline_s=5))
+    assert len(heads) == 3
+
+
 # --- TLS ---
+
+
+async def test_new_certificates_are_what_the_server_sees_from_the_next_request_on(certificates: Certificates) -> None:
+    """A pooled connection still has the old ones."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def handle(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if writer not in connections:
+            connections.append(writer)
+        writer.write(answer(b"{}"))
+
+    def trusting() -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=certificates.authority)
+        made.load_cert_chain(certificates.certificate, certificates.key)
+        return made
+
+    who = Who()
+    async with server(handle, server_tls(certificates)) as url, wire(url, who, trusting()) as far:
+        for _ in range(3):
+            await far.exchange(Call("GET", "/x", deadline_s=5))
+        assert len(connections) == 1
+        who.tls = trusting()
+        for _ in range(3):
+            await far.exchange(Call("GET", "/x", deadline_s=5))
+        assert len(connections) == 2
 
 
 def server_tls(certificates: Certificates) -> ssl.SSLContext:
@@ -321,11 +422,25 @@ async def test_a_stream_that_falls_silent_is_given_up() -> None:
     assert isinstance(error, Unanswered)
 
 
-async def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_line_that_is_too_long_the_first_bytes_come_and_the_stream_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MAX_LINE", 1000)
-    heard, error = await lines_of([CHUNKED, *[chunk(b"x" * 600)] * 3], close=False)
-    assert heard == []
-    assert isinstance(error, ContractError)
+    monkeypatch.setattr(module, "HEAD", 10)
+    parts = [b'{"a":1}\n', b'{"long":"', *[b"x" * 600] * 5, b'"}\n{"b":2}\n', b'{"c":3}', b"\n"]
+    heard, error = await lines_of([CHUNKED, *map(chunk, parts), b"0\r\n\r\n"])
+    assert error is None
+    assert heard == [b'{"a":1}', b'{"long":"x', b'{"b":2}', b'{"c":3}']
+    assert [isinstance(line, Cut) for line in heard] == [False, True, False, False]
+
+
+async def test_of_an_answer_that_is_too_long_the_first_bytes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BODY", 1000)
+    monkeypatch.setattr(module, "HEAD", 10)
+    async with server(says_then_closes(answer(b'{"long":"' + b"x" * 2000))) as url, wire(url) as far:
+        with pytest.raises(TooLong) as failed:
+            await far.exchange(Call("GET", "/x", deadline_s=5))
+    assert failed.value.head == b'{"long":"x'
 
 
 async def test_a_stream_that_is_refused_gives_the_answer() -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from bridge.dev.virtual_time import run
 from bridge.errors import ContractError, Unanswered, Unreachable
-from bridge.kube.transport import Reply, StreamRefused
+from bridge.kube.transport import Reply, StreamRefused, TooLong
 from bridge.kube.watch import BACKOFF_MOST_S, KubeWatches, Listing, ListWatch, State, Watching, our_pods
-from scheduler.events import Event, PodGone, PodSeen, PodsListed, SideBack, SideLost
+from scheduler.events import Event, ObjectUndecoded, PodGone, PodSeen, PodsListed, SideBack, SideLost
+from scheduler.model import Undecoded
 from tests.unit.kube.fakes import FakeTransport, bookmark, line, listed, no, pod
 
 AWAY = Unreachable("get", "Kubernetes", "no connection to https://api")
@@ -27,6 +28,7 @@ class Watched:
     def __init__(self, far: FakeTransport) -> None:
         self.events: list[Event] = []
         self.said: list[str] = []
+        self.undecoded: list[Undecoded] = []
         self.far = far
         self.watch = ListWatch(
             far,
@@ -35,6 +37,7 @@ class Watched:
             clock=lambda: asyncio.get_running_loop().time(),
             on_trouble=self.said.append,
             on_fine=lambda: self.said.append("fine"),
+            on_undecoded=self.undecoded.append,
             chance=random.Random(1),
         )
 
@@ -52,7 +55,10 @@ class Watched:
 def _short(event: Event) -> str:
     match event:
         case PodsListed():
-            return "listed " + " ".join(pod.name for pod in event.pods)
+            others = [f"not {each.name}" for each in event.undecoded]
+            return ", ".join(["listed " + " ".join(pod.name for pod in event.pods), *others])
+        case ObjectUndecoded():
+            return f"not {event.object.name}"
         case PodSeen():
             return f"seen {event.pod.name}"
         case PodGone():
@@ -228,7 +234,7 @@ async def test_a_line_that_makes_no_sense_is_a_gap_so_everything_is_listed_anew(
     for stream in (
         lines,
         [lines[0], failed],
-        [lines[0], ContractError("watch", "Kubernetes", "one event is too long")],
+        [lines[0], ContractError("watch", "Kubernetes", "nonsense")],
     ):
         watched = Watched(FakeTransport(streams=[stream]))
         assert await watched.steps(1, Watching("5")) == Listing()
@@ -306,3 +312,102 @@ async def test_all_is_synced_once_every_resource_has_been_listed() -> None:
         assert not watches.synced.is_set()
     watches._fine("other pods")
     assert watches.synced.is_set()
+
+
+# --- objects that cannot be decoded, and pages that are too long ------------------------------------------------------
+
+
+def odd(name: str = "odd", version: str = "7") -> dict[str, Any]:
+    """A pod that cannot be decoded."""
+    broken = pod(name, uid=f"u-{name}", version=version)
+    broken["metadata"]["labels"] = 7
+    return broken
+
+
+@on_virtual_time
+async def test_a_list_tells_of_what_it_cannot_decode_beside_the_others() -> None:
+    watched = Watched(FakeTransport(listed("5", pod("a"), odd(), pod("b"))))
+    assert await watched.steps(1) == Watching("5")
+    assert watched.told == ["listed a b, not odd"]
+    assert [each.uid for each in watched.undecoded] == ["u-odd"]
+    assert watched.said == ["fine"]
+
+
+@on_virtual_time
+async def test_a_watch_goes_on_behind_a_change_that_it_cannot_decode() -> None:
+    far = FakeTransport(streams=[[line("MODIFIED", odd(version="6")), line("ADDED", pod("a", version="7")), BROKEN]])
+    watched = Watched(far)
+    assert await watched.steps(1, Watching("5")) == Watching("7")
+    assert watched.told == ["not odd", "seen a"]
+    assert [each.uid for each in watched.undecoded] == ["u-odd"]
+
+
+@on_virtual_time
+async def test_a_watch_that_breaks_behind_such_a_change_begins_behind_it() -> None:
+    watched = Watched(FakeTransport(streams=[[line("MODIFIED", odd(version="6")), BROKEN]]))
+    assert await watched.steps(1, Watching("5")) == Watching("6")
+
+
+@on_virtual_time
+async def test_a_deletion_of_what_cannot_be_decoded_is_proven_by_a_new_list() -> None:
+    far = FakeTransport(listed("9", pod("a")), streams=[[line("DELETED", odd(version="6"))]])
+    watched = Watched(far)
+    assert await watched.steps(1, Watching("5")) == Listing()
+    assert await watched.steps(1, Listing()) == Watching("9")
+    assert watched.told == ["listed a"]
+
+
+def too_long(head: bytes = b"") -> TooLong:
+    return TooLong("get", "Kubernetes", "the answer is longer than 16 MiB", 200, head)
+
+
+@on_virtual_time
+async def test_a_page_that_is_too_long_is_asked_for_again_at_half_its_size() -> None:
+    far = FakeTransport(
+        listed("5", pod("a"), token="t1"),
+        too_long(),
+        too_long(),
+        listed("5", pod("b"), token="t2"),
+        listed("5", pod("c")),
+    )
+    watched = Watched(far)
+    await watched.steps(1)
+    assert [(asked[2]["limit"], asked[2].get("continue")) for asked in far.asked] == [
+        ("500", None),
+        ("500", "t1"),
+        ("250", "t1"),
+        ("125", "t1"),
+        ("250", "t2"),  # what comes then may be small again
+    ]
+    assert watched.told == ["listed a b c"]
+    assert watched.said == ["fine"]
+
+
+@on_virtual_time
+async def test_one_object_that_is_too_long_by_itself_is_passed_over_with_its_name() -> None:
+    head = b'{"kind":"PodList","metadata":{"resourceVersion":"5","continue":"t1"},"items":[{"metadata":{"name":"odd",'
+    head += b'"namespace":"hpc","uid":"u-odd","annotations":{"a":"xxxx'
+    far = FakeTransport(*[too_long(head)] * 9, listed("5", pod("b")))
+    watched = Watched(far)
+    await watched.steps(1)
+    assert [asked[2]["limit"] for asked in far.asked] == ["500", "250", "125", "62", "31", "15", "7", "3", "1", "1"]
+    assert far.asked[-1][2]["continue"] == "t1"
+    assert watched.told == ["listed b, not odd"]
+
+
+@on_virtual_time
+async def test_where_the_end_of_a_list_is_too_long_nothing_is_taken_as_missing() -> None:
+    """The last object; or a server that does not page, and everything there is."""
+    head = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"odd","uid":"u-odd"'
+    watched = Watched(FakeTransport(*[too_long(head)] * 9))
+    await watched.steps(1)
+    [event] = watched.events
+    assert isinstance(event, PodsListed)
+    assert [each.name for each in event.undecoded] == ["odd", ""]
+
+
+@on_virtual_time
+async def test_a_page_of_which_not_even_the_beginning_makes_sense_is_no_list() -> None:
+    watched = Watched(FakeTransport(*[too_long(b"<html>")] * 9))
+    assert await watched.steps(1) == Listing()
+    assert watched.told == []

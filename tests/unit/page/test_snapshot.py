@@ -151,7 +151,7 @@ def test_nodes_that_only_one_side_knows_are_shown_as_such() -> None:
     shown = nodes(story.world)
     assert shown["k9"]["slurm"] is None
     assert shown["s7"].keys() == {"slurm"}
-    assert shown["x1"]["slurm"]["states"] == ["EXTERNAL", "IDLE"]
+    assert shown["x1"]["slurm"]["states"] == ["DYNAMIC_NORM", "EXTERNAL", "IDLE"]
 
 
 def test_a_node_says_why_slurm_gives_it_no_jobs() -> None:

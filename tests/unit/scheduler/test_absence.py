@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from scheduler.actions import AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
-from scheduler.doubt import Doubt, missing
-from scheduler.events import AbsenceBelieved, Side, SideBack, SideLost
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
+from scheduler.doubt import Doubt, claims_held_back, missing
+from scheduler.doubt import held_back as held_back_sentence
+from scheduler.events import AbsenceBelieved, JobsPolled, Side, SideBack, SideLost, Unread
 from scheduler.model import Job, Pod, PodPhase
-from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
 
 NOW = START + 20
 TRAIN = pod("train")
+RUNS = frozenset({"RUNNING"})
 
 
 def running(story: Story, count: int = 1) -> list[Pod]:
@@ -375,3 +379,169 @@ def test_a_list_that_lacks_a_job_which_lives_is_not_believed() -> None:
     story.ended(read, at=NOW + 5)
     assert story.world.absent == set()
     assert story.world.disbelieved[Doubt.NOT_LISTED] == 1
+
+
+def test_a_job_whose_states_cannot_be_read_stays_as_it_was() -> None:
+    story = Story()
+    running(story, 2)
+    for second in range(5, 25):
+        story.world.apply(JobsPolled(NOW + second, NOW + second, {101: RUNS}, Unread(frozenset({100}))))
+        assert story.decides(NOW + second) == []
+    assert story.world.states == {100: RUNS, 101: RUNS}
+    assert story.world.absent == set()
+
+
+def test_while_a_job_without_a_readable_id_is_listed_no_job_is_absent() -> None:
+    story = Story()
+    running(story, 2)
+    for second in range(5, 25):
+        story.world.apply(JobsPolled(NOW + second, NOW + second, {}, Unread(nameless=True)))
+        assert story.decides(NOW + second) == []
+    story.polls({101: "RUNNING"}, at=NOW + 25)  # all of it can be read again
+    assert [read.job_id for read in story.acts(ReadJob, NOW + 25)] == [100]
+
+
+def test_a_job_that_no_poll_showed_yet_is_not_absent_from_a_list_that_cannot_be_read_wholly() -> None:
+    story = Story()
+    story.runs(pod("new"), 100, at=NOW)
+    story.world.apply(JobsPolled(NOW + 1, NOW + 1, {}, Unread(frozenset({100}))))
+    assert story.world.absent == set()
+    story.polls({}, at=NOW + 2)
+    assert story.world.absent == {100}
+
+
+def test_an_ended_job_that_leaves_the_list_is_not_kept_by_an_unreadable_item() -> None:
+    story = Story()
+    story.polls({7: "RUNNING", 8: "COMPLETED"}, at=NOW)
+    story.world.apply(JobsPolled(NOW + 1, NOW + 1, {}, Unread(nameless=True)))
+    assert story.world.states == {7: RUNS}
+
+
+# --- ids that pods show, and that nobody has read -----------------------------------------------------------------------
+
+
+def claims(story: Story, count: int, **fields: Any) -> list[Pod]:
+    """So many pods that no bind of this life put on a node; each shows a job id that Slurm does not have."""
+    shown = [
+        pod(f"claims{number}", node="x1", phase=PodPhase.RUNNING, says={"job-id": str(9000 + number)}, **fields)
+        for number in range(count)
+    ]
+    story.sees(*shown)
+    return shown
+
+
+def answers(story: Story, states: dict[int, str], *, at: float, jobs: dict[int, Job] | None = None) -> list[Action]:
+    """A poll, and what follows from it: reads are answered, nodes that are asked for again are somebody else's."""
+    story.polls(states, at=at)
+    acts = story.decides(at)
+    for action in acts:
+        if isinstance(action, ReadJob):
+            story.reads((jobs or {}).get(action.job_id), job_id=action.job_id, at=at)
+            story.ended(action, at=at)
+        elif isinstance(action, AllocateNow):
+            story.ended(action, Outcome.REFUSED, at=at, number=2016)
+        else:
+            story.ended(action, at=at)
+    return acts
+
+
+ENDS = (EndByDeadline, EvictPod)
+
+
+def test_a_job_id_that_nobody_wrote_with_a_bind_counts_for_nothing() -> None:
+    """Twelve pods with spec.nodeName and an invented id: nothing is held back for it, and nobody's nodes are asked for."""
+    story = Story()
+    [honest] = running(story)
+    claims(story, 12, created=NOW + 5)
+    jobs = {100: job_of(honest, 100)}
+    acts = [each for at in range(6, 40) for each in answers(story, {100: "RUNNING"}, at=NOW + at, jobs=jobs)]
+    assert story.world.held_back_since is None
+    assert story.world.claims_held_since is None
+    assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
+    assert {each.event for each in acts if isinstance(each, Report)} == {names.BYPASS}
+    assert set(story.world.placeholders) == {100}
+    ends = [each for second in range(40, 50) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
+    assert [each.name for each in ends] == [honest.name], "a job that is lost indeed is believed as ever"
+
+
+def test_invented_ids_from_before_a_restart_hold_back_nobody_but_the_pods_that_show_them() -> None:
+    story = Story()
+    honest = running(story, 3)
+    claims(story, 12, created=START - 60)
+    for second in range(6, 20):
+        assert not [each for each in answers(story, RUN3, at=NOW + second) if isinstance(each, ENDS)]
+    assert story.world.held_back_since is None
+    assert story.world.claims_held_since is not None
+    assert held_back_sentence(story.world) == ""
+    ends = [each for second in range(20, 40) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
+    assert sorted(each.name for each in ends) == sorted(each.name for each in honest)
+
+
+def test_an_invented_id_counts_for_nothing_though_a_pod_from_before_the_restart_shows_it_too() -> None:
+    """The older pod may have lost its job; the younger one, that nobody ever bound, is not ended with it."""
+    story = Story()
+    older = pod("older", node="x1", phase=PodPhase.RUNNING, says={"job-id": "9000"}, created=START - 60)
+    [early, late] = (
+        pod(name, node="x1", phase=PodPhase.RUNNING, says={"job-id": "9000"}, created=NOW + 5)
+        for name in ("early", "late")
+    )
+    story.sees(older, early)
+    acts = [each for second in range(6, 10) for each in answers(story, {}, at=NOW + second)]
+    story.sees(late)  # the job is known to be missing by now
+    acts += [each for second in range(10, 40) for each in answers(story, {}, at=NOW + second)]
+    asked = [each.key for each in acts if isinstance(each, AllocateNow)]
+    assert asked == [key_of(older)], "its nodes, and no others, are asked for again"
+    assert {each.name for each in acts if isinstance(each, ENDS)} == {"older"}
+    assert not story.world.placeholders.keys() - {9000}
+
+
+RUN3 = {100: "RUNNING", 101: "RUNNING", 102: "RUNNING"}
+
+
+def test_after_a_restart_beside_a_wrong_slurm_nobody_is_ended_until_an_admin_says_so() -> None:
+    """Nothing was read yet: all that is known is what the pods show."""
+    story = Story()
+    shown = claims(story, 12, created=START - 60)
+    told: set[str] = set()
+    for second in range(60):
+        acts = answers(story, {}, at=NOW + second)
+        assert not [each for each in acts if isinstance(each, ENDS)]
+        told |= {each.name for each in acts if isinstance(each, Report) and each.event == "SlurmJobMissing"}
+    assert told == {each.name for each in shown}
+    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 1
+    assert claims_held_back(story.world).startswith(
+        "Slurm lists 12 jobs not, or no more, that pods from before the start"
+    )
+    story.sees(AbsenceBelieved(NOW + 60))
+    ends = [each for second in range(61, 70) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
+    assert {each.name for each in ends} == told
+
+
+def test_ids_of_other_peoples_jobs_are_no_jobs_lost() -> None:
+    """Each of twelve pods shows the id of a job of ours that is another pod's."""
+    story = Story()
+    shown = [story.runs(pod(f"p{number}", cpu=100), 9000 + number, at=NOW) for number in range(12)]
+    states = {9000 + number: "RUNNING" for number in range(12)}
+    jobs = {9000 + number: job_of(each, 9000 + number) for number, each in enumerate(shown)}
+    story.polls(states, at=NOW + 1)
+    for created in (NOW + 5, START - 60):
+        fakes = claims(story, 12, created=created)
+        for second in range(6, 20):
+            answers(story, states, at=NOW + second, jobs=jobs)
+        assert story.world.held_back_since is None
+        for fake in fakes:
+            story.loses(replace(fake, phase=PodPhase.SUCCEEDED), NOW + 20)
+
+
+def test_an_id_that_two_pods_show_after_a_restart_is_read_at_once() -> None:
+    """One of them wrote there what is the other's: it is told apart by the job itself."""
+    story = Story()
+    honest = story.bound(pod("honest", created=START - 60), 17)
+    thief = story.bound(pod("thief", created=START - 50), 17)
+    story.sees(honest, thief)
+    acts = answers(story, {17: "RUNNING"}, at=NOW, jobs={17: job_of(honest, 17)})
+    assert [each.job_id for each in acts if isinstance(each, ReadJob)] == [17]
+    for second in range(1, 20):
+        for each in answers(story, {17: "RUNNING"}, at=NOW + second, jobs={17: job_of(honest, 17)}):
+            assert isinstance(each, ReadJob) or each.key == key_of(thief), each  # type: ignore[union-attr]
+    assert story.world.placeholders[17].key == key_of(honest)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import CancelJob, Outcome, ReadJob, Report, UpdateJob
+from scheduler.actions import CancelJob, Outcome, ReadJob, Report, RestoreKeys, UpdateJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model import Job, Partition, Pod
 from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
@@ -172,8 +172,8 @@ def test_which_job_a_running_pod_has_is_not_for_others_to_write() -> None:
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
     story.polls({17: "RUNNING"}, at=NOW + 60)
-    [written] = story.acts(Report, NOW + 60)
-    assert written.job_id == 17
+    [written] = story.acts(RestoreKeys, NOW + 60)
+    assert written.annotations == {names.JOB_ID: "17"}
 
 
 def test_a_pod_that_is_resized_while_it_waits_changes_its_job_in_place() -> None:

@@ -17,10 +17,22 @@ from scheduler.actions import (
     ReadJob,
     RecordEnd,
 )
-from scheduler.events import Event, NodeGone, NodeSeen, NodesListed, SlurmNodesPolled
+from scheduler.events import (
+    ACCOUNTING_AWAY,
+    AccountingBack,
+    AccountingLost,
+    Event,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    Side,
+    SideBack,
+    SideLost,
+    SlurmNodesPolled,
+)
 from scheduler.model import Job, Partition, Pod, PodPhase
 from scheduler.phase import Phase
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -162,7 +174,7 @@ def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_m
     at, told = NOW + 6, 0
     while records := story.acts(RecordEnd, at):
         told += 1
-        story.ended(records[0], Outcome.UNREACHED, at=at)
+        story.ended(records[0], Outcome.UNKNOWN, at=at)
         assert story.acts(RecordEnd, at) == []  # a pause first
         at += 65
         assert told < 20, "for ever"
@@ -286,7 +298,7 @@ def test_a_pod_with_a_controller_is_deleted_with_grace_for_that_to_recreate_it(
     states: tuple[str, ...], reason: str, why: str
 ) -> None:
     story = Story()
-    story.world.owners[OWNER.uid] = None
+    story.world.owners["hpc", OWNER.uid] = None
     acts = job_ends(story, OWNED, *states, reason=reason)
     assert acts == [EvictPod(key_of(OWNED), OWNED.uid, "hpc", "web", why)]
 
@@ -298,7 +310,7 @@ def test_a_pod_without_a_controller_is_ended_by_kubelet_so_that_its_logs_stay() 
 
 def test_an_eviction_is_done_once_and_repeated_only_where_the_pod_outlives_its_grace() -> None:
     story = Story()
-    story.world.owners[OWNER.uid] = None
+    story.world.owners["hpc", OWNER.uid] = None
     [evict] = job_ends(story, OWNED, "CANCELLED")
     assert story.decides(NOW + 5) == []
     story.ended(evict, at=NOW + 6)
@@ -317,7 +329,7 @@ def test_an_eviction_that_failed_is_repeated_after_a_pause() -> None:
 
 def test_a_pod_that_terminates_already_is_not_ended_twice() -> None:
     story = Story()
-    story.world.owners[OWNER.uid] = None
+    story.world.owners["hpc", OWNER.uid] = None
     shown = story.runs(OWNED, 17, at=NOW)
     story.sees(replace(shown, deleting_at=NOW + 35))
     story.polls({17: "CANCELLED"}, at=NOW + 5)
@@ -342,7 +354,7 @@ def test_the_end_of_a_job_is_remembered_until_its_pods_were_told() -> None:
 
 def test_a_recreated_pod_is_a_workload_of_its_own() -> None:
     story = Story()
-    story.world.owners[OWNER.uid] = None
+    story.world.owners["hpc", OWNER.uid] = None
     [evict] = job_ends(story, OWNED, "CANCELLED")
     story.ended(evict, at=NOW + 6)
     shown = story.bound(OWNED, 17)
@@ -371,7 +383,7 @@ def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_an
     external: bool, gpu: int, own_s: int, grace_s: int | None
 ) -> None:
     story = Story()
-    story.world.owners[OWNER.uid] = None
+    story.world.owners["hpc", OWNER.uid] = None
     story.sees(SlurmNodesPolled((slurm_node("x1", external=external),), (Partition("main", default=True),), START))
     [evict] = job_ends(story, pod("web", owner=OWNER, gpu=gpu, grace_s=own_s), "PREEMPTED")
     assert isinstance(evict, EvictPod)
@@ -410,3 +422,67 @@ def test_a_pod_that_somebody_else_put_on_another_node_does_not_keep_the_place() 
     story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
     [cancel] = story.acts(CancelJob, NOW + 2)
     assert cancel.reason == "the pod stands elsewhere than on what job 17 was granted"
+
+
+# --- slurmdbd is away (4.1) -------------------------------------------------------------------------------------------
+
+
+def many_end_while_accounting_is_away(story: Story, count: int) -> None:
+    pods = [pod(f"p{number}") for number in range(count)]
+    for number, each in enumerate(pods):
+        shown = story.runs(each, 100 + number, at=NOW)
+        story.sees(replace(shown, phase=PodPhase.SUCCEEDED, exit_code=0, end_reason="Completed"))
+        [cancel] = story.acts(CancelJob, NOW + 5)
+        story.ended(cancel, at=NOW + 5)
+        assert story.acts(RecordEnd, NOW + 5) == []
+
+
+def test_a_record_waits_for_slurmdbd_however_long_it_is_away() -> None:
+    story = Story(ACCOUNTED)
+    finished(story)
+    [record] = story.acts(RecordEnd, NOW + 6)
+    story.ended(record, Outcome.UNREACHED, at=NOW + 6, number=ACCOUNTING_AWAY, later=True)
+    assert story.world.accounting_lost is not None
+    for minutes in range(1, 600):
+        assert story.acts(RecordEnd, NOW + 60 * minutes) == []
+    story.sees(AccountingBack(NOW + 36_000))
+    assert story.acts(RecordEnd, NOW + 36_000) == [record]
+
+
+def test_pods_and_jobs_end_while_slurmdbd_is_away_and_all_is_recorded_afterwards() -> None:
+    story = Story(ACCOUNTED)
+    story.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    many_end_while_accounting_is_away(story, 5)
+    story.sees(AccountingBack(NOW + 60))
+    told: list[int] = []
+    while records := story.acts(RecordEnd, NOW + 60):
+        assert len(records) <= ACCOUNTED.tuning.records
+        for record in records:
+            story.ended(record, at=NOW + 60)
+            told.append(record.job_id)
+    assert sorted(told) == [100, 101, 102, 103, 104]
+    assert story.world.dropped_records == 0
+
+
+def test_of_more_records_than_may_wait_the_oldest_is_given_up_and_counted() -> None:
+    story = Story(without(ACCOUNTED, records_waiting=3))
+    story.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    many_end_while_accounting_is_away(story, 5)
+    assert story.world.dropped_records == 2
+    story.sees(AccountingBack(NOW + 60))
+    told = []
+    while records := story.acts(RecordEnd, NOW + 60):
+        for record in records:
+            story.ended(record, at=NOW + 60)
+            told.append(record.job_id)
+    assert sorted(told) == [102, 103, 104]
+
+
+def test_records_wait_for_slurm_itself_too() -> None:
+    story = Story(ACCOUNTED)
+    finished(story)
+    story.sees(SideLost(Side.SLURM, NOW + 6, "slurmrestd does not answer."))
+    for minutes in range(1, 60):
+        assert story.acts(RecordEnd, NOW + 60 * minutes) == []
+    story.sees(SideBack(Side.SLURM, NOW + 3600))
+    assert len(story.acts(RecordEnd, NOW + 3600)) == 1

@@ -31,8 +31,20 @@ from scheduler.events import (
     PodSeen,
     PodsListed,
     Scope,
+    SlurmNodesPolled,
 )
-from scheduler.model import Claim, HostPort, JobSpec, Namespace, NodeTerm, Owner, OwnerRef, PodPhase, Requirement
+from scheduler.model import (
+    Claim,
+    HostPort,
+    JobSpec,
+    Namespace,
+    NodeTerm,
+    Owner,
+    OwnerRef,
+    Partition,
+    PodPhase,
+    Requirement,
+)
 from scheduler.world import World
 from tests.builders import (
     CLUSTER,
@@ -46,6 +58,7 @@ from tests.builders import (
     key_of,
     node,
     pod,
+    slurm_node,
 )
 
 NOW = START + 20  # the quiet period is over
@@ -74,6 +87,7 @@ def test_a_pod_is_asked_for_granted_and_bound_with_one_write() -> None:
             "slurm-bridge/size": "1",
             "slurm-bridge/rank": "0",
             "slurm-bridge/local-rank": "0",
+            "slurm-bridge/job-gpus": "",
             "slurm-bridge/traceparent": names.traceparent(CLUSTER, key_of(TRAIN)),
         },
         "Slurm job 17 was granted x1",
@@ -228,12 +242,12 @@ def test_annotations_of_owners_are_read_once_before_the_first_decision() -> None
     [read] = story.decides(NOW)
     assert read == ReadOwner("hpc", OWNER, "annotations of ReplicaSet web")
 
-    story.sees(OwnerRead(OWNER, Owner(OWNER, {"slurm-bridge/qos": "high"}, deployment), NOW))
+    story.sees(OwnerRead(OWNER, Owner(OWNER, {"slurm-bridge/qos": "high"}, deployment), NOW, "hpc"))
     story.ended(read, at=NOW)
     [next_read] = story.decides(NOW)
     assert next_read == ReadOwner("hpc", deployment, "annotations of Deployment web")
 
-    story.sees(OwnerRead(deployment, Owner(deployment, {"slurm-bridge/partition": "gpu"}), NOW))
+    story.sees(OwnerRead(deployment, Owner(deployment, {"slurm-bridge/partition": "gpu"}), NOW, "hpc"))
     story.ended(next_read, at=NOW)
     [first] = story.acts(AllocateNow, NOW)
     story.ended(first, at=NOW, job_id=17, grant=grant(17))
@@ -250,14 +264,14 @@ def test_an_owner_that_cannot_be_read_or_is_not_known_is_no_error() -> None:
     story.ended(read, Outcome.UNREACHED, at=NOW)
     assert story.decides(NOW) == []
     [read] = story.decides(NOW + 1)  # after a pause, again
-    story.sees(OwnerRead(OWNER, None, NOW + 1))
+    story.sees(OwnerRead(OWNER, None, NOW + 1, "hpc"))
     story.ended(read, at=NOW + 1)
     assert len(story.acts(AllocateNow, NOW + 1)) == 1
 
 
 def test_a_circle_of_owners_ends() -> None:
     story = Story()
-    story.sees(OwnerRead(OWNER, Owner(OWNER, owner=OWNER), NOW), pod("web-1", owner=OWNER))
+    story.sees(OwnerRead(OWNER, Owner(OWNER, owner=OWNER), NOW, "hpc"), pod("web-1", owner=OWNER))
     assert len(story.acts(AllocateNow, NOW)) == 1
 
 
@@ -496,3 +510,16 @@ def test_a_volume_that_is_not_made_is_not_waited_for_for_ever() -> None:
     story.polls({17: "RUNNING"}, at=late)
     [cancel] = story.acts(CancelJob, late)
     assert "the volumes of hpc/train were not made on x1" in cancel.reason
+
+
+def test_the_default_partition_may_change_while_nodes_are_asked_for() -> None:
+    """Slurm's partitions are not known while slurmdbd is away at the start: the default one has no name then."""
+    story = Story()
+    story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (), NOW))
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (Partition("main", default=True),), NOW + 0.1))
+    story.ended(asked, at=NOW + 0.2, job_id=17, grant=grant(17))
+    assert not any(story.world.immediate_under_way.values())
+    story.sees(pod("next"))
+    assert any(isinstance(each, AllocateNow) for each in story.decides(NOW + 0.3))

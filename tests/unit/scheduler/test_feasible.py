@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.feasible import Feasible, any_term, demand, feasible, ports_clash, slurm_name, untolerated
+from scheduler.feasible import Feasible, any_term, demand, feasible, slurm_name, untolerated
+from scheduler.hostports import HostPorts
+from scheduler.hostports import clash as ports_clash
 from scheduler.model import HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
 from tests.builders import amounts, node, pod, slurm_node
 
@@ -16,13 +18,14 @@ def ask(
     pod: Pod,
     *nodes: Node,
     slurm: tuple[SlurmNode, ...] | None = None,
-    taken: dict[str, frozenset[HostPort]] | None = None,
+    ports_taken: frozenset[str] = frozenset(),
     volumes: tuple[tuple[NodeTerm, ...], ...] = (),
     gres: tuple[tuple[str, int], ...] = (),
 ) -> Feasible:
     known = slurm if slurm is not None else tuple(slurm_node(slurm_name(each)) for each in nodes)
     spec = JobSpec("job", "alice", 1, 1, gres=gres)
-    return feasible(demand(pod, spec, "main", volumes), nodes, {each.name: each for each in known}, taken or {})
+    wanted = demand(pod, spec, "main", volumes, ports_taken=ports_taken)
+    return feasible(wanted, nodes, {each.name: each for each in known})
 
 
 def term(*expressions: Requirement, fields: tuple[Requirement, ...] = ()) -> NodeTerm:
@@ -232,9 +235,11 @@ def test_two_pods_cannot_listen_on_the_same_port_of_the_same_address(
 
 def test_a_node_whose_host_port_is_taken_is_left_out() -> None:
     """Slurm cannot queue for ports."""
-    found = ask(pod(host_ports=(WEB,)), node("x1"), node("x2"), taken={"x1": frozenset({WEB})})
+    web, ports = pod("web", host_ports=(WEB,)), HostPorts()
+    ports.came(pod("there", host_ports=(WEB,)), "x1")
+    found = ask(web, node("x1"), node("x2"), ports_taken=ports.taken(web))
     assert found == Feasible(frozenset({"x2"}), "x1")
-    nowhere = ask(pod(host_ports=(WEB,)), node("x1"), taken={"x1": frozenset({WEB})})
+    nowhere = ask(web, node("x1"), ports_taken=ports.taken(web))
     assert nowhere.problem.endswith("1 without a free port for the pod's host ports.")
 
 

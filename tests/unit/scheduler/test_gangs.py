@@ -20,6 +20,7 @@ from scheduler.actions import (
     RecordEnd,
     Report,
     SubmitJob,
+    UpdateJob,
 )
 from scheduler.events import NamespacesListed, NodeSeen, OwnerRead, PodsListed, Scope, SlurmNodesPolled
 from scheduler.model import (
@@ -34,6 +35,7 @@ from scheduler.model import (
     PodPhase,
     PodTerm,
     Requirement,
+    SlurmNode,
 )
 from scheduler.phase import Phase
 from scheduler.world import World
@@ -190,7 +192,7 @@ def test_how_many_a_batch_job_means_is_read_of_it() -> None:
     labels = {names.PREFIX + "gang": "job"}
     story.sees(*[pod(f"w-{number}", owner=JOB, labels=labels) for number in range(2)])
     [read] = story.acts(ReadOwner, NOW)
-    story.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW))
+    story.sees(OwnerRead(JOB, Owner(JOB, members=2), NOW, "hpc"))
     story.ended(read, at=NOW)
     assert asks(story).spec.tasks == 2
 
@@ -204,7 +206,7 @@ def test_what_a_job_set_tells_counts_those_too_that_have_succeeded() -> None:
     for owner in (Owner(JOB, owner=of_set, members=3), Owner(of_set, members=3)):
         [read] = story.acts(ReadOwner, NOW)
         assert read.ref == owner.ref
-        story.sees(OwnerRead(owner.ref, owner, NOW))
+        story.sees(OwnerRead(owner.ref, owner, NOW, "hpc"))
         story.ended(read, at=NOW)
     assert asks(story).spec.tasks == 2
 
@@ -241,6 +243,15 @@ def test_members_are_packed_by_rank_along_slurms_order_of_nodes() -> None:
     assert {(each[names.SIZE], each[names.JOB_NODES]) for each in keys.values()} == {("4", "x[1-2]")}
 
 
+def test_members_of_which_one_is_called_as_another_begins_are_bound_by_rank() -> None:
+    story = Story()
+    said: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
+    story.sees(pod("worker1", **said), pod("worker", **said))
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    ranks = {bind.name: bind.annotations[names.RANK] for bind in story.acts(BindPod, NOW)}
+    assert ranks == {"worker": "0", "worker1": "1"}
+
+
 def test_a_grant_with_too_few_places_is_given_back() -> None:
     story = Story()
     story.polls(at=NOW + 20)
@@ -275,7 +286,7 @@ def test_members_do_not_take_each_others_room() -> None:
 def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
     story = Story()
     pods = ring(2, owner=JOB)
-    story.sees(OwnerRead(JOB, Owner(JOB), NOW), *pods)
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"), *pods)
     story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
     one, other = story.acts(BindPod, NOW)
     story.ended(one, at=NOW)
@@ -291,10 +302,11 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
         for bind in [each for each in acts if isinstance(each, BindPod)]:
             story.ended(bind, Outcome.UNREACHED, at=at)
     assert at >= NOW + 30
-    said = [(each.name, each.condition, each.event) for each in acts if isinstance(each, Report)]
-    assert said == [("w-1", names.GIVEN_BACK, names.GIVEN_BACK), ("w-0", "", names.GIVEN_BACK)], "w-0 is scheduled"
     story.ended(cancels[0], at=at)
-    assert [each.name for each in story.acts(EvictPod, at)] == ["w-0"]
+    acts = story.decides(at)
+    said = [(each.name, each.condition, each.event) for each in acts if isinstance(each, Report)]
+    assert said == [("w-0", "", names.GIVEN_BACK), ("w-1", names.GIVEN_BACK, names.GIVEN_BACK)]
+    assert [each.name for each in acts if isinstance(each, EvictPod)] == ["w-0"]
     assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
 
 
@@ -388,7 +400,7 @@ def test_somebody_elses_pod_in_a_freed_place_does_not_end_the_others() -> None:
 def test_when_their_job_ends_all_of_them_end_and_those_that_come_anew_wait_for_each_other() -> None:
     story = Story()
     pods = ring(2, owner=JOB)
-    story.sees(OwnerRead(JOB, Owner(JOB), NOW))
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"))
     shown = runs(story, pods, ("x1", 2))
     at = NOW + 20
     story.polls({17: "PREEMPTED"}, at=at)
@@ -432,7 +444,7 @@ def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
 
 def test_a_gang_of_which_one_waits_follows_its_lost_job_whose_id_is_anothers_now() -> None:
     story = Story()
-    shown = [story.bound(each, 17, "x1") for each in ring(2)]  # of a former life
+    shown = [story.bound(each, 17, "x1") for each in ring(2, created=START - 60)]  # of a former life
     story.sees(*shown, member(2, 3))
     story.sees(*[replace(each, annotations={**each.annotations, GANG_SIZE: "3"}) for each in shown])
     story.polls({17: "RUNNING"}, at=NOW)
@@ -498,7 +510,7 @@ def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
 def test_while_a_bind_for_a_job_that_ended_may_still_land_nothing_new_is_asked_for() -> None:
     story = Story()
     pods = ring(2, owner=JOB)
-    story.sees(OwnerRead(JOB, Owner(JOB), NOW), *pods)
+    story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"), *pods)
     story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
     one, late = story.acts(BindPod, NOW)
     story.ended(one, at=NOW)
@@ -543,6 +555,78 @@ def test_a_gang_that_shares_its_nodes_is_laid_out_by_slurm() -> None:
     story = Story()
     story.sees(*ring(2, memory=A_NODE // 4))
     assert asks(story).spec.tasks_per_node is None
+
+
+def in_slurm_conf(story: Story, *static: str, more: tuple[SlurmNode, ...] = ()) -> None:
+    """Those nodes are external ones of slurm.conf."""
+    nodes = (*(slurm_node(name, static=True) for name in static), *more)
+    story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True), Partition("gpu")), NOW - 1))
+
+
+@pytest.mark.parametrize(
+    ("size", "wishes", "places"),
+    [
+        (8, {"gpu": 1}, 8),
+        (12, {"gpu": 1}, 6),  # evenly, so that no device is held in vain
+        (13, {"gpu": 1}, 7),
+        (4, {"gpu": 4}, 2),
+        (2, {"gpu": 8}, 1),
+        (6, {"gpu": 1, "says": {"min-nodes": "2"}}, 3),
+        (6, {"gpu": 1, "memory": A_NODE // 4}, 3),
+        (6, {}, None),  # nothing can be lost
+    ],
+)
+def test_on_external_nodes_of_slurm_conf_a_gang_asks_for_devices_by_the_node(
+    size: int, wishes: dict[str, Any], places: int | None
+) -> None:
+    """Asked for by the task Slurm would give none of them, and count them as used for ever (FACTS 7)."""
+    story = Story()
+    in_slurm_conf(story, "x1", "x2")
+    story.sees(*ring(size, **wishes))
+    assert asks(story).spec.tasks_per_node == places
+
+
+def test_one_external_node_of_slurm_conf_among_others_is_enough() -> None:
+    story = Story()
+    in_slurm_conf(story, "x2", more=(slurm_node("x1"),))
+    story.sees(*ring(4, gpu=1))
+    assert asks(story).spec.tasks_per_node == 4
+
+
+def test_a_gang_that_may_not_stand_on_nodes_of_slurm_conf_is_laid_out_by_slurm() -> None:
+    story = Story(nodes=(node("x1", labels={"disk": "fast"}), node("x2")))
+    in_slurm_conf(story, "x2", more=(slurm_node("x1"),))
+    story.sees(*ring(4, gpu=1, node_selector={"disk": "fast"}))
+    assert asks(story).spec.tasks_per_node is None
+
+
+def test_a_gang_that_would_lose_devices_in_any_layout_is_refused_in_words() -> None:
+    """Three and two would fit, as Slurm packs them; three and three, or two and two and one, do not."""
+    story = Story()
+    small = replace(slurm_node("x2", static=True), gres={"gpu": 4})
+    large = replace(slurm_node("x1", static=True), gres={"gpu": 6})
+    in_slurm_conf(story, more=(large, small))
+    story.sees(*ring(5, gpu=2))
+    [said] = {each.message for each in story.acts(Report, NOW)}
+    assert said.startswith(
+        "Slurm's external nodes x1, x2 stand in slurm.conf, where Slurm counts the gpu of a gang rightly only"
+    )
+    assert "5 such pods do not fit in that way" in said
+    assert "label them slurm-bridge/external-node=true" in said
+
+
+def test_a_waiting_gang_stays_as_it_is_when_a_node_comes_to_slurm_conf() -> None:
+    story = Story()
+    in_slurm_conf(story, "x1")
+    pods = ring(4, gpu=2)
+    story.sees(*pods)
+    asked = asks(story)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2013)
+    submitted = asks(story)
+    story.ended(submitted, at=NOW, job_id=17)
+    in_slurm_conf(story, "x1", "x2")
+    acts = [each for second in range(1, 5) for each in story.decides(NOW + second)]
+    assert not any(isinstance(each, CancelJob | UpdateJob | SubmitJob | AllocateNow) for each in acts)
 
 
 def test_nodes_that_an_exclusive_gang_may_not_use_do_not_count() -> None:
@@ -716,3 +800,97 @@ def test_a_gang_that_is_made_anew_while_its_former_pods_end_has_both_jobs_record
     runs_again(story, second, NOW + 22)
     [record] = story.acts(RecordEnd, NOW + 25)
     assert (record.job_id, record.exit_code, record.comment) == (17, 143, "hpc/w-0: Deleted; hpc/w-1: Deleted")
+
+
+# --- a job keeps its age in the queue ---------------------------------------------------------------------------------
+
+
+def queued_for_days(pods: list[Pod]) -> tuple[Story, float]:
+    """The gang waits in Slurm's queue as job 17."""
+    story = Story()
+    story.sees(OwnerRead(JOB, None, NOW, "hpc"))
+    story.sees(*pods)
+    asked = asks(story)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2013)
+    [submitted] = story.acts(SubmitJob, NOW)
+    story.ended(submitted, at=NOW, job_id=17)
+    at = NOW + 3 * 86400
+    story.polls({17: "PENDING"}, at=at)
+    return story, at
+
+
+def test_a_member_that_a_finalizer_holds_has_left_and_may_be_replaced_as_any_other() -> None:
+    """A batch Job's pods carry batch.kubernetes.io/job-tracking: they are seen to be deleted before they are gone."""
+    pods = ring(3, owner=JOB)
+    story, at = queued_for_days(pods)
+    held = replace(pods[2], deleting_at=at)
+    story.sees(held)
+    assert story.acts(CancelJob, at + 0.1) == []
+    story.loses(held, at + 20)
+    assert story.acts(CancelJob, at + 29) == []
+    story.sees(member(2, 3, owner=JOB, uid="again", created=at + 29))
+    story.polls({17: "PENDING"}, at=at + 100)
+    assert story.acts(CancelJob, at + 100) == []
+
+
+def test_a_member_that_a_finalizer_holds_and_that_nobody_replaces_costs_the_job_after_half_a_minute() -> None:
+    pods = ring(3, owner=JOB)
+    story, at = queued_for_days(pods)
+    story.sees(replace(pods[2], deleting_at=at))
+    assert story.acts(CancelJob, at + 29) == []
+    assert [each.reason for each in story.acts(CancelJob, at + 30)] == ["2 of 3 pods of hpc/ring are left"]
+
+
+def test_after_a_restart_a_member_that_is_missing_may_still_be_replaced() -> None:
+    pods = ring(3)
+    story = Story()
+    story.sees(*pods[:2])
+    [workload] = story.world.workloads.values()
+    read = replace(job_of(pods[0], 17, "PENDING", tasks=3), name=f"hpc/ring~{story.world.cluster}.{workload.key}")
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.reads(read, at=START + 1)
+    assert story.acts(CancelJob, START + 29) == []
+    assert len(story.acts(CancelJob, START + 30)) == 1
+
+
+def test_a_new_life_gives_a_gang_that_is_half_bound_the_whole_time_to_be_bound() -> None:
+    """V4: when the first bind of the former life went out nobody knows any more."""
+    story = Story()
+    one, other = ring(2)
+    story.sees(story.bound(one, 17, bound_at=START - 100, created=START - 200), replace(other, created=START - 200))
+    [workload] = story.world.workloads.values()
+    name = names.job_name(workload.readable, story.world.cluster, workload.key)
+    story.polls({17: "RUNNING"}, at=START + 1)
+    job = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", starts=START - 100, tasks=2)
+    story.reads(job, at=START + 1, granted=granted(17, ("x1", 2)))
+    cancelled: list[float] = []
+    for second in range(2, 60):
+        for action in story.decides(START + second):
+            cancelled += [START + second] if isinstance(action, CancelJob) else []
+            if isinstance(action, ReadJob):
+                story.reads(job, at=START + second)
+            done = Outcome.DONE if isinstance(action, ReadJob) else Outcome.UNREACHED
+            story.ended(action, done, at=START + second)
+    assert cancelled
+    assert cancelled[0] >= START + 30
+
+
+def test_replacements_of_all_members_come_one_after_the_other() -> None:
+    """After a restart: those that ran in the job have failed, its first new pod is being bound, and the second comes."""
+    former = [replace(each, node="x1", phase=PodPhase.FAILED, bound_at=START - 50) for each in ring(2)]
+    story = Story()
+    story.sees(*(replace(each, annotations={**each.annotations, names.JOB_ID: "17"}) for each in former))
+    first, second = (member(number, 2, uid=f"new-{number}", created=START - 5) for number in range(2))
+    story.sees(first)
+    [workload] = story.world.workloads.values()
+    job = Job(
+        17, f"hpc/ring~{story.world.cluster}.{workload.key}", "alice", frozenset({"RUNNING"}), partition="main", tasks=2
+    )
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(second)
+    story.reads(job, at=START + 1, granted=granted(17, ("x1", 2)))
+    assert len(story.acts(BindPod, START + 2)) == 2
+    bound_soon, late = first, member(2, 2, uid="late", created=START)
+    story.sees(replace(second, deleting_at=START + 3), late)
+    assert not [each for each in story.decides(START + 4) if isinstance(each, CancelJob)]
+    assert story.world.key_of_pod[late.uid] == story.world.key_of_pod[bound_soon.uid]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob, UpdateJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, Report, SubmitJob, UpdateJob
 from scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen, Scope
 from scheduler.model import Grant, Pod
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
@@ -24,18 +24,31 @@ def granted(story: Story, what: Pod, given: Grant, at: float = NOW) -> None:
 def test_a_grant_that_lacks_a_gpu_is_given_back_and_said() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1))
-    cancel, said = story.decides(NOW)
+    [cancel] = story.decides(NOW)
     assert isinstance(cancel, CancelJob)
-    assert isinstance(said, Report)
     assert cancel.reason == "given back: Slurm granted it without 2 gpu (1 on x1)"
-    assert said.condition == "SlurmGrantGivenBack"
+    story.ended(cancel, at=NOW + 1)
+    said, again = story.decides(NOW + 2)
+    assert isinstance(said, Report)
+    assert isinstance(again, AllocateNow)
+    assert (said.condition, said.event) == ("SlurmGrantGivenBack", "SlurmGrantGivenBack")
     assert (
         said.message
         == "Slurm job 17 was given back, nodes are asked for again: Slurm granted it without 2 gpu (1 on x1)."
     )
-    story.ended(cancel, at=NOW + 1)
-    [again] = story.acts(AllocateNow, NOW + 2)
     assert again.spec.excluded_nodes == "x1"  # for a minute, or it would be granted and given back over and over
+
+
+def test_a_grant_is_said_to_be_given_back_when_its_job_has_ended_and_not_before() -> None:
+    story = Story()
+    granted(story, pod("train", gpu=2), grant(17, gpu=1))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, Outcome.UNKNOWN, at=NOW + 10)
+    assert story.acts(Report, NOW + 10) == [], "nobody knows whether it happened"
+    story.polls({17: "CANCELLED"}, at=NOW + 11)
+    [said] = story.acts(Report, NOW + 11)
+    assert said.event == names.GIVEN_BACK
+    assert [each for each in story.acts(Report, NOW + 60) if each.event == names.GIVEN_BACK] == [], "once"
 
 
 def test_it_is_not_given_back_in_the_quiet_period() -> None:
@@ -158,3 +171,19 @@ def test_a_pod_that_stands_elsewhere_than_its_grant_ends_that_job() -> None:
     [cancel] = story.acts(CancelJob, NOW + 2)
     assert cancel.reason == "the pod stands elsewhere than on what job 17 was granted"
     assert cancel.key == key_of(shown)
+
+
+def test_where_slurm_does_not_count_memory_a_grant_without_it_is_used() -> None:
+    """SelectTypeParameters=CR_Core, CR_CPU or CR_Socket: `resources/{id}` tells mem_alloc 0."""
+    story = Story()
+    granted(story, pod("train", gpu=2), grant(17, gpu=2, memory=0))
+    [bind] = story.acts(BindPod, NOW)
+    assert (bind.job_id, bind.node) == (17, "x1")
+
+
+def test_a_grant_with_less_memory_than_asked_for_is_given_back_where_memory_is_counted() -> None:
+    story = Story()
+    granted(story, pod("train", memory=100), grant(17, memory=99))
+    assert [cancel.reason for cancel in story.acts(CancelJob, NOW)] == [
+        "given back: Slurm granted it without 100 MiB of memory (99 on x1)"
+    ]

@@ -13,16 +13,20 @@ from scheduler.actions import (
     BindPod,
     CancelJob,
     EndByDeadline,
+    EvictPod,
     Kick,
     Outcome,
     ReadJob,
     Report,
+    RestoreKeys,
     UpdateJob,
 )
 from scheduler.events import ActionEnded
 from scheduler.model import Job, PodPhase
 from scheduler.policy import Policy, Rule, Tenant
 from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
+from tests.unit.scheduler.test_gangs import granted, member, ring
+from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -126,6 +130,39 @@ def test_a_job_that_was_renamed_before_it_was_ever_read_leaves_its_pod_in_peace(
             story.ended(action, at=NOW + second)
 
 
+def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> None:
+    """The gang was cancelled once, its pods were made anew, and then its user renamed their job before it was read."""
+    story = Story()
+    shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 2)
+    for each in shown:
+        story.loses(each, NOW + 3)
+    [workload] = story.world.workloads.values()
+    former = Job(17, f"hpc/ring~{CLUSTER}.{workload.key}", "alice", frozenset({"CANCELLED"}), nodes="x1", submitted=NOW)
+    story.reads(former, at=NOW + 3)
+    again = [replace(each, uid=f"again-{each.name}", created=NOW + 4) for each in ring(2)]
+    story.sees(*again)
+    at = NOW + 10
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, at=at, job_id=18, grant=granted(18, ("x1", 2)))
+    for bind in story.acts(BindPod, at):
+        story.ended(bind, at=at)
+    story.sees(*(story.bound(each, 18, started=at + 1) for each in again))
+    renamed = Job(18, "pretty", "alice", frozenset({"RUNNING"}), submitted=at, nodes="x1")
+    for second in range(1, 200):
+        story.polls({17: "CANCELLED", 18: "RUNNING"}, at=at + second)
+        for action in story.decides(at + second):
+            assert not isinstance(action, EvictPod | EndByDeadline | AllocateNow)
+            if isinstance(action, ReadJob):
+                story.reads(renamed if action.job_id == 18 else former, at=at + second)
+            story.ended(action, at=at + second)
+    story.loses(story.bound(again[1], 18), at + 200)
+    newcomer = member(1, 2, uid="newcomer", created=at + 201)
+    story.sees(newcomer)
+    [said] = [each for each in story.acts(Report, at + 210) if each.uid == "newcomer"]
+    assert "their job 18 may have another name since, which its user gave it" in said.message
+
+
 def test_a_job_that_was_renamed_since_it_was_read_is_ended_by_its_new_name() -> None:
     """Slurm has no job of that id and the old name, and whoever asked for its end reads what has the id."""
     story = Story()
@@ -193,7 +230,7 @@ def test_a_pod_whose_claim_was_edited_keeps_its_own_job() -> None:
     for second in range(2, 20):
         story.polls({17: "RUNNING"}, at=NOW + second)
         for action in story.decides(NOW + second):
-            assert isinstance(action, ReadJob) or (isinstance(action, Report) and action.job_id == 17), action
+            assert isinstance(action, ReadJob | RestoreKeys), action
             if isinstance(action, ReadJob):
                 story.reads(None, job_id=99999, at=NOW + second)
             story.ended(action, at=NOW + second)
@@ -209,11 +246,18 @@ def test_a_claim_that_is_no_id_is_none(claim: str) -> None:
     assert story.decides(NOW) == []
 
 
-def test_a_pending_pod_may_claim_what_it_likes() -> None:
+def test_what_a_pending_pod_claims_counts_for_nothing_and_is_refused_until_it_is_taken_away() -> None:
     """Only the bind writes that key: on a pod without a node it is the user's own invention."""
     story = Story()
     story.sees(replace(TRAIN, annotations={names.JOB_ID: "17"}))
     assert story.world.placeholders == {}
+    [report] = story.decides(NOW)
+    assert isinstance(report, Report)
+    assert (report.condition, report.message) == (
+        names.REFUSED,
+        "Annotation slurm-bridge/job-id is written by slurm-bridge alone, when it binds the pod. Take it away.",
+    )
+    story.sees(TRAIN)
     assert len(story.acts(AllocateNow, NOW)) == 1
 
 

@@ -11,7 +11,8 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob, UpdateJob
 from scheduler.events import PodSeen, Scope
 from scheduler.model import Grant, GrantedNode, JobSpec, Pod, PodPhase, PodTerm, Requirement
-from scheduler.neighbours import closed
+from scheduler.neighbours import Company, Neighbours
+from scheduler.placement import Standing
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
@@ -34,22 +35,32 @@ def asked(story: Story, at: float = NOW) -> JobSpec:
     return one
 
 
+def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
+    standing: dict[str, Standing] = {}
+    index = Neighbours(standing)
+    for node, pods in there.items():
+        for each in pods:
+            standing.setdefault(node, Standing()).put(each)
+            index.came(each, node)
+    return index.closed(new, there, Company())
+
+
 def test_apart_closes_nodes_both_ways_and_only_to_those_it_speaks_of() -> None:
     there = {"x1": [standing("one", "x1")], "x2": []}
-    assert closed(app("new", apart=of_app("a")), there, there) == {"x1"}
-    assert closed(app("new", apart=of_app("b")), there, there) == set()
-    assert closed(app("new", apart=of_app("a", "other")), there, there) == set()
+    assert closed(app("new", apart=of_app("a")), there) == {"x1"}
+    assert closed(app("new", apart=of_app("b")), there) == set()
+    assert closed(app("new", apart=of_app("a", "other")), there) == set()
     shy = {"x1": [standing("one", "x1", apart=of_app("a"))], "x2": []}
-    assert closed(app("new"), shy, shy) == {"x1"}
-    assert closed(app("new", of="b"), shy, shy) == set()
+    assert closed(app("new"), shy) == {"x1"}
+    assert closed(app("new", of="b"), shy) == set()
 
 
 def test_beside_leaves_the_nodes_where_they_are_and_the_first_may_choose() -> None:
     there: dict[str, list[Pod]] = {"x1": [standing("one", "x1")], "x2": []}
-    assert closed(app("new", beside=of_app("a")), there, there) == {"x2"}
+    assert closed(app("new", beside=of_app("a")), there) == {"x2"}
     empty: dict[str, list[Pod]] = {"x1": [], "x2": []}
-    assert closed(app("new", beside=of_app("a")), empty, empty) == set()
-    assert closed(app("new", beside=of_app("b")), empty, empty) == {"x1", "x2"}
+    assert closed(app("new", beside=of_app("a")), empty) == set()
+    assert closed(app("new", beside=of_app("b")), empty) == {"x1", "x2"}
 
 
 def test_the_job_is_kept_from_nodes_where_it_must_not_stand() -> None:

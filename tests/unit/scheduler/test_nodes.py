@@ -22,7 +22,17 @@ from scheduler.actions import (
     as_found,
 )
 from scheduler.doubt import Doubt
-from scheduler.events import NodeGone, NodeSeen, NodesListed, Planned, Side, SideBack, SideLost, SlurmNodesPolled
+from scheduler.events import (
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    Planned,
+    Side,
+    SideBack,
+    SideLost,
+    SlurmNodesPolled,
+    Unread,
+)
 from scheduler.model import Condition, Node, NodeSpec, Partition, PodPhase, SlurmNode, Taint
 from scheduler.nodes import CORDONED, NOT_READY, keep_nodes
 from scheduler.registration import ExternalNodes
@@ -256,17 +266,6 @@ def test_a_node_that_another_one_made_in_slurm_is_left_alone_and_said(known: Slu
     gone = Nodes([labelled(), node("x2")], [known])
     gone.sees(NodeGone("x1"))
     assert gone.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
-
-
-def test_of_two_nodes_with_one_name_in_slurm_the_first_has_it() -> None:
-    same = LABEL | {names.SLURM_NODE_LABEL: "g1"}
-    nodes = Nodes([labelled("x1", labels=same), labelled("x2", labels=same)])
-    show, register = nodes.looks()
-    assert isinstance(show, ShowNode)
-    assert (show.node, show.condition) == ("x2", names.NODE_INVALID)
-    assert show.message.startswith("Node x1 is Slurm's g1 already.")
-    assert isinstance(register, RegisterNode)
-    assert register.spec.name == "g1"
 
 
 def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_while_or_a_change() -> None:
@@ -621,3 +620,29 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_i
 )
 def test_what_an_admin_did_to_it_since_shows_before_anything_is_done(now: SlurmNode, same: bool) -> None:
     assert as_found(ChangeNode("x1", DRAIN, CORDONED, in_slurm()), now) is same
+
+
+# --- what Slurm says of a node cannot be read -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unread", [Unread(frozenset({"x1"})), Unread(nameless=True)])
+def test_a_node_that_slurm_lists_in_unreadable_words_is_not_registered_as_if_it_were_unknown(unread: Unread) -> None:
+    nodes = Nodes([labelled(taints=(), in_slurm=None)])
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, START, unread_nodes=unread))
+    assert nodes.looks() == []
+    nodes.shows(at=NOW)
+    assert [type(each) for each in nodes.looks(NOW + 1)] == [RegisterNode]
+
+
+def test_a_node_that_cannot_be_read_any_more_stays_as_it_was_known() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, unread_nodes=Unread(frozenset({"x1"}))))
+    assert nodes.looks(NOW + 1) == []
+    assert nodes.world.slurm_nodes == {"x1": in_slurm()}
+
+
+def test_a_partition_that_cannot_be_read_any_more_stays_as_it_was_known() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    nodes.sees(SlurmNodesPolled((in_slurm(),), (), NOW, unread_partitions=Unread(frozenset({"main"}))))
+    assert nodes.world.partitions == {"main": PARTITIONS[0]}
+    assert nodes.world.default_partition == "main"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, ReadJob, Report, SubmitJob, UpdateJob
 from scheduler.events import Side, SideBack, SideLost
 from scheduler.model import PodPhase
-from tests.builders import START, Story, job_of, pod
+from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
 DOWN = SideLost(Side.SLURM, NOW + 1, "slurmrestd does not answer.")
@@ -132,3 +132,19 @@ def test_a_grant_from_before_the_outage_waits_for_fresh_news() -> None:
     assert not any(isinstance(each, BindPod | ReadJob | EvictPod) for each in story.decides(NOW + 2))
     story.sees(UP)
     assert {each.job_id for each in story.acts(ReadJob, NOW + 31)} == {17}
+
+
+def test_after_a_hiccup_a_grant_is_read_again_before_anybody_is_bound_to_it() -> None:
+    """slurmctld may have come back without its newest state, and given the id to another job."""
+    story = Story()
+    train = pod("train")
+    story.queues(train, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.5)
+    story.reads(job_of(train, 17), at=NOW + 0.6, granted=grant(17))
+    story.polls({17: "RUNNING"}, at=NOW + 0.8)
+    story.sees(SideLost(Side.SLURM, NOW + 0.9, "slurmrestd does not answer."), SideBack(Side.SLURM, NOW + 1.2))
+    acts = story.decides(NOW + 1.2)
+    assert [type(each) for each in acts if isinstance(each, BindPod | ReadJob)] == [ReadJob]
+    story.reads(job_of(train, 17), at=NOW + 1.3, granted=grant(17))
+    story.ended(acts[0], at=NOW + 1.3)
+    assert [each.job_id for each in story.acts(BindPod, NOW + 1.3)] == [17]

@@ -220,7 +220,7 @@ def test_when_capacity_was_freed_slurm_is_asked_to_look_at_its_queue() -> None:
     assert story.acts(Kick, NOW + 1) == []
     story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
     [kick] = story.acts(Kick, NOW + 2)
-    assert (kick.job_id, kick.user, kick.comment) == (16, "alice", "")
+    assert (kick.job_id, kick.user) == (16, "alice")
     assert story.acts(Kick, NOW + 3) == []
 
 
@@ -230,15 +230,6 @@ def test_a_job_that_ends_while_it_waits_may_be_what_others_waited_for() -> None:
     story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
     story.polls({17: "PENDING", 18: "CANCELLED"}, at=NOW + 2)
     assert [kick.job_id for kick in story.acts(Kick, NOW + 2)] == [17]
-
-
-def test_a_kick_repeats_the_comment_that_the_job_has_so_that_nothing_changes() -> None:
-    story = Story()
-    queued(story)
-    story.reads(waits(comment="run 7"), at=NOW + 1)
-    story.polls({17: "PENDING", 18: "RUNNING"}, at=NOW + 2)
-    story.polls({17: "PENDING"}, at=NOW + 3)
-    assert [kick.comment for kick in story.acts(Kick, NOW + 3)] == ["run 7"]
 
 
 def test_nobody_kicks_for_nobody() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Outcome, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, Outcome, Report, SubmitJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
-from scheduler.model import Partition
+from scheduler.model import Partition, Refusal
 from tests.builders import START, Story, grant, node, pod, slurm_node
 
 NOW = START + 20
@@ -192,3 +192,38 @@ def test_what_is_told_changes_with_the_reason() -> None:
     assert plan.wake_at == NOW + 5
     [said] = story.acts(Report, NOW + 5)
     assert said.message.endswith("1 cordoned.")
+
+
+@pytest.mark.parametrize("told_s", [40.0, 10**9])
+def test_a_proxy_that_says_when_to_come_back_is_not_asked_before(told_s: float) -> None:
+    story = Story()
+    refused(story, 429, later=True, retry_after_s=told_s)
+    until = NOW + min(told_s, 300.0)
+    for at in (NOW + 1, NOW + 20, until - 0.1):
+        assert story.acts(AllocateNow, at) == []
+    assert len(story.acts(AllocateNow, until)) == 1
+
+
+def busy(retry_after_s: float) -> Refusal:
+    """What an overloaded API server, or a proxy before either side, answers (429)."""
+    return Refusal(names.REFUSED, "It is busy.", 429, later=True, retry_after_s=retry_after_s)
+
+
+def test_a_bind_is_not_repeated_before_the_time_that_the_api_server_asks_for() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.ended(bind, Outcome.REFUSED, at=NOW, refusal=busy(20.0))
+    tried = [second for second in range(1, 40) if story.acts(BindPod, NOW + second)]
+    assert tried[0] == 20
+
+
+def test_a_condition_that_is_not_written_keeps_nothing_waiting() -> None:
+    story = Story()
+    refused(story)
+    [said] = story.decides(NOW)
+    story.ended(said, Outcome.REFUSED, at=NOW, refusal=busy(1000.0))
+    assert story.world.workloads[said.key].wait_until < NOW + 60  # type: ignore[union-attr]

@@ -19,7 +19,7 @@ from scheduler.actions import (
     Report,
     SubmitJob,
 )
-from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope
+from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope, Side, SideBack, SideLost
 from scheduler.model import Condition, Job, Owner, PodPhase
 from scheduler.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
@@ -198,7 +198,7 @@ def test_a_job_that_vanished_while_nobody_looked_is_looked_for_twice_before_its_
         assert story.decides(START + 21) == []
         story.polls({}, at=START + 22)
         [owner] = story.acts(ReadOwner, START + 22)
-        story.sees(OwnerRead(OWNER, Owner(OWNER), START + 22))
+        story.sees(OwnerRead(OWNER, Owner(OWNER), START + 22, "hpc"))
         story.ended(owner, at=START + 22)
         [asked] = story.acts(AllocateNow, START + 22)
         assert asked.spec.required_nodes == "x1"
@@ -272,3 +272,63 @@ def test_jobs_of_an_earlier_life_are_read_before_their_time_is_over_however_many
     story.polls(dict.fromkeys(range(1, 301), "RUNNING"), at=START + 3400)
     assert story.decides(START + 3419) == []
     assert story.acts(ReadJob, START + 3420)
+
+
+# --- jobs whose reads fail --------------------------------------------------------------------------------------------
+
+
+def fail_to_read(story: Story, states: dict[int, str], seconds: range) -> list[int]:
+    """Every read of job 7 in that time is not answered; the ids that were read."""
+    tried = []
+    for second in seconds:
+        story.polls(states, at=START + second)
+        for action in story.decides(START + second):
+            if isinstance(action, ReadJob):
+                tried.append(action.job_id)
+            if isinstance(action, ReadJob) and action.job_id == 7:
+                story.ended(action, Outcome.UNKNOWN, at=START + second)
+            else:
+                assert not isinstance(action, CancelJob), "nobody knows whose job 7 is"
+    return tried
+
+
+def test_a_job_that_cannot_be_read_is_read_again_until_it_can_be_and_is_ended_if_it_is_an_orphan_of_ours() -> None:
+    """slurmctld was too slow for two minutes after the start.  The job's pod is gone: nobody else will end it."""
+    story = Story()
+    tried = fail_to_read(story, {7: "RUNNING"}, range(1, 7200))
+    assert tried.count(7) in range(20, 40), "seldom, and for ever"
+    for second in range(7200, 7600):
+        story.polls({7: "RUNNING"}, at=START + second)
+        for read in story.acts(ReadJob, START + second):
+            story.reads(job_of(pod("gone"), 7), at=START + second, granted=grant(7))
+            story.ended(read, at=START + second)
+            assert [each.job_id for each in story.acts(CancelJob, START + second + 1)] == [7]
+            return
+    pytest.fail("it was never read again")
+
+
+def test_a_job_that_cannot_be_read_keeps_nobody_waiting_for_longer_than_a_minute() -> None:
+    """A pod whose submission is in doubt waits for unknown jobs to be read, and not for ever for one that cannot be."""
+    story = Story()
+    story.polls({7: "RUNNING"}, at=START)
+    fail_to_read(story, {7: "RUNNING"}, range(1, 10))
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, START + 10)
+    story.ended(asked, Outcome.UNKNOWN, at=START + 11)
+    for second in range(12, 120):
+        story.polls({7: "RUNNING"}, at=START + second)
+        for action in story.decides(START + second):
+            if isinstance(action, ReadJob):
+                story.ended(action, Outcome.UNKNOWN, at=START + second)
+            if isinstance(action, AllocateNow):
+                assert 7 not in story.world.foreign
+                return
+    pytest.fail("it waited for a job that cannot be read")
+
+
+def test_once_slurmctld_was_away_jobs_that_could_not_be_read_are_read_at_once() -> None:
+    story = Story()
+    fail_to_read(story, {7: "RUNNING"}, range(1, 120))
+    story.sees(SideLost(Side.SLURM, START + 120, "away"), SideBack(Side.SLURM, START + 130))
+    story.polls({7: "RUNNING"}, at=START + 131)
+    assert [read.job_id for read in story.acts(ReadJob, START + 131)] == [7]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
+from scheduler.actions import Action, AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
 from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model import Grant, GrantedNode, HostPort, Job, Pod, PodPhase
 from scheduler.phase import Phase
@@ -311,7 +311,7 @@ def test_an_id_that_went_to_another_of_our_workloads_is_a_job_lost() -> None:
 def test_a_pod_whose_id_was_given_out_again_is_not_ended_for_what_became_of_that_job() -> None:
     """17 is another pod's by now, and was cancelled."""
     story = Story()
-    story.sees(story.bound(TRAIN, 17, "x2"))
+    story.sees(story.bound(replace(TRAIN, created=START - 60), 17, "x2"))
     story.polls({17: "CANCELLED"}, at=NOW)
     story.reads(job_of(pod("other"), 17, "CANCELLED"), at=NOW)
     assert story.acts(EndByDeadline, NOW) == []
@@ -355,3 +355,58 @@ def test_a_late_first_answer_of_slurm_is_read_to_its_end_before_a_job_is_taken_a
     [said] = story.acts(Report, NOW + 1)
     assert said.job_id == 30
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_the_record_of_an_attempt_that_has_the_lost_jobs_id_is_not_its_end() -> None:
+    """slurmctld lost its state, and gave the id to a request of the same name, which it refused: that never held a node."""
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.polls({17: "FAILED"}, at=NOW + 30)
+    [read] = story.acts(ReadJob, NOW + 30)
+    story.reads(job_of(TRAIN, 17, "FAILED", nodes=""), at=NOW + 31)
+    story.ended(read, at=NOW + 31)
+    assert story.acts(EndByDeadline, NOW + 31) == []
+    assert asked_again(story).spec.required_nodes == "x2"
+
+
+def signalled(story: Story) -> EndByDeadline:
+    """Slurm preempts its job with a grace: its end is under way."""
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING SIGNALING"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    told = job_of(TRAIN, 17, "RUNNING", "SIGNALING", preempted=NOW + 1, ends=NOW + 31)
+    story.reads(told, at=NOW + 1, granted=grant(17, "x2", gpu=1))
+    story.ended(read, at=NOW + 1)
+    [end] = story.acts(EndByDeadline, NOW + 1)
+    return end
+
+
+def is_lost(story: Story, at: float) -> list[Action]:
+    """Two polls lack the job, and a read denies it; what is decided then."""
+    for when in (at - 2, at):
+        story.polls({}, at=when)
+        acts = story.decides(when)
+        for read in [each for each in acts if isinstance(each, ReadJob)]:
+            story.reads(None, job_id=17, at=when)
+            story.ended(read, at=when)
+    return [*acts, *story.decides(at)]
+
+
+def test_the_nodes_of_a_pod_that_is_being_ended_are_not_asked_for_again() -> None:
+    story = Story()
+    end = signalled(story)
+    assert not [each for each in is_lost(story, NOW + 20) if isinstance(each, AllocateNow)]
+    story.ended(end, at=NOW + 21)
+    story.polls({}, at=NOW + 22)
+    assert not [each for each in story.decides(NOW + 22) if isinstance(each, AllocateNow)]
+
+
+def test_an_end_that_came_to_nothing_long_ago_does_not_cost_a_lost_jobs_pod_its_nodes() -> None:
+    """The preemption was taken back, and the pod runs on."""
+    story = Story()
+    end = signalled(story)
+    story.ended(end, at=NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    acts = is_lost(story, NOW + 300)
+    assert [each.spec.required_nodes for each in acts if isinstance(each, AllocateNow)] == ["x2"]

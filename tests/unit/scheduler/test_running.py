@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler import names
+from scheduler import kubelet, names
 from scheduler.actions import (
     Action,
     AskEviction,
@@ -20,8 +20,9 @@ from scheduler.actions import (
     Report,
     ReportRunning,
 )
+from scheduler.deadlines import lead_of
 from scheduler.events import Side, SideLost
-from scheduler.model import Condition, Pod, PodPhase
+from scheduler.model import Condition, Owner, Pod, PodPhase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -37,7 +38,7 @@ def web(name: str) -> Pod:
 
 def runs(story: Story, what: Pod, job_id: int = 17, *, ends: float | None = ENDS, **job: Any) -> Pod:
     """It runs since NOW, and its job was read."""
-    story.world.owners[OWNER.uid] = None
+    story.world.owners["hpc", OWNER.uid] = None
     shown = replace(story.runs(what, job_id, at=NOW), started=NOW, bound_at=NOW)
     story.sees(shown)
     told(story, shown, job_id, at=NOW + 1, ends=ends, **job)
@@ -66,24 +67,25 @@ def looks_and_learns(story: Story, what: Pod, *states: str, at: float, **job: An
 # --- a time limit (S4b) -------------------------------------------------------------------------------------------
 
 
-def test_kubelet_is_told_to_end_the_pod_ten_seconds_before_slurm_does() -> None:
+def test_kubelet_is_told_to_end_the_pod_so_that_its_grace_is_over_ten_seconds_before_slurms_end() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     assert story.decides(ENDS - 121) == []
     acts = looks_and_learns(story, shown, at=ENDS - 119)
     [hand] = [each for each in acts if isinstance(each, HandDeadline)]
     assert hand == HandDeadline(
-        key_of(TRAIN), TRAIN.uid, "hpc", "train", 3590, "Slurm job 17 reaches its time limit at 01:17:00 UTC"
+        key_of(TRAIN), TRAIN.uid, "hpc", "train", 3560, "Slurm job 17 reaches its time limit at 01:17:00 UTC"
     )
     assert said(acts) == [
         (
             "SlurmJobEndsSoon",
             True,
-            "Slurm job 17 reaches its time limit at 01:17:00 UTC: 119 s are left. The pod is ended 10 s before.",
+            "Slurm job 17 reaches its time limit at 01:17:00 UTC: 119 s are left. "
+            "The pod gets SIGTERM 40 s before, and then its grace of 30 s.",
         )
     ]
     story.ended(hand, at=ENDS - 118)
-    story.sees(replace(shown, handed_deadline_s=3590))
+    story.sees(replace(shown, handed_deadline_s=3560))
     assert story.decides(ENDS - 60) == []
 
 
@@ -101,14 +103,14 @@ def test_an_end_that_was_put_off_is_followed_until_it_is_near() -> None:
         )
     ]
     acts = looks_and_learns(story, shown, at=ENDS + 1800 - 100, **later)
-    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [5390]
+    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [5360]
 
 
 @pytest.mark.parametrize("field", ["active_deadline_s", "handed_deadline_s"])
 def test_a_nearer_deadline_of_the_pods_own_stays_and_one_written_before_is_not_written_again(field: str) -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(nearer := replace(shown, **{field: 3590}))  # type: ignore[arg-type]
+    story.sees(nearer := replace(shown, **{field: 3560}))  # type: ignore[arg-type]
     assert not [each for each in looks_and_learns(story, nearer, at=ENDS - 100) if isinstance(each, HandDeadline)]
 
 
@@ -236,7 +238,7 @@ def test_a_preemption_near_the_end_of_its_time_is_told_at_once_too() -> None:
     [hand] = [each for each in acts if isinstance(each, HandDeadline)]
     story.ended(hand, at=ENDS - 100)
     assert story.acts(HandDeadline, ENDS - 99) == [], "it is waited for until the watch shows it"
-    story.sees(replace(shown, handed_deadline_s=3590))
+    story.sees(replace(shown, handed_deadline_s=3560))
     story.polls({17: "RUNNING SIGNALING"}, at=ENDS - 95)
     signals = {"preempted": ENDS - 96, "ends": ENDS - 75}
     [end] = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=ENDS - 95, **signals)
@@ -451,3 +453,247 @@ def test_where_thousands_run_an_idle_bridge_reads_one_of_them_in_several_seconds
             reads += read.lane == "running"
             story.ended(read, at=at)
     assert 24 <= reads <= 28, "a fifth of 4 a second, for 5 times as many as are read at that rate"
+
+
+# --- after a restart ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["time limit", "preemption", "never starts"])
+def test_a_new_life_ends_nobody_in_its_first_seconds(how: str) -> None:
+    """What the former life sent may still take effect."""
+    story = Story(ALONE)
+    started: dict[str, Any] = {"created": START - 900, "started": START - 800, "bound_at": START - 800}
+    states, job = ["RUNNING"], {"starts": START - 800, "ends": START + 60, "time_limit_min": 15}
+    if how == "preemption":
+        states, job = ["RUNNING", "SIGNALING"], {"preempted": START - 5, "ends": START + 60}
+    if how == "never starts":
+        job["ends"] = START + 9000
+        started |= {"phase": PodPhase.PENDING, "waits": "container main: ImagePullBackOff", "waits_since": START - 700}
+    shown = story.bound(TRAIN, 17, **started)
+    story.sees(shown)
+    story.polls({17: " ".join(states)}, at=START + 1)
+    told(story, shown, 17, *states, at=START + 2, **job)
+    assert not [each for each in story.decides(START + 11) if isinstance(each, HandDeadline | EndByDeadline)]
+    acts = story.decides(START + 12)
+    assert len([each for each in acts if isinstance(each, HandDeadline | EndByDeadline)]) == 1
+
+
+# --- a slow start is no failed start (S12) ------------------------------------------------------------------------
+
+
+def waiting(shown: Pod, reason: str, container: str = "main") -> Pod:
+    return replace(shown, phase=PodPhase.PENDING, waits=f"container {container}: {reason}", waits_since=NOW)
+
+
+@pytest.mark.parametrize("reason", sorted(kubelet.GOES_ON))
+def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_takes(reason: str) -> None:
+    story = Story(ALONE)
+    shown = runs(story, OWNED)
+    story.sees(waiting(shown, reason))
+    [(_, _, message)] = said(story.decides(NOW + 60))
+    assert message.endswith(
+        f"not started: container main: {reason}. Kubelet is still at work; nothing is ended for that, however long it takes."
+    )
+    for minute in range(2, 60):
+        story.polls({17: "RUNNING"}, at=NOW + 60 * minute)
+        acts = story.decides(NOW + 60 * minute)
+        assert not [each for each in acts if isinstance(each, EndByDeadline | EvictPod)]
+
+
+def test_a_reason_that_nobody_knows_here_is_said_and_ends_nothing() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(waiting(shown, "QuantumEntanglementPending, see its events"))
+    [(_, _, message)] = said(story.decides(NOW + 60))
+    assert message.endswith("not started: container main: QuantumEntanglementPending, see its events.")
+    assert not story.acts(EndByDeadline, NOW + 3000)
+
+
+@pytest.mark.parametrize("reason", sorted(kubelet.NEEDS_A_PERSON))
+def test_what_needs_a_person_ends_the_pod_in_time(reason: str) -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(waiting(shown, f"{reason}, no such thing: x", "setup"))
+    assert not story.acts(EndByDeadline, NOW + 599)
+    assert len(story.acts(EndByDeadline, NOW + 600)) == 1
+
+
+def test_the_time_of_a_long_pull_does_not_count_when_it_fails_at_last() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(waiting(shown, "ContainerCreating"))
+    story.decides(NOW + 660)
+    story.sees(waiting(shown, "ErrImagePull, connection reset"))
+    assert not story.acts(EndByDeadline, NOW + 661)
+    story.sees(waiting(shown, "ImagePullBackOff, connection reset"))  # kubelet says one or the other
+    assert not story.acts(EndByDeadline, NOW + 1259)
+    [end] = story.acts(EndByDeadline, NOW + 1260)
+    assert "did not start within 600 s (container main: ImagePullBackOff, connection reset)" in end.reason
+
+
+def test_a_pull_that_goes_on_after_a_failure_is_given_its_time_again() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(waiting(shown, "ErrImagePull"))
+    story.decides(NOW + 300)
+    story.sees(waiting(shown, "ContainerCreating"))
+    assert not story.acts(EndByDeadline, NOW + 700)
+    story.sees(waiting(shown, "CreateContainerError"))
+    assert not story.acts(EndByDeadline, NOW + 800)
+    assert not story.acts(EndByDeadline, NOW + 1299)
+    assert len(story.acts(EndByDeadline, NOW + 1300)) == 1
+
+
+def test_a_new_life_does_not_count_the_pull_that_an_earlier_one_said() -> None:
+    story = Story(ALONE)
+    shown = story.bound(TRAIN, 17, created=START - 2000, bound_at=START - 1900, started=START - 1900)
+    earlier = Condition(
+        False, names.NOT_STARTING, "Bound for Slurm job 17, and not started: container main: ContainerCreating."
+    )
+    story.sees(replace(waiting(shown, "ErrImagePull"), waits_since=START - 1900, on_job=earlier))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    told(story, shown, 17, at=START + 2, starts=START - 1900, ends=START + 90_000, time_limit_min=3000)
+    assert not story.acts(EndByDeadline, START + 13)
+    assert not story.acts(EndByDeadline, START + 599)
+    assert len(story.acts(EndByDeadline, START + 600)) == 1
+
+
+# --- how long before Slurm's end SIGTERM comes (S4b) ----------------------------------------------------------------
+
+
+def handed(story: Story, what: Pod, *, length_s: int = 3600, tries: range = range(-700, 0)) -> tuple[float, float]:
+    """(how long before the end kubelet is told, how long before the end it sends SIGTERM)."""
+    ends = NOW + length_s
+    limit = {"ends": ends, "time_limit_min": length_s // 60}
+    shown = runs(story, what, **limit)
+    for second in tries:
+        at = ends + second
+        if at < NOW + 2:
+            continue
+        acts = story.decides(at)
+        for read in [each for each in acts if isinstance(each, ReadJob)]:
+            told(story, shown, 17, at=at, **limit)
+            story.ended(read, at=at)
+            acts = story.decides(at)
+        if hand := next((each for each in acts if isinstance(each, HandDeadline)), None):
+            return -second, ends - (NOW + hand.seconds)
+    raise AssertionError("kubelet was never told")
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "says", "sigterm_s"),
+    [
+        (0, {}, 10),
+        (2, {}, 12),
+        (30, {}, 40),
+        (120, {}, 130),  # a checkpoint
+        (30, {"signal": "300"}, 300),
+        (30, {"signal": "TERM@300"}, 300),
+        (30, {"signal": "R:B:SIGUSR1@300"}, 300),
+        (30, {"signal": "USR1"}, 60),
+        (120, {"signal": "60"}, 130),  # not later than its grace needs
+    ],
+)
+def test_a_pod_gets_sigterm_so_early_that_it_can_use_its_grace_or_earlier_if_it_asks(
+    grace_s: int, says: dict[str, str], sigterm_s: int
+) -> None:
+    at_s, signalled_s = handed(Story(ALONE), pod("train", grace_s=grace_s, says=says))
+    assert signalled_s == sigterm_s
+    assert at_s >= max(120, sigterm_s + 60), "told well before: a restart must not make it late"
+
+
+def test_an_owners_signal_counts_where_the_pod_says_nothing() -> None:
+    story = Story(ALONE)
+    owned = pod("worker", owner=OWNER)
+    owner = Owner(OWNER, annotations={names.PREFIX + "signal": "200"})
+    assert lead_of(owned, (owner,), 3600.0, story.world.config.tuning).seconds == 200
+
+
+@pytest.mark.parametrize(
+    ("length_s", "sigterm_s", "why"), [(14400, 3600, "end_lead_max_s"), (600, 300, "half of the job's")]
+)
+def test_a_grace_of_centuries_takes_neither_half_of_the_job_nor_more_than_the_admin_allows(
+    length_s: int, sigterm_s: int, why: str
+) -> None:
+    greedy = pod("train", grace_s=10**10)
+    assert handed(Story(ALONE), greedy, length_s=length_s, tries=range(-3700, 0))[1] == sigterm_s
+    cut = lead_of(greedy, (), float(length_s), ALONE.tuning).cut
+    assert cut.startswith("10000000000 s, as the pod asks for, are more than ")
+    assert why in cut
+
+
+def test_a_grace_that_is_longer_than_the_job_is_said_with_the_warning() -> None:
+    story = Story(ALONE)
+    runs(story, pod("train", grace_s=120), ends=NOW + 60, time_limit_min=1)
+    [(_, _, message)] = said(story.decides(NOW + 3))
+    assert message.endswith(
+        "The pod gets SIGTERM 30 s before, and then its grace of 120 s. "
+        "That is late: 120 s, as the pod asks for, are more than half of the job's time."
+    )
+
+
+def test_the_end_of_a_job_that_was_extended_is_followed_until_shortly_before_a_long_grace() -> None:
+    story = Story(ALONE)
+    shown = runs(story, patient := pod("train", grace_s=300))
+    assert not [each for each in story.decides(ENDS - 371) if isinstance(each, HandDeadline | ReadJob)]
+    later = {"ends": ENDS + 1800, "time_limit_min": 90}
+    acts = looks_and_learns(story, shown, at=ENDS - 369, **later)
+    assert not [each for each in acts if isinstance(each, HandDeadline)]
+    acts = looks_and_learns(story, replace(shown, uid=patient.uid), at=ENDS + 1800 - 360, **later)
+    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [5400 - 310]
+
+
+def test_a_job_that_is_yet_to_be_read_is_read_before_its_pods_need_their_grace() -> None:
+    story = Story(ALONE)
+    story.runs(asked := pod("asked", says={"time-limit": "60"}, grace_s=300), 17, at=NOW)
+    assert story.decides(ENDS - 371) == []
+    assert story.decides(ENDS - 369) == [ReadJob(17, "when does job 17 end?", key_of(asked))]
+
+
+def test_a_pod_that_outlives_its_grace_after_slurms_end_is_deleted_with_a_second() -> None:
+    """Kubelet counts the grace that the pod asked for; only a deletion can shorten that."""
+    story = Story(ALONE)
+    shown = runs(story, greedy := pod("train", grace_s=10**10))
+    story.sees(shown := replace(shown, handed_deadline_s=1800))
+    story.polls({17: "TIMEOUT"}, at=ENDS + 1)
+    [read] = story.acts(ReadJob, ENDS + 1)
+    told(story, shown, 17, "TIMEOUT", at=ENDS + 1)
+    story.ended(read, at=ENDS + 1)
+    [evict] = story.acts(EvictPod, ENDS + 2)
+    assert (evict.uid, evict.grace_s) == (greedy.uid, 1)
+
+
+# --- a limit that may be cut (time-min) -----------------------------------------------------------------------------
+
+FLEXIBLE = pod("train", says={"time-limit": "120", "time-min": "10"})
+
+
+def test_the_limit_that_backfill_left_counts_and_is_said() -> None:
+    story = Story(ALONE)
+    story.queues(FLEXIBLE, 17, at=NOW)
+    ends = NOW + 29 * 60
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    told(story, FLEXIBLE, 17, at=NOW + 1, ends=ends, time_limit_min=29)
+    story.ended(read, at=NOW + 1)
+    [bind] = story.acts(BindPod, NOW + 1)
+    story.ended(bind, at=NOW + 1)
+    shown = replace(story.bound(FLEXIBLE, 17), started=NOW, bound_at=NOW)
+    story.sees(shown)
+    assert said(story.decides(NOW + 2)) == [
+        (
+            "SlurmJobRuns",
+            True,
+            "Slurm gave job 17 a time limit of 29 minutes (time-min 10 minutes): it runs until 00:46:00 UTC.",
+        )
+    ]
+    acts = looks_and_learns(story, shown, at=ends - 100, ends=ends, time_limit_min=29)
+    [hand] = [each for each in acts if isinstance(each, HandDeadline)]
+    assert hand.seconds == 29 * 60 - 40
+
+
+def test_a_job_whose_limit_may_have_been_cut_is_read_before_the_shortest_end_that_it_may_have() -> None:
+    story = Story(ALONE)
+    story.runs(FLEXIBLE, 17, at=NOW)
+    assert story.decides(NOW + 600 - 121) == []
+    assert story.decides(NOW + 600 - 119) == [ReadJob(17, "when does job 17 end?", key_of(FLEXIBLE))]

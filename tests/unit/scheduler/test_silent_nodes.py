@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob
-from scheduler.events import NodeSeen
-from scheduler.model import Pod, PodPhase
-from tests.builders import START, Story, grant, node, pod
-from tests.unit.scheduler.test_gangs import ring
+import pytest
+
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, ReadJob, Report
+from scheduler.events import NodeSeen, OwnerRead, PodSeen, Scope
+from scheduler.model import Job, OwnerRef, Pod, PodPhase
+from tests.builders import CLUSTER, START, A, Story, grant, job_of, node, pod
+from tests.unit.scheduler.test_gangs import JOB, granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
@@ -100,3 +102,156 @@ def test_a_gang_whose_member_is_replaced_while_its_node_is_silent_is_started_ane
     assert [cancels(story, NOW + at) for at in (30, 309)] == [[], []]
     [cancel] = cancels(story, NOW + 310)
     assert cancel.job_id == 17
+
+
+# --- a gang whose member is on a node that stays silent ---------------------------------------------------------------
+
+
+def loses_a_node(story: Story, *, owner: OwnerRef | None = JOB) -> tuple[list[Pod], Pod]:
+    """Of a gang of two one runs on x1; the other's node x2 is silent since NOW + 10, and its replacement has come."""
+    story.sees(OwnerRead(JOB, None, NOW, "hpc"))
+    pods = [member(number, 2, owner=owner) for number in range(2)]
+    shown = gang_runs(story, pods, ("x1", 1), ("x2", 1), at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 10)
+    story.sees(NodeSeen(node("x2", ready=False, silent_since=NOW + 10)))
+    new = member(1, 2, owner=owner, uid="uid-two", created=NOW + 40)
+    return shown, new
+
+
+def goes_on(story: Story, shown: list[Pod], since: float, until: float) -> dict[float, list[Action]]:
+    """Everything succeeds; what stands on x1 ends when it is told to, and its Job makes it anew.  What was done, and when."""
+    done: dict[float, list[Action]] = {}
+    again = member(0, 2, owner=shown[0].owner, uid="uid-zero", created=since)
+    at = since
+    while at < until:
+        done[at] = story.decides(at)
+        for action in done[at]:
+            if isinstance(action, AllocateNow):
+                story.ended(action, at=at, job_id=18, grant=granted(18, ("x1", 1), ("x3", 1)))
+                continue
+            story.ended(action, at=at)
+            if isinstance(action, EvictPod | EndByDeadline) and action.uid == shown[0].uid:
+                story.loses(replace(shown[0], phase=PodPhase.FAILED, deleting_at=at), at)
+                story.sees(again)
+        jobs = story.world.placeholders.values()
+        story.polls({each.id: "CANCELLED" if each.ended else "RUNNING" for each in jobs}, at=at + 0.5)
+        at += 1
+    return done
+
+
+def acts_of(kind: type[A], done: dict[float, list[Action]]) -> list[tuple[float, A]]:
+    return [(at, each) for at, acts in done.items() for each in acts if isinstance(each, kind)]
+
+
+def test_a_gang_goes_on_without_the_pod_that_a_dead_node_keeps() -> None:
+    """Its pod on x2 terminates for ever; after five minutes the others ask for nodes anew, and are bound."""
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    shown, new = loses_a_node(story)
+    story.sees(replace(shown[1], deleting_at=NOW + 40), new)
+    done = goes_on(story, shown, NOW + 41, NOW + 330)
+    [(cancelled, cancel)] = acts_of(CancelJob, done)
+    assert (cancelled, cancel.job_id) == (NOW + 310, 17)
+    [(asked, allocate)] = acts_of(AllocateNow, done)
+    assert NOW + 310 < asked < NOW + 320
+    assert allocate.spec.tasks == 2
+    assert {bind.uid for _, bind in acts_of(BindPod, done)} == {"uid-zero", "uid-two"}
+
+
+def test_new_members_say_which_pod_on_which_dead_node_they_wait_for_and_how_long() -> None:
+    """Their job was cancelled meanwhile, so that they wait for the end of that pod alone."""
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    shown, new = loses_a_node(story)
+    story.sees(replace(shown[1], deleting_at=NOW + 40), new)
+    story.polls({17: "CANCELLED"}, at=NOW + 45)
+    [read] = story.acts(ReadJob, NOW + 46)
+    [workload] = story.world.workloads.values()
+    name = f"hpc/ring~{story.world.cluster}.{workload.key}"
+    job = Job(17, name, "alice", frozenset({"CANCELLED"}), partition="main", nodes="x[1-2]")
+    story.reads(job, at=NOW + 46)
+    story.ended(read, at=NOW + 46)
+    done = goes_on(story, shown, NOW + 47, NOW + 200)
+    said = [each.message for _, each in acts_of(Report, done) if each.name == "w-1" and "x2" in each.message]
+    assert said[-1].startswith(
+        "Nodes are asked for when the pods of the former job of hpc/ring have ended. Still there:"
+    )
+    assert (
+        "hpc/w-1 on node x2, whose kubelet has said nothing since 00:17 UTC (the pod counts as over at 00:22 UTC)"
+        in said[-1]
+    )
+    assert acts_of(AllocateNow, done) == []
+    assert len(acts_of(AllocateNow, goes_on(story, shown, NOW + 200, NOW + 320))) == 1
+
+
+def test_a_pod_without_a_controller_that_a_dead_node_does_not_end_keeps_the_gang_no_longer() -> None:
+    """Nobody deletes it: it was to be ended by its kubelet's deadline, which does nothing on a dead node."""
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    shown, new = loses_a_node(story, owner=None)
+    story.polls({17: "CANCELLED"}, at=NOW + 45)
+    goes_on(story, shown, NOW + 46, NOW + 60)
+    [workload] = story.world.workloads.values()
+    story.reads(replace(job_of(shown[0], 17, "CANCELLED"), name=f"hpc/ring~{CLUSTER}.{workload.key}"), at=NOW + 60)
+    goes_on(story, shown, NOW + 60, NOW + 100)
+    story.sees(new)
+    done = goes_on(story, shown, NOW + 100, NOW + 400)
+    assert {bind.uid for _, bind in acts_of(BindPod, done)} == {"uid-zero", "uid-two"}
+
+
+def test_a_node_that_speaks_again_ends_the_pod_and_the_gang_stays_as_it_is() -> None:
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    shown, new = loses_a_node(story)
+    dying = replace(shown[1], deleting_at=NOW + 40)
+    story.sees(dying, new)
+    goes_on(story, shown, NOW + 41, NOW + 330)
+    story.sees(NodeSeen(node("x2")), replace(dying, phase=PodPhase.FAILED))
+    story.loses(dying, NOW + 331)
+    done = goes_on(story, shown, NOW + 331, NOW + 400)
+    assert acts_of(CancelJob, done) == acts_of(EvictPod, done) == []
+
+
+# --- whatever the API server's clock says -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, -200.0, 200.0, 7200.0])
+def test_five_minutes_of_silence_count_from_when_the_bridge_saw_it(ahead: float) -> None:
+    story = Story()
+    shown = runs(story)
+    story.polls({17: "RUNNING"}, at=NOW + 10)
+    silent = node("x1", ready=False, silent_since=NOW + 10 + ahead)
+    story.sees(NodeSeen(silent), replace(shown, deleting_at=NOW + 25 + ahead))
+    assert [cancels(story, NOW + at) for at in (26, 100, 309)] == [[], [], []]
+    assert len(cancels(story, NOW + 310)) == 1
+
+
+# --- a grace of centuries -----------------------------------------------------------------------------------------------
+
+CENTURIES = 10_000_000_000  # seconds; Kubernetes takes any grace
+
+
+def test_no_grace_keeps_a_job_for_centuries() -> None:
+    story = Story()
+    shown = story.runs(replace(TRAIN, grace_s=CENTURIES), 17, at=NOW)
+    story.loses(shown, NOW + 20)
+    assert cancels(story, NOW + 20 + 309) == []
+    assert len(cancels(story, NOW + 20 + 310)) == 1
+
+
+def test_no_grace_keeps_the_job_of_a_pod_that_is_deleted_on_a_silent_node_for_centuries() -> None:
+    story = Story()
+    shown = story.runs(replace(TRAIN, grace_s=CENTURIES), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 50)
+    story.sees(NodeSeen(SILENT), replace(shown, deleting_at=NOW + 50 + CENTURIES))
+    assert cancels(story, NOW + 349) == []
+    assert len(cancels(story, NOW + 350)) == 1
+
+
+def test_a_grant_does_not_wait_for_centuries_for_the_pod_in_its_place() -> None:
+    story = Story()
+    leaving = pod("leaving", cpu=60_000, node="x1", grace_s=CENTURIES, deleting_at=NOW + CENTURIES, namespace="other")
+    story.polls({}, at=NOW)
+    story.sees(PodSeen(Scope.OTHERS, leaving))
+    story.sees(pod("next", cpu=8000))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17, cpus=8))
+    assert cancels(story, NOW + 359) == []
+    [cancel] = cancels(story, NOW + 360)
+    assert cancel.reason == "given back: on node x1 other/leaving still terminates"

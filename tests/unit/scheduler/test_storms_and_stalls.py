@@ -99,6 +99,8 @@ def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_after_
     story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
     [cancel] = story.acts(CancelJob, NOW + 1)
     story.ended(cancel, at=NOW + 1)
+    [given_back] = story.acts(Report, NOW + 1)
+    assert given_back.condition == names.GIVEN_BACK
     acts = story.decides(NOW + 10)
     assert not any(isinstance(each, AllocateNow | SubmitJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, Report)]

@@ -23,7 +23,7 @@ ANYTHING = Choice("", (ANY,))
 FREE = Tenant("alice", ANYTHING, ANYTHING, ANYTHING, ANYTHING)
 LIMITS = {"": 1440, "gpu": 600, "endless": UNLIMITED}
 GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb"}
-AROUND = Surroundings(Translation(GRES, default_memory_mib=1024), CLUSTER, LIMITS.get)
+AROUND = Surroundings(Translation(GRES, default_memory_mib=1024, ignored=("rdma/*",)), CLUSTER, LIMITS.get)
 NOON = 1_800_014_400.0  # 2027-01-15 12:00:00 UTC, when the pods of this file were created
 KEY = key_of(pod())
 PLAIN = JobSpec(f"hpc/train~{CLUSTER}.{KEY}", "alice", cpus_per_task=1, memory_mib=1024, dependency="singleton")
@@ -59,6 +59,16 @@ LINES: list[tuple[str, Pod, dict[str, Any]]] = [
     ("T2 a limit above the request", of(c(cpu=1000, limits=amounts(cpu=2500))), {"cpus_per_task": 3}),
     ("T2 a limit without a request", of(c(limits=amounts(memory=2048))), {"memory_mib": 2048}),
     (
+        "T2 a request of the pod caps no limit of its containers",
+        of(c(cpu=1000, limits=amounts(cpu=8000)), pod_requests=amounts(cpu=1000)),
+        {"cpus_per_task": 8},
+    ),
+    (
+        "T2 a limit of the pod caps those of its containers",
+        of(c(cpu=1000, limits=amounts(cpu=8000)), pod_requests=amounts(cpu=1000), pod_limits=amounts(cpu=2000)),
+        {"cpus_per_task": 2},
+    ),
+    (
         "T2 a limit of the pod",
         of(c(), pod_requests=amounts(cpu=2000), pod_limits=amounts(cpu=6000)),
         {"cpus_per_task": 6},
@@ -84,12 +94,28 @@ LINES: list[tuple[str, Pod, dict[str, Any]]] = [
         {"gres": (("gpu", 2), ("gpu:1g.10gb", 1))},
     ),
     ("T5 none of it", of(Container("c", {"nvidia.com/gpu": 0})), {}),
-    ("T5 one that is not mapped only limits the nodes", of(Container("c", {"example.org/fpga": 1})), {}),
-    # T6: what is said wins
+    ("T5 one that is ignored only limits the nodes", of(Container("c", {"rdma/hca": 1})), {}),
+    (
+        "T5 Kubernetes' own resources are no devices",
+        of(Container("c", {"hugepages-2Mi": 4, "ephemeral-storage": 5})),
+        {},
+    ),
+    # T6: an annotation may ask for more
     ("T6 CPUs", of(c(cpu=1500), says={"cpus-per-task": "7"}), {"cpus_per_task": 7}),
-    ("T6 memory", of(c(memory=100), says={"memory": "5"}), {"memory_mib": 5}),
-    ("T6 devices", of(c(gpu=2), says={"gres": "gpu:h100:1"}), {"gres": (("gpu:h100", 1),)}),
-    ("T6 no devices", of(c(gpu=2), says={"gres": "gpu:0"}), {}),
+    ("T6 as many CPUs", of(c(cpu=1500), says={"cpus-per-task": "2"}), {"cpus_per_task": 2}),
+    ("T6 memory", of(c(memory=100), says={"memory": "100"}), {"memory_mib": 100}),
+    ("T6 less than the default of a pod that asks for none", saying("memory", "5"), {"memory_mib": 5}),
+    ("T6 devices of a type", of(c(gpu=2), says={"gres": "gpu:h100:2"}), {"gres": (("gpu:h100", 2),)}),
+    ("T6 of two types", of(c(gpu=2), says={"gres": "gpu:h100:1,gpu:1"}), {"gres": (("gpu", 1), ("gpu:h100", 1))}),
+    ("T6 other devices besides", of(c(gpu=2), says={"gres": "gpu:3,shard:1"}), {"gres": (("gpu", 3), ("shard", 1))}),
+    (
+        "T6 slices and whole devices",
+        of(
+            Container("c", {"nvidia.com/mig-1g.10gb": 1, "nvidia.com/gpu": 1}),
+            says={"gres": "gpu:1g.10gb:1,gpu:h100:1"},
+        ),
+        {"gres": (("gpu:1g.10gb", 1), ("gpu:h100", 1))},
+    ),
     # T7: time limit (more of it below)
     ("T7 a deadline, rounded up", of(active_deadline_s=601), {"time_limit_min": 11}),
     ("T7 the annotation first", of(active_deadline_s=601, says={"time-limit": "5"}), {"time_limit_min": 5}),
@@ -117,6 +143,18 @@ LINES: list[tuple[str, Pod, dict[str, Any]]] = [
     ("K time-limit D-H:M", saying("time-limit", "2-12:30"), {"time_limit_min": 3630}),
     ("K time-limit D-H:M:S", saying("time-limit", "1-00:00:01"), {"time_limit_min": 1441}),
     ("K time-limit none", saying("time-limit", "unlimited"), {"time_limit_min": UNLIMITED}),
+    (
+        "K time-min",
+        of(says={"time-limit": "2:00:00", "time-min": "0:10:00"}),
+        {"time_limit_min": 120, "time_least_min": 10},
+    ),
+    ("K time-min of the default limit", saying("time-min", "10"), {"time_least_min": 10}),
+    (
+        "K time-min without a limit",
+        of(says={"time-limit": "UNLIMITED", "time-min": "10"}),
+        {"time_limit_min": UNLIMITED, "time_least_min": 10},
+    ),
+    ("K signal is no part of the job", saying("signal", "B:USR1@300"), {}),
     ("K time-limit infinite", saying("time-limit", "INFINITE"), {"time_limit_min": UNLIMITED}),
     ("K nice", saying("nice", "100"), {"nice": 100}),
     ("K nice 0", saying("nice", "0"), {"nice": 0}),
@@ -194,6 +232,29 @@ def test_the_table_above_has_every_key_and_every_field_that_a_single_pod_can_cho
 
 NO = [
     (
+        "K a limit that is shorter than its least",
+        of(says={"time-limit": "30", "time-min": "40"}),
+        'Annotation slurm-bridge/time-min: "40" asks for 40 minutes at least, but the time limit is 30: lower it, or raise '
+        "the limit.",
+    ),
+    (
+        "K a least that exceeds the pod's own deadline",
+        of(active_deadline_s=600, says={"time-min": "11"}),
+        'Annotation slurm-bridge/time-min: "11" asks for 11 minutes at least, but the time limit is 10: lower it, or raise '
+        "the limit.",
+    ),
+    (
+        "K a least without end",
+        saying("time-min", "UNLIMITED"),
+        'Annotation slurm-bridge/time-min: "UNLIMITED" is no time that a limit could be cut to.',
+    ),
+    (
+        "K a signal that nobody knows",
+        saying("signal", "SIGNONSENSE@300"),
+        'Annotation slurm-bridge/signal: "SIGNONSENSE@300" is neither a number of seconds nor a signal as sbatch --signal '
+        "takes it (TERM@120, B:USR1@300).",
+    ),
+    (
         "T8 a value that cannot be read",
         saying("nice", "NaN"),
         f'Annotation slurm-bridge/nice: "NaN" is not a whole number from 0 to {MAX_NICE}.',
@@ -236,6 +297,91 @@ NO = [
 @pytest.mark.parametrize(("what", "sentence"), [line[1:] for line in NO], ids=[line[0] for line in NO])
 def test_a_pod_that_cannot_become_a_job_is_told_exactly_this(what: Pod, sentence: str) -> None:
     assert becomes(what) == Refusal(names.REFUSED, sentence)
+
+
+LESS = "It may ask for more, not for less: raise it, or take it away."
+TAKE = "but the containers of the pod take"
+WITH = "(the larger of requests and limits, with overhead)"
+MIG = Container("c", {"nvidia.com/mig-1g.10gb": 2})
+UNDERSTATED = [
+    ("CPUs", of(c(cpu=60000), says={"cpus-per-task": "1"}), 'cpus-per-task: "1" asks for 1 CPUs', "60"),
+    ("a part of a CPU", of(c(cpu=1001), says={"cpus-per-task": "1"}), 'cpus-per-task: "1" asks for 1 CPUs', "2"),
+    (
+        "less than the limit",
+        of(c(cpu=1000, limits=amounts(cpu=4000)), says={"cpus-per-task": "3"}),
+        'cpus-per-task: "3" asks for 3 CPUs',
+        "4",
+    ),
+    (
+        "less than an init container",
+        of(c(cpu=1000), init_containers=(c(cpu=4000),), says={"cpus-per-task": "3"}),
+        'cpus-per-task: "3" asks for 3 CPUs',
+        "4",
+    ),
+    (
+        "less than the overhead adds",
+        of(c(memory=100), overhead=amounts(memory=28), says={"memory": "100M"}),
+        'memory: "100M" asks for 100 MiB',
+        "128 MiB",
+    ),
+    ("no devices", of(c(gpu=4), says={"gres": "gpu:0"}), 'gres: "gpu:0" asks for 0 gpu', "4 gpu"),
+    ("fewer", of(c(gpu=4), says={"gres": "gpu:h100:3"}), 'gres: "gpu:h100:3" asks for 3 gpu', "4 gpu"),
+    ("other devices", of(c(gpu=1), says={"gres": "shard:8"}), 'gres: "shard:8" asks for 0 gpu', "1 gpu"),
+    (
+        "slices for whole devices",
+        of(c(gpu=1), says={"gres": "gpu:1g.10gb:1"}),
+        'gres: "gpu:1g.10gb:1" asks for 0 gpu',
+        "1 gpu",
+    ),
+    ("any device for slices", of(MIG, says={"gres": "gpu:2"}), 'gres: "gpu:2" asks for 0 gpu:1g.10gb', "2 gpu:1g.10gb"),
+    (
+        "one device counted twice",
+        of(MIG, c(gpu=1), says={"gres": "gpu:1g.10gb:3"}),
+        'gres: "gpu:1g.10gb:3" asks for 0 gpu',
+        "1 gpu",
+    ),
+    (
+        "whatever is exclusive",
+        of(c(cpu=4000), says={"cpus-per-task": "1", "exclusive": "true"}),
+        'cpus-per-task: "1" asks for 1 CPUs',
+        "4",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "asks", "take"), [line[1:] for line in UNDERSTATED], ids=[each[0] for each in UNDERSTATED]
+)
+def test_nobody_is_charged_for_less_than_the_containers_take(what: Pod, asks: str, take: str) -> None:
+    """T6: kubelet gives them what their spec says, whatever Slurm charges."""
+    assert becomes(what) == Refusal(names.REFUSED, f"Annotation slurm-bridge/{asks}, {TAKE} {take} {WITH}. {LESS}")
+
+
+@pytest.mark.parametrize(
+    ("alias", "value", "asks"),
+    [("cpu-per-task", "1", "1 CPUs"), ("mem-per-node", "1M", "1 MiB"), ("gres", "gpu:1", "1 gpu")],
+)
+def test_an_understatement_by_an_alias_or_by_an_owner_is_told_as_it_was_written(
+    alias: str, value: str, asks: str
+) -> None:
+    key = names.ALIAS_PREFIX + alias
+    large = of(c(cpu=2000, memory=2, gpu=2))
+    by_pod = becomes(replace(large, annotations={key: value}))
+    assert isinstance(by_pod, Refusal)
+    assert by_pod.message.startswith(f'Annotation {key}: "{value}" asks for {asks}, {TAKE} 2')
+    by_owner = becomes(large, Owner(OWNER, annotations={key: value}))
+    assert isinstance(by_owner, Refusal)
+    assert by_owner.message.startswith(f'Annotation {key} of ReplicaSet web: "{value}" asks for {asks}, {TAKE} 2')
+
+
+def test_a_device_that_slurm_does_not_count_is_refused_unless_the_admin_lets_pods_take_it() -> None:
+    """T5."""
+    assert becomes(of(Container("c", limits={"example.org/fpga": 1}))) == Refusal(
+        names.REFUSED,
+        "The pod asks for example.org/fpga, which Slurm does not count. An admin names its GRES (settings: gres), or lets "
+        "pods take it uncounted (settings: ignored_resources).",
+    )
+    assert isinstance(becomes(of(Container("c", {"example.org/fpga": 0}))), JobSpec)
 
 
 # --- what the job does not show -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, Report, SubmitJob
-from scheduler.events import ActionEnded
+from scheduler.events import ACCOUNTING_AWAY, AccountingLost, ActionEnded
 from scheduler.model import Job
 from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
@@ -326,3 +326,21 @@ def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() 
     story.ended(read, at=NOW + 3)
     story.polls({16: "PENDING", 17: "PENDING"}, at=NOW + 20)
     assert [each.spec.name for each in story.acts(SubmitJob, NOW + 20)] == [slow.spec.name]
+
+
+def test_while_slurmdbd_is_away_a_lost_answer_is_looked_for_as_where_there_is_none() -> None:
+    story = Story(ACCOUNTED)
+    lost(story)
+    story.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    story.polls({}, at=NOW + 30)
+    assert [type(each) for each in story.decides(NOW + 30)] == [AllocateNow]
+
+
+def test_a_search_that_finds_slurmdbd_away_goes_on_without_it() -> None:
+    story = Story(ACCOUNTED)
+    lost(story)
+    story.polls({}, at=NOW + 30)
+    [find] = story.acts(FindJobs, NOW + 30)
+    story.ended(find, Outcome.UNREACHED, at=NOW + 30, number=ACCOUNTING_AWAY, later=True)
+    assert story.world.accounting_lost is not None
+    assert [type(each) for each in story.decides(NOW + 30)] == [AllocateNow]

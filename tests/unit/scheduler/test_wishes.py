@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,9 +121,22 @@ def test_an_unknown_key_of_an_owner_or_of_somebody_else_is_none_of_our_business(
     assert spec_of(pod(annotations={"example.org/partitoin": "x", "partition": "y"}), owner) == spec_of(pod())
 
 
-@pytest.mark.parametrize("key", sorted(names.WRITTEN_BY_US))
-def test_a_key_that_the_bridge_itself_writes_is_no_wish(key: str) -> None:
-    assert spec_of(annotated({key: "whatever\n"})) == spec_of(pod())
+@pytest.mark.parametrize("key", names.ONLY_OURS)
+def test_a_key_that_only_the_bridge_writes_is_refused_on_a_pod_that_is_not_bound(key: str) -> None:
+    written = pod(annotations={key: "whatever\n"})
+    message = f"Annotation {key} is written by slurm-bridge alone, when it binds the pod. Take it away."
+    assert refusal_of(written) == message
+    assert spec_of(replace(written, node="x1")) == spec_of(pod())
+    assert spec_of(pod(), Owner(OWNER, annotations={key: "1"})) == spec_of(pod()), "of an owner it says nothing"
+
+
+def test_several_of_them_are_told_together() -> None:
+    message = refusal_of(annotated({"rank": "0", "job-gpus": "0-7"}))
+    assert message.startswith("Annotations slurm-bridge/job-gpus, slurm-bridge/rank are written by slurm-bridge alone")
+
+
+def test_a_callers_own_trace_is_no_wish() -> None:
+    assert spec_of(annotated({"traceparent": "whatever\n"})) == spec_of(pod())
 
 
 def test_demands_of_the_spec_that_are_not_honoured_yet_are_named() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from bridge.errors import (
+    AccountingAway,
     Conflict,
     ContractError,
     Exhausted,
@@ -52,7 +53,7 @@ def refused(number: int, text: str = "some text") -> bytes:
         (422, 2045, Invalid),
         (500, 2045, Invalid),
         (500, 5004, Unanswered),
-        (502, 7000, Unreachable),
+        (502, 7000, AccountingAway),
         (403, 1, Unanswered),
         (500, 1000, Unanswered),
         (500, -1, Unanswered),
@@ -145,3 +146,32 @@ def test_whatever_a_server_sends_an_error_is_one_short_line() -> None:
     assert "\n" not in text
     assert "\x1b" not in text
     assert len(text) < 500
+
+
+@pytest.mark.parametrize(("status", "number"), [(500, 111), (502, 7000), (500, -1), (500, 110)])
+def test_what_slurmrestd_could_not_ask_slurmdbd_is_said_by_the_functions_name(status: int, number: int) -> None:
+    entry = {"error_number": number, "error": "Connection refused", "source": "slurmdb_tres_get", "description": "d"}
+    error = failure("partitions", Reply(status, {}, body(partitions=[], errors=[entry])))
+    assert isinstance(error, AccountingAway)
+    assert str(error) == "Slurm: partitions: slurmdbd does not answer (Connection refused) (error 7000)"
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "wait_s"),
+    [
+        (429, "7", 7.0),
+        (429, "", None),
+        (429, "Wed, 21 Oct 2026 07:28:00 GMT", None),
+        (503, "2", 2.0),
+        (429, "9" * 400, 300.0),
+    ],
+)
+def test_a_proxy_that_takes_no_more_requests_sent_nothing_on(status: int, header: str, wait_s: float | None) -> None:
+    error = failure("allocate", Reply(status, {"retry-after": header}, b"slow down"))
+    assert isinstance(error, Exhausted)
+    assert error.retry_after_s == wait_s
+
+
+def test_a_503_that_does_not_say_when_to_come_back_proves_nothing() -> None:
+    assert isinstance(failure("allocate", Reply(503, {}, b"no backend")), Unanswered)
+    assert isinstance(failure("allocate", Reply(503, {"retry-after": "2"}, refused(2016))), Exhausted)

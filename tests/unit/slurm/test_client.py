@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,7 +64,7 @@ async def test_jobs_are_made_changed_and_ended_in_the_tenants_name_and_read_in_o
     client = await discovered(cluster, wire)
     job_id = await client.allocate_now(spec())
     await client.job(job_id)
-    await client.kick(job_id, "alice", "")
+    await client.kick(job_id, "alice")
     await client.cancel(job_id, "n", "alice")
     assert [name for _, _, name in wire.asked] == ["alice", "", "alice", "alice"]
 
@@ -157,3 +158,119 @@ async def test_cpus_are_counted_by_the_threads_of_the_nodes_last_seen(cluster: S
     await client.nodes()
     wire.told = None
     assert (await client.grant(job_id)).nodes[0].cpus == 2
+
+
+class Threads:
+    """A Slurm whose two nodes have two threads a core, and a gang of three tasks of 1 CPU there."""
+
+    def __init__(self, select: str) -> None:
+        self.select = select
+        self.asked: list[str] = []
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> Reply:
+        path = target.split("/", 3)[-1]
+        self.asked.append(path)
+        node = {"state": ["IDLE"], "cpus": 16, "sockets": 1, "cores": 8, "threads": 2}
+        held = [{"name": "t1", "cpus": {"count": 1}}, {"name": "t2", "cpus": {"count": 2}}]
+        answers: dict[str, object] = {
+            "ping/": {"pings": [{"responding": True}]},
+            "nodes/": {"nodes": [{"name": "t1", **node}, {"name": "t2", **node}]},
+            "resources/7": {
+                "nodes": [{"node": name, "mem_alloc": 0, "core_bitmap": "0x01", "gres": []} for name in ("t1", "t2")]
+            },
+            "job/7": {
+                "jobs": [{"job_id": 7, "job_resources": {"select_type": [self.select], "nodes": {"allocation": held}}}]
+            },
+        }
+        return Reply(200, {}, json.dumps(answers[path]).encode())
+
+
+async def test_threads_that_are_given_away_one_by_one_are_counted_one_by_one() -> None:
+    wire = Threads("CR_CPU")
+    client = SlurmClient(wire, LiteralToken("a.b.c"), clock=lambda: NOW)
+    await client.discover()
+    await client.nodes()
+    assert [node.cpus for node in (await client.grant(7)).nodes] == [1, 2]
+
+
+async def test_where_whole_cores_are_given_away_that_is_asked_once() -> None:
+    wire = Threads("CR_CORE")
+    client = SlurmClient(wire, LiteralToken("a.b.c"), clock=lambda: NOW)
+    await client.discover()
+    await client.nodes()
+    wire.asked.clear()
+    for _ in range(3):
+        assert [node.cpus for node in (await client.grant(7)).nodes] == [2, 2]
+    assert wire.asked == ["resources/7", "job/7", "resources/7", "resources/7"]
+
+
+class Renewing:
+    """A far side that takes only the second token, and says what it was asked with and how long it may take."""
+
+    def __init__(self, taken: str, status: int = 511, takes_s: float = 0.0) -> None:
+        self.taken, self.status, self.takes_s = taken, status, takes_s
+        self.now = 0.0
+        self.asked: list[tuple[str, str, float]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> Reply:
+        token = headers["X-SLURM-USER-TOKEN"]
+        self.asked.append((method, token, deadline_s))
+        self.now += self.takes_s
+        if "ping" in target:
+            return Reply(200, {}, b'{"pings": [{"responding": true}]}')
+        if token != self.taken:
+            refused = b'{"errors": [{"error_number": 1007, "error": "Protocol authentication error"}]}'
+            return Reply(self.status, {}, refused if self.status == 511 else b"Authentication failure")
+        return Reply(200, {}, b'{"jobs": [], "job_id": 7}')
+
+
+OLD, NEW = "old.old.old", "new.new.new"
+
+
+def write(path: Path, token: str) -> None:
+    """In a way that the file does not look changed."""
+    path.write_text(token)
+    os.utime(path, ns=(1, 1))
+
+
+async def renewing(wire: Renewing, path: Path) -> SlurmClient:
+    write(path, OLD)
+    client = SlurmClient(wire, FileToken(path), clock=lambda: NOW, stopwatch=wire.clock, deadline_s=12.0)
+    await client.discover()
+    wire.asked.clear()
+    write(path, NEW)
+    return client
+
+
+@pytest.mark.parametrize("status", [511, 401])
+async def test_a_token_that_is_not_accepted_any_more_is_read_again_and_the_call_repeated_once(
+    tmp_path: Path, status: int
+) -> None:
+    wire = Renewing(NEW, status)
+    client = await renewing(wire, tmp_path / "token")
+    assert await client.submit(spec()) == 7
+    assert [token for _, token, _ in wire.asked] == [OLD, NEW]
+
+
+async def test_where_there_is_no_other_token_a_call_is_not_repeated(tmp_path: Path) -> None:
+    wire = Renewing("a.third.one")
+    client = await renewing(wire, tmp_path / "token")
+    with pytest.raises(Unauthorized):
+        await client.states()
+    with pytest.raises(Unauthorized):
+        await client.states()
+    assert [token for _, token, _ in wire.asked] == [OLD, NEW, NEW]
+
+
+async def test_one_deadline_holds_for_a_call_and_its_repetition(tmp_path: Path) -> None:
+    wire = Renewing(NEW, takes_s=5.0)
+    client = await renewing(wire, tmp_path / "token")
+    await client.states()
+    assert [deadline_s for _, _, deadline_s in wire.asked] == [12.0, 7.0]

@@ -12,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.slurm import bodies, codec, wire
+from bridge.slurm.codec import Listed
+from bridge.slurm.lists import ListAnswer
 from scheduler.model import UNLIMITED, JobSpec
 
 SPEC = JobSpec("ns/a~c.k", "alice", 2, 1024)
 
 
-def states(*jobs: tuple[object, list[str]]) -> wire.StatesAnswer:
-    return msgspec.convert({"jobs": [{"job_id": i, "state": s} for i, s in jobs]}, wire.StatesAnswer)
+def states(*jobs: tuple[object, list[str]]) -> Listed[Any]:
+    return codec.job_states(
+        ListAnswer(items=tuple(msgspec.convert({"job_id": i, "state": s}, wire.JobState) for i, s in jobs))
+    )
 
 
 def number(value: int) -> dict[str, object]:
@@ -34,7 +38,7 @@ def one(**fields: Any) -> Any:
 
 
 def test_equal_states_of_many_jobs_are_one_object() -> None:
-    found = codec.job_states(states(("1", ["CANCELLED", "COMPLETING"]), ("2", ["CANCELLED", "COMPLETING"])))
+    found = states(("1", ["CANCELLED", "COMPLETING"]), ("2", ["CANCELLED", "COMPLETING"])).found
     assert found[1] is found[2]
     assert found[1] == {"CANCELLED", "COMPLETING"}
 
@@ -46,17 +50,32 @@ def test_states_are_interned_only_up_to_a_bound() -> None:
 
 
 def test_components_of_a_heterogeneous_job_have_ids_of_their_own() -> None:
-    assert codec.job_states(states(("53+0", ["RUNNING"]), ("54+1", ["PENDING"]))) == {53: {"RUNNING"}, 54: {"PENDING"}}
+    assert states(("53+0", ["RUNNING"]), ("54+1", ["PENDING"])).found == {53: {"RUNNING"}, 54: {"PENDING"}}
 
 
 def test_of_an_arrays_tasks_one_that_lives_is_shown() -> None:
-    found = codec.job_states(states(("12_1", ["COMPLETED"]), ("12_[2-9]", ["PENDING"]), ("12_0", ["FAILED"])))
+    found = states(("12_1", ["COMPLETED"]), ("12_[2-9]", ["PENDING"]), ("12_0", ["FAILED"])).found
     assert found == {12: {"PENDING"}}
 
 
-def test_a_job_id_that_is_none_is_nonsense() -> None:
-    with pytest.raises(ValueError, match="not a job id"):
-        codec.job_states(states(("soon", ["PENDING"])))
+@pytest.mark.parametrize("none", ["soon", "", 0, -1, 10**18, "9" * 5000, "99999999999"])
+def test_a_job_whose_id_is_none_does_not_hide_the_others(none: object) -> None:
+    listed = states(("7", ["PENDING"]), (none, ["PENDING"]), (8, ["RUNNING"]))
+    assert listed.found == {7: {"PENDING"}, 8: {"RUNNING"}}
+    assert [each.key for each in listed.left_out] == [None]
+
+
+def test_a_time_that_is_none_is_not_known_and_the_job_is_read_all_the_same() -> None:
+    for none in ("soon", -1, number(-(10**18)), number(10**18), number(253_402_300_800), {"set": "?"}, None, [], True):
+        found = one(start_time=none, end_time=none, submit_time=none, preempt_time=none)
+        assert (found.starts, found.ends, found.submitted, found.preempted) == (None,) * 4, none
+    assert one(start_time=number(253_402_200_000)).starts == 253_402_200_000  # 9999-12-30
+
+
+def test_a_count_that_slurm_cannot_have_meant_is_not_known() -> None:
+    for none in (-1, 2**32 - 2, 10**18):
+        assert one(time_limit=number(none)).time_limit_min is None
+        assert one(tasks=number(none)).tasks == 1
 
 
 def test_zero_and_absent_times_are_not_known() -> None:
@@ -130,6 +149,27 @@ def test_a_grant_counts_cores_threads_and_devices_under_both_names() -> None:
     assert node.indices == {"gpu": "0-1,4", "gpu:h100": "0-1", "gpu:a100": "4", "shard": ""}
 
 
+def test_a_core_is_as_many_cpus_as_slurm_conf_says() -> None:
+    sent = [
+        {"name": "threads", "state": ["IDLE"], "cpus": 128, "sockets": 2, "cores": 32, "threads": 2},
+        {"name": "cores-only", "state": ["IDLE"], "cpus": 64, "sockets": 2, "cores": 32, "threads": 2},
+        {"name": "single", "state": ["IDLE"], "cpus": 64, "sockets": 2, "cores": 32, "threads": 1},
+    ]
+    assert codec.cpus_per_core(msgspec.convert(sent, tuple[wire.Node, ...])) == {"threads": 2}
+
+
+def test_what_a_job_holds_of_each_node_is_told_by_the_job_itself_where_slurm_gives_away_single_cpus() -> None:
+    def held(select: str) -> object:
+        allocation = [{"name": "t1", "cpus": {"count": 3, "used": 0}}, {"name": "t2", "cpus": {"count": 1, "used": 0}}]
+        resources = {"select_type": [select], "nodes": {"allocation": allocation}}
+        answer = {"jobs": [{"job_id": 6}, {"job_id": 7, "job_resources": resources}]}
+        return codec.cpus_held(msgspec.convert(answer, wire.JobResourcesAnswer), 7)
+
+    assert held("CR_CPU") == (True, {"t1": 3, "t2": 1})
+    assert held("CR_CPU_MEMORY") == (True, {"t1": 3, "t2": 1})
+    assert held("CR_CORE_MEMORY") == (False, {"t1": 3, "t2": 1})
+
+
 @pytest.mark.parametrize(
     ("text", "counts"),
     [
@@ -169,7 +209,7 @@ def test_a_node_offers_what_slurm_does_not_keep_for_itself() -> None:
         "real_memory": 1000,
         "specialized_memory": 24,
     }
-    [node] = codec.nodes(msgspec.convert({"nodes": [sent]}, wire.NodesAnswer))
+    [node] = codec.nodes(ListAnswer(items=(msgspec.convert(sent, wire.Node),))).found
     assert (node.cpus, node.memory_mib) == (62, 976)
 
 
@@ -284,6 +324,10 @@ def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
         "required_switches": 0,
         "wait_for_switch": 0,
     }
+
+
+def test_a_kick_writes_nothing_so_that_it_undoes_no_edit_of_the_jobs_user() -> None:
+    assert json.loads(bodies.NO_CHANGE) == {}
 
 
 @pytest.mark.parametrize("field", ["exclusive", "time_limit_min", "account", "user", "tasks"])

@@ -127,3 +127,51 @@ def test_no_representation_shows_the_token(tmp_path: Path) -> None:
 )
 def test_ages_are_said_as_people_say_them(seconds: float, words: str) -> None:
     assert age(seconds) == words
+
+
+@pytest.mark.parametrize("written", ["", "SLURM_JWT=", jwt(exp=NOW + 900)[:20], jwt(exp=NOW + 900)[:-4], None])
+def test_a_file_in_the_middle_of_being_written_leaves_the_token_before_in_use(
+    tmp_path: Path, written: str | None
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW + 60))
+    source = FileToken(file)
+    assert source.token() == jwt(exp=NOW + 60)
+    if written is None:
+        file.unlink()
+    else:
+        file.write_text(written)
+    assert (source.token(), source.expires_at()) == (jwt(exp=NOW + 60), NOW + 60)
+    told = problem(source, NOW)
+    assert told is not None
+    assert f"token file {file}: " in told
+    assert "The token that was read before is used." in told
+    file.write_text(jwt(exp=NOW + 900))
+    assert source.token() == jwt(exp=NOW + 900)
+    assert problem(source, NOW) is None
+
+
+def test_a_refused_token_is_read_again_though_its_file_does_not_look_changed(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW))
+    times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    source = FileToken(file)
+    assert source.renewed(source.token()) is False
+    file.write_text(jwt(exp=NOW + 1))  # as long as the one before
+    os.utime(file, ns=times)
+    assert source.token() == jwt(exp=NOW)
+    assert source.renewed(jwt(exp=NOW)) is True
+    assert source.token() == jwt(exp=NOW + 1)
+    assert source.renewed(jwt(exp=NOW)) is True, "somebody else found it out already"
+
+
+def test_a_key_with_shorter_signatures_is_taken_when_the_token_before_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW))
+    source = FileToken(file)
+    source.token()
+    shorter = jwt(exp=NOW + 900)[:-4]
+    file.write_text(shorter)
+    assert source.token() == jwt(exp=NOW)
+    assert source.renewed(jwt(exp=NOW)) is True
+    assert source.token() == shorter

@@ -7,12 +7,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unreachable
 from bridge.slurm.pool import HttpPool
+from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import Reply
 from tests.unit.kube.certificates import Certificates, made_certificates
 
@@ -384,3 +386,101 @@ def test_a_url_that_is_none_is_refused_in_words(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         HttpPool(url)
     assert "secret" not in str(caught.value)
+
+
+# --- connections that firewalls and certificates end ------------------------------------------------------------------
+
+
+def full_backlog(port: int) -> list[socket.socket]:
+    """127.0.0.2 at that port swallows whatever is sent there, as a firewall does."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.2", port))
+    listener.listen(0)
+    waiting = [socket.socket() for _ in range(4)]
+    for each in waiting:
+        each.setblocking(False)
+        each.connect_ex(("127.0.0.2", port))
+    return [listener, *waiting]
+
+
+async def test_an_address_that_swallows_everything_does_not_keep_the_next_one_from_answering(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(always_ok) as server:
+        port = int(server.url.rpartition(":")[2])
+        swallowing = full_backlog(port)
+
+        async def both(*_: object, **__: object) -> list[object]:
+            return [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")
+            ]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", both)
+        async with HttpPool(f"http://slurm.example:{port}") as pool:
+            assert (await ask(pool, "POST", body=b"x")).status == 200
+        assert server.bodies == [b"x"]
+        for each in swallowing:
+            each.close()
+
+
+async def test_a_connection_that_was_idle_for_long_is_closed_and_not_used() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url, idle_s=0.0) as pool:
+        for _ in range(3):
+            assert (await ask(pool, "POST", body=b"x")).status == 200
+        assert server.visits == 3
+        assert len(pool._idle) == 1
+
+
+async def test_the_kernel_probes_idle_connections_and_gives_up_on_what_is_not_acknowledged() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url) as pool:
+        await ask(pool)
+        [lane] = pool._idle
+        assert lane._transport is not None
+        connection = lane._transport.get_extra_info("socket")
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 12_000
+
+
+def mutual(certificates: Certificates) -> ssl.SSLContext:
+    """A server that lets in only clients with a certificate of that authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    context.load_verify_locations(cafile=certificates.authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
+    tls = TlsFiles(str(certificates.authority), str(certificates.certificate), str(certificates.key))
+    async with serving(always_ok, tls=mutual(certificates)) as server, HttpPool(server.url, tls=tls) as pool:
+        assert (await ask(pool)).status == 200
+
+
+async def test_renewed_certificates_replace_connections_and_half_written_ones_do_not(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    pair = tmp_path / "pair.pem"
+    whole = certificates.certificate.read_text() + certificates.key.read_text()
+    pair.write_text(whole)
+    tls = TlsFiles(str(certificates.authority), str(pair))
+    async with serving(always_ok, tls=mutual(certificates)) as server, HttpPool(server.url, tls=tls) as pool:
+        assert (await ask(pool)).status == 200
+        for half in (whole[: len(whole) // 2], ""):
+            pair.write_text(half)
+            assert (await ask(pool)).status == 200
+        assert server.visits == 1
+        pair.write_text(whole + "\n")
+        assert (await ask(pool)).status == 200
+        assert server.visits == 2
+
+
+@pytest.mark.parametrize("content", [None, "", "not a certificate"])
+def test_tls_files_that_cannot_be_used_are_told_at_start(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(
+        ConfigError, match=r"slurm_ca_file .*ca.pem: cannot be used: (there is no such file|no certificate)"
+    ):
+        HttpPool("https://127.0.0.1:1", tls=TlsFiles(str(path)))

@@ -1,0 +1,59 @@
+"""Errors of our own, contained: what becomes of an exception that nobody expected (ARCHITECTURE, "Errors").
+
+Whatever the far sides do has an error of its own (errors.py).  Any other exception is a defect of the bridge.  In tests and
+simulation it goes on and fails them.  `slurm-bridge run` contains it to the object that it is about: it is counted, the
+log has it, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from scheduler.quarantine import Alarm, Origin, origin_of
+
+MAX_TOLD = 1000  # places in the code of which the log has a traceback
+log = logging.getLogger("slurm-bridge")
+
+
+class Guard:
+    """on   whether exceptions are contained
+    contained   how many were, by what they were contained to
+    """
+
+    def __init__(self, *, on: bool = False) -> None:
+        self.on = on
+        self.contained: Counter[str] = Counter()
+        self._told: set[Origin] = set()
+
+    def caught(self, error: Exception, kind: str, what: str) -> None:
+        """Contain an exception, or raise it where none is contained.
+
+        kind   for the metric: "action", "task", "observer", …; what: for the log: what was being done, and about what
+        """
+        if not self.on:
+            raise error
+        self._contain(error, kind, what)
+
+    def alarm(self, alarm: Alarm) -> None:
+        """The core has put something in quarantine."""
+        self._contain(alarm.error, alarm.kind.value, f"{alarm.kind.value} {alarm.readable}: in quarantine")
+
+    def _contain(self, error: Exception, kind: str, what: str) -> None:
+        """The log has the traceback of each place once."""
+        self.contained[kind] += 1
+        cause: BaseException = error
+        while isinstance(cause, BaseExceptionGroup):  # a group of tasks raises what one of them raised
+            cause = cause.exceptions[0]
+        origin = origin_of(cause)
+        is_new = origin not in self._told and len(self._told) < MAX_TOLD
+        if is_new:
+            self._told.add(origin)
+        name, file, line = origin
+        place = f"{name} at {file.rpartition('/')[2]}:{line}"
+        log.error(
+            "an error of slurm-bridge itself, please report it: %s (%s)",
+            what,
+            place,
+            exc_info=error if is_new else None,
+        )

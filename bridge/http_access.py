@@ -1,0 +1,129 @@
+"""Which HTTP request is answered: names, peers and the bearer token of the bridge's own server.
+
+/healthz, /readyz and /metrics tell of no pod: everybody may ask.  /explain tells a pod's user, account and comment, and
+/release ends pods, so these are answered
+
+    with a token file       if the request carries that token, from any peer under any name
+    without one             if the peer is this machine and the request names a loopback address
+
+A browser on this machine is a peer on this machine.  A page of another site can point its own name at a loopback address (DNS
+rebinding), and then the Host header holds that name.  A reverse proxy on this machine is a peer on this machine, too; it
+says so in Forwarded or X-Forwarded-For.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+import re
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from bridge.errors import ConfigError
+
+OPTION = "http_token_file"
+MAX_TOKEN_BYTES = 4096
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")  # RFC 6750, long enough not to be guessed
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
+_MAKE = "Write a random one: openssl rand -hex 32."
+
+
+class BearerFile:
+    """The token that /explain and /release ask for; the file is read again whenever it changes.
+
+    If the file cannot be read or holds no token, no request has the right one.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._stamp: tuple[int, int, int] | None = None
+        self._token = ""
+
+    def __repr__(self) -> str:
+        return f"BearerFile({str(self._path)!r})"
+
+    def token(self) -> str:
+        """The token as it is now.  Raises ConfigError if there is none."""
+        try:
+            stat = os.stat(self._path)
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            if stamp != self._stamp:
+                self._stamp, self._token = None, ""
+                with open(self._path, "rb") as file:
+                    self._token = self._read(file.read(MAX_TOKEN_BYTES + 1))
+                self._stamp = stamp
+        except OSError as error:
+            self._stamp, self._token = None, ""
+            why = error.strerror or str(error)
+            raise ConfigError(f"{OPTION}: {self._path}: {why}.", "Point it at a file with a token.") from None
+        return self._token
+
+    def _read(self, content: bytes) -> str:
+        text = content.decode("ascii", "replace").strip()
+        if len(content) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(text):
+            what = "must hold one line of at least 16 letters, digits and -._~+/ ."
+            raise ConfigError(f"{OPTION}: {self._path}: {what}", _MAKE)
+        return text
+
+    def accepts(self, authorization: str) -> bool:
+        """True if the header `Authorization` carries the token; compared in constant time."""
+        scheme, _, given = authorization.partition(" ")
+        try:
+            expected = self.token().encode()
+        except ConfigError:
+            return False
+        shown = given.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(shown, expected)
+
+
+def headers(token_file: str) -> dict[str, str]:
+    """What a command sends to the running bridge.  Raises ConfigError if the file holds no token."""
+    return {"Authorization": f"Bearer {BearerFile(token_file).token()}"} if token_file else {}
+
+
+def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | None:
+    """None if /explain or /release may be answered, else the answer that says what is missing."""
+    if bearer is not None:
+        if bearer.accepts(request.headers.get("Authorization", "")):
+            return None
+        text = f"This needs the bearer token of the setting {OPTION}.\n"
+        return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
+    if not is_loopback(request.remote or "") or any(name in request.headers for name in _FORWARDED):
+        text = f"Only a command that runs where the bridge runs may ask this, or the setting {OPTION} names a token.\n"
+        return web.Response(status=403, text=text)
+    return None if is_loopback(host_of(request)) else _misdirected()
+
+
+def host_of(request: web.Request) -> str:
+    """The name or address that the request was sent to, without its port; "" if there is none or it is malformed."""
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(:[0-9]{1,5})?", request.headers.get("Host", ""), re.ASCII)
+    return found[1].strip("[]").lower() if found else ""
+
+
+def is_loopback(address: str) -> bool:
+    """True for localhost and addresses of the loopback interface; no other name counts."""
+    if address == "localhost":
+        return True
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def loopback_names_alone() -> Middleware:
+    """For a server that listens on loopback alone: requests under any other name are refused (DNS rebinding)."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await handler(request) if is_loopback(host_of(request)) else _misdirected()
+
+    return guard
+
+
+def _misdirected() -> web.Response:
+    return web.Response(status=421, text="Not under this name: ask 127.0.0.1 or localhost.\n")

@@ -1,0 +1,111 @@
+"""Lists of slurmrestd, decoded so that one item that makes no sense does not hide the others.
+
+A list is decoded as a whole first: that is fast, and nearly always enough.  If that fails, each item is decoded alone, and
+an item that cannot be decoded is left out.  A left-out item is not an absent one: the object exists, and what was known of
+it before stays true.  So the items that were left out are part of the answer, with their ids or names where those can be
+read.
+
+msgspec refuses text that is nested about 1,000 deep (RecursionError) or that is no JSON at one place (NaN, a lone
+surrogate), wherever in the text it stands.  `parts` splits such a text without recursion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from bridge.json_text import fields, parts
+from bridge.slurm.wire import Envelope
+
+_I = TypeVar("_I")
+_I_co = TypeVar("_I_co", covariant=True)
+
+# What a decoder raises for a text that it cannot read.  UnicodeDecodeError is a ValueError.
+UNDECODABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An item that cannot be read.  key: its id or name as the server wrote it; None where that cannot be read either."""
+
+    key: str | int | None
+    why: str
+
+
+class ListAnswer(Envelope, Generic[_I_co], kw_only=True):
+    """An answer whose one purpose is a list."""
+
+    items: tuple[_I_co, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class ListDecoder(Generic[_I]):
+    """Text to ListAnswer.
+
+    field   the field of the answer that holds the list
+    item    the struct of one item
+    key     the field of an item that holds its id or name
+    """
+
+    def __init__(self, field: str, item: type[_I], key: str) -> None:
+        self._field = field
+        self._key = key
+        self._whole = msgspec.json.Decoder(_answer(field, tuple[item, ...]))  # type: ignore[valid-type]
+        self._apart = msgspec.json.Decoder(_answer(field, tuple[msgspec.Raw, ...]))
+        self._item = msgspec.json.Decoder(item)
+        self._name = msgspec.json.Decoder(msgspec.defstruct("Named", [(key, str | int)]))
+
+    def decode(self, body: bytes, /) -> ListAnswer[_I]:
+        """The answer.  Raises UNDECODABLE where not even the list's items can be told apart."""
+        try:
+            whole = self._whole.decode(body)
+        except UNDECODABLE:
+            return self._one_by_one(body)
+        return ListAnswer(
+            errors=whole.errors, warnings=whole.warnings, meta=whole.meta, items=getattr(whole, self._field)
+        )
+
+    def _one_by_one(self, body: bytes) -> ListAnswer[_I]:
+        envelope, texts = self._split(body)
+        items: list[_I] = []
+        left_out: list[LeftOut] = []
+        for text in texts:
+            try:
+                items.append(self._item.decode(text))
+            except UNDECODABLE as error:
+                left_out.append(LeftOut(self._name_of(text), str(error)))
+        return ListAnswer(
+            errors=envelope.errors,
+            warnings=envelope.warnings,
+            meta=envelope.meta,
+            items=tuple(items),
+            left_out=tuple(left_out),
+        )
+
+    def _split(self, body: bytes) -> tuple[Envelope, list[bytes]]:
+        try:
+            apart = self._apart.decode(body)
+            return apart, [bytes(item) for item in getattr(apart, self._field)]
+        except UNDECODABLE:
+            texts = fields(body)
+            wanted = texts.pop(self._field, None)
+            if wanted is None or not wanted.startswith(b"["):
+                raise
+            rest = b",".join(b'"%s":%s' % (name.encode(), text) for name, text in texts.items())
+            return msgspec.json.decode(b"{" + rest + b"}", type=Envelope), list(parts(wanted))
+
+    def _name_of(self, text: bytes) -> str | int | None:
+        try:
+            return getattr(self._name.decode(text), self._key)  # type: ignore[no-any-return]
+        except UNDECODABLE:
+            pass
+        try:
+            return msgspec.json.decode(fields(text)[self._key], type=str | int)
+        except (KeyError, *UNDECODABLE):
+            return None
+
+
+def _answer(field: str, items: object) -> type[Envelope]:
+    return cast(type[Envelope], msgspec.defstruct("Answer", [(field, items)], bases=(Envelope,), kw_only=True))

@@ -1,0 +1,58 @@
+"""From SIGTERM or SIGINT to the end of the process: at most END_S seconds, whatever hangs.
+
+    calls under way      get CALLS_S to be answered; no new work begins (Loop.finish)
+    readers of HTTP      get READERS_S, then their connections are closed (Health.serve)
+    telemetry            gets TELEMETRY_S to send what is left (Telemetry.close)
+
+What was not answered by then is an unknown outcome, which the next life finds by looking, as after a kill.  If something
+else hangs (a thread that resolves a name, an exec plugin, a pass that takes a minute), an alarm ends the process.  A second
+signal ends it at once.
+
+Handlers of signals are Python functions, not SIG_DFL: process 1 of a container ignores the default actions.  They run between
+two instructions of the main thread, so that a loop that is busy does not hold them up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+CALLS_S = 2.0
+READERS_S = 0.3
+TELEMETRY_S = 2.0
+END_S = 4.8
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+EXIT_HUNG = 1
+
+
+@contextmanager
+def listening(on_signal: Callable[[], None]) -> Iterator[None]:
+    """Calls `on_signal` in the running loop at the first signal.  To be entered in the main thread."""
+    loop = asyncio.get_running_loop()
+    seen = False
+
+    def handle(number: int, _: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            os._exit(128 + number)
+        seen = True
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.setitimer(signal.ITIMER_REAL, END_S)
+        loop.call_soon_threadsafe(on_signal)
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if not seen:  # else what is left to do is still bounded
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _give_up(_: int, __: FrameType | None) -> None:
+    os.write(2, b"slurm-bridge: stopped before everything had ended: something hangs\n")
+    os._exit(EXIT_HUNG)

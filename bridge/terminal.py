@@ -1,0 +1,26 @@
+"""Text for a terminal.  Parts of it were written by tenants and by servers, and must not control the terminal."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+
+def printable(line: str) -> str:
+    """The line, with a replacement character for each character that is not printed."""
+    return line if line.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in line)
+
+
+class LogFormatter(logging.Formatter):
+    """One entry is one line, and a traceback its lines: no name or message of somebody else's begins another line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        """As logging calls it."""
+        return printable(super().formatMessage(record))
+
+    def formatException(  # noqa: N802 - the name in logging
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """As logging calls it."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))

@@ -1,0 +1,52 @@
+"""Whose workload a pass looks at next: namespaces take turns, and a look that takes long counts as several turns.
+
+So a namespace with ten thousand workloads, or with a few that are dear to look at, delays the others by a turn of its own
+and no more.  How many turns each has had is carried to the next pass as long as passes are too short for all.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+TURN = 250  # of the effort of a pass: a look that takes more counts as several turns
+
+
+class Turns:
+    """The keys of workloads, in the order in which they are to be looked at.
+
+    keys    namespace and key of each, those of one namespace in their order
+    taken   how many turns each namespace has had; one that has had none yet begins beside the one that had the fewest
+    """
+
+    def __init__(self, keys: Iterable[tuple[str, str]], taken: Mapping[str, int]) -> None:
+        self._queues: dict[str, deque[str]] = {}
+        for namespace, key in keys:
+            self._queues.setdefault(namespace, deque()).append(key)
+        least = min((taken[name] for name in self._queues if name in taken), default=0)
+        self.taken = {name: taken.get(name, least) for name in self._queues}
+        self._next = [(turns, number, name) for number, (name, turns) in enumerate(self.taken.items())]
+        heapq.heapify(self._next)
+
+    def __bool__(self) -> bool:
+        return bool(self._next)
+
+    def peek(self) -> str:
+        """The key whose turn it is."""
+        return self._queues[self._next[0][2]][0]
+
+    def took(self, effort: int) -> None:
+        """It was looked at, with so much effort: the next one's turn comes."""
+        turns, number, name = self._next[0]
+        self._queues[name].popleft()
+        after = turns + 1 + effort // TURN
+        if self._queues[name]:
+            heapq.heapreplace(self._next, (after, number, name))
+        else:
+            heapq.heappop(self._next)
+        self.taken[name] = after
+
+    def left(self) -> list[str]:
+        """The keys that nobody looked at."""
+        return [key for queue in self._queues.values() for key in queue]

@@ -1,0 +1,201 @@
+"""Any history in which folds and rules raise at any line of theirs: what is known stays whole, and all comes to rest.
+
+The histories of test_core_histories, with defects: while one event is folded, or one pass is decided, one call somewhere
+inside raises.  The invariants that are held against the truth of both clusters hold as without defects.  When the defects
+end, nothing stays in quarantine, and every pod is bound or says why not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from scheduler import actions as act
+from scheduler import (
+    asking,
+    binding,
+    decide,
+    doubt,
+    fold_kubernetes,
+    fold_plans,
+    fold_slurm,
+    looking,
+    membership,
+    telling,
+)
+from scheduler.events import Event, Planned
+from scheduler.jobspec import needs
+from scheduler.placement import Standing
+from scheduler.upkeep import Upkeep
+from scheduler.view import View
+from scheduler.workload import Placeholder, Tally, Workload
+from scheduler.world import World
+from tests.properties.test_core_histories import Histories
+
+# Every one of these may raise before it does anything, or after it has done all of it.
+FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (World, ("refresh", "stand", "leave", "set_states", "touch", "known", "drop", "given_to", "to_be_read", "assume")),
+    (
+        World,
+        ("back_off", "about_to_stand", "is_absent", "forget", "count_queued", "input_changed", "concerned", "mine"),
+    ),
+    (Workload, ("put", "take_out", "put_on", "show", "tell", "release_pod")),
+    (Tally, ("count", "drop")),
+    (Placeholder, ("is_there", "lost")),
+    (Standing, ("put", "remove")),
+    (Upkeep, ("seen", "lost")),
+    (View, ("add", "wake_at", "park", "standing")),
+    (fold_kubernetes, ("settle", "workload_of", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
+    (fold_plans, ("_made", "_submission_refused", "_take_changes")),
+    (fold_slurm, ("_whose", "_ours", "_denied", "_details", "_lacks")),
+    (membership, ("_move", "_size", "rank_of", "group_of", "_of_group", "_alone")),
+    (asking, ("jobspec", "feasible")),
+    (binding, ("places",)),
+    (looking, ("trusted",)),
+    (doubt, ("missing",)),
+    (telling, ("say",)),
+    (decide, ("bind", "ask")),
+)
+
+
+class Defect(Exception):
+    """What nobody expects."""
+
+
+class Broken:
+    """Counts calls of what is fragile, and raises at one of them."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.after = False
+
+    def calls(self, whole: Any, *args: Any, **kwargs: Any) -> Any:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Defect
+        now = self.left == 0
+        found = whole(*args, **kwargs)
+        if now:
+            raise Defect
+        return found
+
+
+@contextmanager
+def fragile(broken: Broken) -> Iterator[None]:
+    """Everything of FRAGILE is wrapped."""
+    whole = [(owner, name, getattr(owner, name)) for owner, named in FRAGILE for name in named]
+    for owner, name, function in whole:
+        setattr(owner, name, _wrapped(broken, function))
+    try:
+        yield
+    finally:
+        for owner, name, function in whole:
+            setattr(owner, name, function)
+
+
+def _wrapped(broken: Broken, function: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return broken.calls(function, *args, **kwargs)
+
+    return wrapper
+
+
+class Defects(Histories):
+    GUARDED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken = Broken()
+        self.armed = (0, False)
+
+    @rule(call=st.integers(1, 60), after=st.booleans())
+    def the_next_event_meets_a_defect(self, call: int, after: bool) -> None:
+        self.armed = call, after
+
+    @contextmanager
+    def met(self) -> Iterator[None]:
+        (self.broken.left, self.broken.after), self.armed = self.armed, (0, False)
+        if self.broken.left:
+            with fragile(self.broken):
+                yield
+        else:
+            yield
+        self.broken.left = 0
+
+    def tell(self, event: Event) -> None:
+        with self.met():
+            self.world.apply(event)
+        self.last = event
+
+    def the_loop_passes(self) -> None:
+        with self.met():
+            plan = decide.decide(self.world, self.now)
+        self.check(plan)
+        with self.met():
+            self.story.world.apply(Planned(plan, self.now))
+        self.under_way += [each for each in plan.actions if self.world.is_under_way(each)]
+
+    @rule()
+    def it_is_told_twice(self) -> None:
+        """What is in quarantine is kept as it is seen: twice the same is no change of facts, but may be another try."""
+
+    # --- always -----------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_half_written_facts(self) -> None:
+        world = self.world
+        for uid, key in world.key_of_pod.items():
+            entry = world.quarantine.get((act.Kind.WORKLOAD, key))
+            assert uid in world.workloads[key].pods or (entry is not None and uid in entry.pods), "no pod is lost"
+        for key, workload in world.workloads.items():
+            fresh = Tally()
+            for one in workload.pods.values():
+                assert world.key_of_pod[one.uid] == key, "a pod is of one workload"
+                over = one.uid in workload.written_off
+                fresh.count(one, workload.node_of(one), workload.shown.get(one.uid), over=over)
+            assert workload.tally == fresh, "a tally counts its pods"
+            assert workload.shown.keys() <= workload.pods.keys()
+        for there in world.standing.values():
+            taken: Counter[str] = Counter()
+            for one in there.pods.values():
+                taken.update(needs(one))
+            assert {name: amount for name, amount in there.taken.items() if amount} == +taken, "a node counts its pods"
+        for job in world.placeholders.values():
+            for key in job.hinted_by:
+                assert job.id in world.workloads[key].jobs
+        assert world.under_way == self.lanes(), "a lane counts what is under way"
+        for key in [key for index in (world.looking, world.detail_new, world.running_round) for key in index]:
+            assert key in world.workloads
+        assert +world.queued_in == Counter(world.partition_of.values())
+
+    def known_of(self, key: str) -> Collection[str]:
+        entry = self.world.quarantine.get((act.Kind.WORKLOAD, key))
+        return {*super().known_of(key), *(entry.pods if entry is not None else ())}
+
+    def lanes(self) -> Counter[str]:
+        return Counter(act.LANES.get(type(each), "") for each in self.world.in_flight.values())
+
+    # --- when the defects end ---------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        self.armed = (0, False)
+        self.now += self.world.config.tuning.quarantine_s
+        self.the_loop_passes()
+        self.the_loop_passes()
+        super().teardown()
+
+    def in_order(self) -> None:
+        assert self.world.quarantine == {}, "what is mended is in quarantine no more"
+        for one in self.pods.values():
+            assert self.world.workloads[self.world.key_of_pod[one.uid]].pods[one.uid] == one
+        super().in_order()
+
+
+TestDefects = Defects.TestCase
+TestDefects.settings = settings(max_examples=120, stateful_step_count=50, report_multiple_bugs=False)

@@ -1,0 +1,182 @@
+"""Affinity is counted, and answers as the plain definition does for any history of pods, labels and questions (F1, F5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import neighbours
+from scheduler.feasible import holds
+from scheduler.hostports import HostPorts
+from scheduler.model import HostPort, Pod, PodTerm, Requirement
+from scheduler.neighbours import Coming, Company, Neighbours
+from scheduler.placement import Standing
+from tests.builders import pod
+
+NODES = ("x1", "x2", "x3")
+KEYS, VALUES = ("app", "tier", "zone"), ("a", "b", "c")
+NAMESPACES = ("hpc", "other")
+
+requirements = st.builds(
+    Requirement,
+    st.sampled_from(KEYS),
+    st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", "Newer")),
+    st.lists(st.sampled_from(VALUES), max_size=2).map(tuple),
+)
+terms = st.builds(
+    PodTerm,
+    st.lists(requirements, max_size=3).map(tuple),
+    st.frozensets(st.sampled_from(NAMESPACES), min_size=1),
+)
+several = st.lists(terms, max_size=3).map(tuple)
+ports = st.lists(
+    st.builds(
+        HostPort,
+        st.sampled_from((80, 81)),
+        st.sampled_from(("TCP", "UDP")),
+        st.sampled_from(("", "0.0.0.0", "10.0.0.1", "10.0.0.2")),
+    ),
+    max_size=2,
+).map(tuple)
+labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    return pod(
+        f"p{draw(st.integers(0, 7))}",
+        namespace=draw(st.sampled_from(NAMESPACES)),
+        labels=draw(labels),
+        apart=draw(several),
+        beside=draw(several) if draw(st.booleans()) else (),
+        host_ports=draw(ports),
+    )
+
+
+# A pod comes to a node, gets other labels, leaves; or a question is asked by one that comes with some of the others.
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("comes"), pods(), st.sampled_from(NODES)),
+        st.tuples(st.just("labels"), labels, st.integers(0, 7)),
+        st.tuples(st.just("leaves"), st.none(), st.integers(0, 7)),
+        st.tuples(st.just("asks"), pods(), st.sets(st.integers(0, 7), max_size=3)),
+    ),
+    max_size=30,
+)
+
+
+def selects(term: PodTerm, other: Pod) -> bool:
+    return other.namespace in term.namespaces and all(holds(each, other.labels) for each in term.expressions)
+
+
+def closed_by_definition(new: Pod, there: Mapping[str, list[Pod]]) -> set[str]:
+    """As the API describes required terms: any anti-affinity of either side closes a node, all affinity must be met."""
+    shut = {
+        node
+        for node, others in there.items()
+        for other in others
+        if any(selects(term, other) for term in new.apart) or any(selects(term, new) for term in other.apart)
+    }
+    for term in new.beside:
+        homes = {node for node, others in there.items() if any(selects(term, other) for other in others)}
+        if homes or not selects(term, new):  # the first of those that want each other may stand anywhere
+            shut |= set(NODES) - homes
+    return shut
+
+
+def clashes_by_definition(new: Pod, there: Mapping[str, list[Pod]]) -> set[str]:
+    every = ("", "0.0.0.0")
+    return {
+        node
+        for node, others in there.items()
+        for other in others
+        for held in other.host_ports
+        for port in new.host_ports
+        if (held.port, held.protocol) == (port.port, port.protocol)
+        and (held.address == port.address or held.address in every or port.address in every)
+    }
+
+
+class Crowd:
+    """The index, beside the plain facts that it counts."""
+
+    def __init__(self) -> None:
+        self.standing: dict[str, Standing] = {}
+        self.node_of: dict[str, str] = {}
+        self.neighbours = Neighbours(self.standing)
+        self.ports = HostPorts()
+
+    def comes(self, new: Pod, node: str) -> None:
+        self.leaves(new.uid)
+        self.node_of[new.uid] = node
+        self.standing.setdefault(node, Standing()).put(new)
+        self.neighbours.came(new, node)
+        self.ports.came(new, node)
+
+    def leaves(self, uid: str) -> None:
+        if (node := self.node_of.pop(uid, None)) is not None:
+            left = self.standing[node].remove(uid)
+            assert left is not None
+            self.neighbours.left(left, node)
+            self.ports.left(left, node)
+
+    def relabelled(self, uid: str, to: Mapping[str, str]) -> None:
+        if (node := self.node_of.get(uid)) is not None:
+            self.comes(replace(self.standing[node].pods[uid], labels=to), node)
+
+    def asks(self, new: Pod, own: set[str]) -> None:
+        own = own | {new.uid}
+        held = tuple((self.standing[node].pods[uid], node) for uid, node in self.node_of.items() if uid in own)
+        there = {node: [each for each in self.on(node) if each.uid not in own] for node in NODES}
+        company = Company("ours", held)
+        assert self.neighbours.closed(new, NODES, company) == closed_by_definition(new, there)
+        assert self.ports.taken(new, held) == clashes_by_definition(new, there)
+
+    def on(self, node: str) -> list[Pod]:
+        return list(self.standing[node].pods.values()) if node in self.standing else []
+
+
+@given(steps)
+@settings(max_examples=150)
+def test_what_is_counted_is_what_the_definition_says_after_any_history(told: list[tuple[str, object, object]]) -> None:
+    crowd = Crowd()
+    for step in told:
+        match step:
+            case "comes", Pod() as new, str(node):
+                crowd.comes(new, node)
+            case "labels", dict(to), int(number):
+                crowd.relabelled(f"uid-p{number}", to)
+            case "leaves", None, int(number):
+                crowd.leaves(f"uid-p{number}")
+            case "asks", Pod() as new, set(own):
+                crowd.asks(new, {f"uid-p{number}" for number in own})
+
+
+@given(steps)
+@settings(max_examples=50)
+def test_what_outgrows_the_memory_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
+    limits = {"MAX_KINDS": 1, "MAX_TERMS": 1, "MAX_CHANGES": 1, "MAX_ANSWERS": 1, "MAX_GROUPINGS": 1}
+    before = {name: getattr(neighbours, name) for name in limits}
+    try:
+        for name, limit in limits.items():
+            setattr(neighbours, name, limit)
+        test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
+    finally:
+        for name, limit in before.items():
+            setattr(neighbours, name, limit)
+
+
+@given(st.lists(st.tuples(pods(), st.sampled_from(NODES)), max_size=6), pods(), st.frozensets(st.sampled_from(NODES)))
+def test_pods_that_are_about_to_come_count_on_each_of_their_nodes(
+    there: list[tuple[Pod, str]], new: Pod, granted: frozenset[str]
+) -> None:
+    crowd = Crowd()
+    for number, (each, node) in enumerate(there):
+        crowd.comes(replace(each, uid=f"other-{number}"), node)
+    guest = replace(new, uid="guest", labels={"app": "a"}, apart=new.beside)
+    coming = (Coming("another", (guest,), granted), Coming("ours", (guest,), frozenset(NODES)))
+    both = {node: [*crowd.on(node), *([guest] if node in granted else [])] for node in NODES}
+    assert crowd.neighbours.closed(new, NODES, Company("ours"), coming) == closed_by_definition(new, both)

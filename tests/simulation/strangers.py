@@ -1,0 +1,35 @@
+"""Pods that Slurm granted nothing, and that claim a job all the same: some job's id is written on them by somebody else.
+
+They are in a namespace that is not managed, or their creator chose the node (spec.nodeName).  They ask for no resources, so
+that the only harm they can do is what the bridge believes of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from bridge.dev import kube_objects as objects
+from scheduler import names
+
+UNMANAGED = "wild"
+NOBODYS_ID = 4_000_000
+
+
+def stranger(
+    chance: random.Random, name: str, nodes: Sequence[str], jobs: Sequence[int], spaces: Sequence[str]
+) -> objects.Object:
+    """One such pod.
+
+    jobs     ids that it may claim, besides one that no job has
+    spaces   managed namespaces where it may be
+    """
+    space = chance.choice([UNMANAGED, UNMANAGED, *spaces])
+    node, runs = chance.choice(nodes), chance.choice(["2", "8", "25", ""])
+    says = {names.JOB_ID: str(chance.choice([*jobs, NOBODYS_ID]))} | ({objects.RUN_S: runs} if runs else {})
+    if chance.random() < 0.5:
+        says[names.JOB_NODES] = node
+    where: dict[str, Any] = {"nodeName": node} if chance.random() < 0.8 else {}
+    scheduler = chance.choice([names.SCHEDULER_NAME, names.SCHEDULER_NAME, "default-scheduler"])
+    return objects.pod(space, name, scheduler=scheduler, annotations=says, grace_s=5, **where)

@@ -1,0 +1,213 @@
+"""The whole bridge between the two simulated clusters, with a defect that one pod meets: all others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bridge.app import Bridge
+from bridge.dev import kube_objects as objects
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.kube_cluster import KubeCluster
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.dev.slurm_jobs import SimPartition, SimUser
+from bridge.dev.slurm_nodes import SlurmSimNode
+from bridge.dev.slurm_transport import InProcessSlurm
+from bridge.dev.virtual_time import START, run
+from bridge.executor import Executor
+from bridge.guard import Guard
+from bridge.health import Health
+from bridge.kube.client import KubeClient
+from bridge.settings import Settings
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import LiteralToken
+from bridge.telemetry import Telemetry
+from scheduler import decide, fold_kubernetes, names
+from scheduler.phase import Phase
+from scheduler.workload import Workload
+from scheduler.world import World
+
+SPACE = "hpc"
+SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
+AGAIN_S = SETTINGS.tuning.tuning().quarantine_s
+
+
+class Clusters:
+    """One node that both know, and the bridge between them as `slurm-bridge run` makes it."""
+
+    def __init__(self) -> None:
+        self.kube = KubeCluster(1)
+        self.slurm = SlurmCluster(
+            [SlurmSimNode("x1", 8, 16_384)], (SimPartition("main", default=True),), (SimUser("alice", ("teama",)),)
+        )
+        self.kube.create(START, "nodes", objects.node("x1", cpu="8", memory="16Gi"))
+        self.kube.create(START, "namespaces", objects.namespace(SPACE))
+        self.inner = InProcessKube(self.kube, self.now)
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def live(self, story: Callable[[Bridge], Any], *, guarded: bool = True) -> None:
+        wire = InProcessSlurm(self.slurm, self.now)
+        slurm = SlurmClient(wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
+        await slurm.discover()
+        kube = KubeClient(self.inner, "slurm-bridge", self.now)
+        guard, telemetry = Guard(on=guarded), Telemetry(clock=self.now)
+        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, telemetry, random.Random(0), guard=guard)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]
+            await story(bridge)
+            for task in tasks:
+                task.cancel()
+
+    async def _ticks(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self.slurm.tick(self.now())
+
+    def make(self, name: str, **says: str) -> None:
+        pod = objects.pod(SPACE, name, requests={"cpu": "1", "memory": "512Mi"}, annotations=says, grace_s=5)
+        self.kube.create(self.now(), "pods", pod)
+        self.inner.wake()
+
+    def running(self) -> int:
+        """How many jobs hold nodes in Slurm."""
+        return sum(job.state == "RUNNING" for job in self.slurm.jobs.values())
+
+    def phase(self, name: str) -> str:
+        pod = self.kube.store.get("pods", SPACE, name)
+        assert pod is not None
+        return str(pod["status"]["phase"])
+
+    def said(self, name: str) -> str:
+        """The reason of its PodScheduled condition; "" where it has none."""
+        pod = self.kube.store.get("pods", SPACE, name)
+        assert pod is not None
+        conditions = pod["status"].get("conditions", [])
+        return next((each.get("reason", "") for each in conditions if each["type"] == "PodScheduled"), "")
+
+    async def until(self, holds: Callable[[], bool], within_s: float) -> None:
+        began = self.now()
+        while not holds():
+            assert self.now() - began < within_s, f"not within {within_s} s"
+            await asyncio.sleep(0.1)
+
+
+async def ready(bridge: Bridge, now: Callable[[], float]) -> tuple[int, str]:
+    """What /readyz answers."""
+    health = Health(bridge.loop, [], Telemetry(clock=now), now)
+    answer = await health.readyz(None)  # type: ignore[arg-type]
+    return answer.status, answer.text or ""
+
+
+def test_a_pod_whose_rule_raises_stops_nobody_and_runs_when_that_is_mended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, broken = decide.RULES[Phase.UNCLAIMED], [True]
+
+    def rule(workload: Workload, view: Any) -> None:
+        whole(workload, view)
+        if broken and workload.readable == f"{SPACE}/bad":
+            raise ZeroDivisionError("a defect")
+
+    monkeypatch.setitem(decide.RULES, Phase.UNCLAIMED, rule)  # type: ignore[arg-type]
+    there = Clusters()
+
+    async def story(bridge: Bridge) -> None:
+        await there.until(lambda: bridge.world.ready, 10)
+        assert await ready(bridge, there.now) == (200, "ok\n")
+        there.make("bad", **{objects.RUN_S: "5"})
+        there.make("good", **{objects.RUN_S: "5"})
+        await there.until(lambda: there.phase("good") == "Succeeded", 30)
+        await asyncio.sleep(30)
+        assert there.said("bad") == names.QUARANTINED
+        status, text = await ready(bridge, there.now)
+        assert status == 200
+        assert "1 workload" in text.splitlines()[1]
+        assert [job.user for job in there.slurm.jobs.values()] == ["alice"]  # that of the good one
+        broken.clear()
+        await there.until(lambda: there.phase("bad") == "Succeeded", AGAIN_S + 30)
+        assert await ready(bridge, there.now) == (200, "ok\n")
+
+    with caplog.at_level(logging.ERROR):
+        run(there.live(story))
+    traces = [each for each in caplog.records if each.exc_info]
+    assert len(traces) == 1
+    assert "hpc/bad" in traces[0].getMessage()
+
+
+def test_a_running_pod_that_cannot_be_folded_lives_on_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = list[bool]()
+    whole_pod = fold_kubernetes._our_pod
+
+    def our_pod(world: World, pod: Any) -> None:
+        if broken and pod.name == "bad":
+            world.workloads[world.key_of_pod[pod.uid]].tally.unfinished += 7  # half written
+            raise RecursionError
+        whole_pod(world, pod)
+
+    monkeypatch.setattr(fold_kubernetes, "_our_pod", our_pod)
+    there = Clusters()
+
+    async def story(bridge: Bridge) -> None:
+        there.make("bad")
+        await there.until(lambda: there.phase("bad") == "Running", 30)
+        broken.append(True)
+        pod = there.kube.store.get("pods", SPACE, "bad")
+        assert pod is not None
+        there.kube.store.put("pods", {**pod, "metadata": {**pod["metadata"], "labels": {"a": "b"}}})
+        there.make("good", **{objects.RUN_S: "5"})
+        await there.until(lambda: there.phase("good") == "Succeeded", 30)
+        await asyncio.sleep(20)
+        assert "1 workload" in (await ready(bridge, there.now))[1]
+        broken.clear()
+        await asyncio.sleep(AGAIN_S + 20)
+        assert await ready(bridge, there.now) == (200, "ok\n")
+        assert there.phase("bad") == "Running"
+        assert there.running() == 1
+        there.kube.remove(there.now(), "pods", pod, None)
+        there.inner.wake()
+        await there.until(lambda: there.running() == 0, 30)
+
+    run(there.live(story))
+
+
+def test_an_error_of_an_action_is_an_outcome_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = Executor._allocate_now, list[str]()
+
+    async def allocate(self: Executor, action: Any, began: float) -> Any:
+        calls.append(action.key)
+        if len(calls) == 1:
+            raise KeyError("a defect")
+        return await whole(self, action, began)
+
+    monkeypatch.setattr(Executor, "_allocate_now", allocate)
+    there = Clusters()
+
+    async def story(bridge: Bridge) -> None:
+        there.make("train", **{objects.RUN_S: "5"})
+        await there.until(lambda: there.phase("train") == "Succeeded", 60)
+        assert bridge.guard.contained == {"action": 1}
+
+    run(there.live(story))
+
+
+def test_in_a_simulation_a_defect_ends_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(workload: Workload, view: Any) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setitem(decide.RULES, Phase.UNCLAIMED, rule)  # type: ignore[arg-type]
+    there = Clusters()
+
+    async def story(bridge: Bridge) -> None:
+        there.make("bad")
+        await asyncio.sleep(30)
+
+    with pytest.raises(BaseExceptionGroup) as fallen:
+        run(there.live(story, guarded=False))
+    assert fallen.group_contains(ZeroDivisionError)

@@ -1,0 +1,253 @@
+"""Pods that reach a node of Slurm without Slurm: told, counted, and ended where the settings say so (K, N7, V7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    EndByDeadline,
+    EvictPod,
+    ReadJob,
+    Report,
+    SubmitJob,
+)
+from scheduler.events import NamespaceSeen, NodeSeen, PodSeen, PodsListed, Scope, Side, SideLost
+from scheduler.model import Job, Namespace, OwnerRef, Pod, PodPhase
+from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, grant, job_of, key_of, node, pod
+
+NOW = START + 20
+ENDING = replace(CONFIG, bypass="end")
+DAEMONS = OwnerRef("apps/v1", "DaemonSet", "log", "uid-log")
+RUNS = {"phase": PodPhase.RUNNING, "node": "x1", "created": NOW}
+
+
+def squatter(name: str = "squatter", **fields: Any) -> Pod:
+    """It came with spec.nodeName."""
+    return pod(name, **(RUNS | fields))
+
+
+def of_others(name: str = "foreign", **fields: Any) -> PodSeen:
+    """Another scheduler bound it: it tolerates the bridge's taint."""
+    return PodSeen(Scope.OTHERS, squatter(name, **({"scheduler_name": "default-scheduler"} | fields)))
+
+
+def goes_on(story: Story, *, since: float = NOW, seconds: int = 60, jobs: dict[int, Job] | None = None) -> list[Action]:
+    """A poll a second; whatever is read is answered by `jobs`, and everything else succeeds."""
+    jobs, done = jobs or {}, []
+    for second in range(seconds):
+        at = since + second
+        story.polls({job_id: " ".join(job.states) for job_id, job in jobs.items()}, at=at)
+        for action in story.decides(at):
+            done.append(action)
+            if isinstance(action, ReadJob):
+                story.reads(jobs.get(action.job_id), job_id=action.job_id, at=at, granted=grant(action.job_id))
+            story.ended(action, at=at)
+    return done
+
+
+def told(acts: list[Action]) -> dict[str, str]:
+    return {each.name: each.message for each in acts if isinstance(each, Report) and each.event == names.BYPASS}
+
+
+def ended(acts: list[Action]) -> list[str]:
+    return [each.name for each in acts if isinstance(each, EvictPod | EndByDeadline)]
+
+
+# --- what it is -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_with_a_node_of_its_own_choice_is_told_and_counted_and_lives() -> None:
+    story = Story()
+    story.sees(squatter())
+    acts = goes_on(story)
+    assert told(acts) == {
+        "squatter": "The pod stands on node x1, which Slurm gives away, and no Slurm job holds its place: slurm-bridge did "
+        "not bring it there. Slurm may give that place to others. Give it schedulerName slurm-bridge and no nodeName."
+    }
+    assert len([each for each in acts if isinstance(each, Report)]) == 1, "once"
+    assert ended(acts) == []
+    assert story.world.bypassing == {"uid-squatter"}
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | BindPod | CancelJob)]
+    story.loses(squatter(phase=PodPhase.SUCCEEDED), NOW + 100)
+    assert story.world.bypassing == set()
+
+
+def test_so_is_a_pod_that_another_scheduler_brought() -> None:
+    story = Story()
+    story.sees(of_others())
+    acts = goes_on(story)
+    assert told(acts).keys() == {"foreign"}
+    assert "scheduler default-scheduler brought it there" in told(acts)["foreign"]
+    assert story.world.bypassing == {"uid-foreign"}
+    story.world.apply(PodsListed(Scope.OTHERS, (), NOW + 70))
+    story.decides(NOW + 200)
+    assert story.world.bypassing == set()
+    assert story.world.workloads == {}, "nothing is kept of it"
+
+
+@pytest.mark.parametrize("owner", [None, OWNER])
+def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
+    story = Story(ENDING)
+    story.sees(squatter(owner=owner), of_others(owner=owner))
+    acts = goes_on(story)
+    assert sorted(ended(acts)) == ["foreign", "squatter"], "each once"
+    assert "It is ended (settings: bypass)." in told(acts)["squatter"]
+
+
+ELSEWHERE = [
+    ("its namespace is not managed", {"namespace": "grey"}),
+    ("it is a daemon", {"owner": DAEMONS}),
+    ("it mirrors a static pod", {"annotations": {names.MIRROR: "x"}}),
+    ("Slurm does not know its node", {"node": "k8s-only"}),
+    ("it has ended", {"phase": PodPhase.SUCCEEDED}),
+    ("it is being deleted", {"deleting_at": NOW + 30}),
+]
+
+
+@pytest.mark.parametrize("fields", [each[1] for each in ELSEWHERE], ids=[each[0] for each in ELSEWHERE])
+def test_it_is_none_where(fields: dict[str, Any]) -> None:
+    story = Story(ENDING)
+    story.sees(NodeSeen(node("k8s-only")))
+    story.world.slurm_nodes = {
+        name: each for name, each in (story.world.slurm_nodes or {}).items() if name != "k8s-only"
+    }
+    story.sees(squatter(**fields), of_others(**fields))
+    acts = goes_on(story)
+    assert told(acts) == {}
+    assert ended(acts) == []
+
+
+def test_a_namespace_that_becomes_managed_later_has_its_pods_told_then_and_not_when_it_is_no_more() -> None:
+    story = Story()
+    story.sees(squatter(namespace="grey"), of_others(namespace="grey"))
+    assert told(goes_on(story)) == {}
+    story.sees(NamespaceSeen(Namespace("grey", "9", {names.MANAGED_LABEL: "true"})))
+    assert told(goes_on(story, since=NOW + 60)).keys() == {"squatter", "foreign"}
+    story.sees(NamespaceSeen(Namespace("grey", "9")))
+    story.sees(of_others("later", namespace="grey"))
+    assert told(goes_on(story, since=NOW + 120)) == {}
+
+
+# --- what it invents --------------------------------------------------------------------------------------------------
+
+
+def test_a_job_id_that_it_invents_counts_for_nothing() -> None:
+    """Of a job that does not exist, of somebody else's, and of another pod's of the bridge."""
+    story = Story()
+    honest = story.runs(pod("honest", created=NOW - 5), 17, at=NOW)
+    jobs = {17: job_of(honest, 17), 4: Job(4, "interactive", "carol", frozenset({"RUNNING"}))}
+    for name, shown in (("ghost", "900001"), ("thief", "4"), ("parasite", "17")):
+        story.sees(squatter(name, says={"job-id": shown}), of_others(f"{name}-2", says={"job-id": shown}))
+    acts = goes_on(story, jobs=jobs)
+    assert told(acts).keys() == {f"{name}{end}" for name in ("ghost", "thief", "parasite") for end in ("", "-2")}
+    assert not [each for each in acts if isinstance(each, AllocateNow | CancelJob)]
+    assert story.world.placeholders[17].key == key_of(honest)
+
+
+def test_a_pod_that_was_created_in_the_second_in_which_this_life_began_is_of_this_life() -> None:
+    """Creation times are cut to whole seconds."""
+    story = Story()
+    story.sees(squatter(created=START - 0.7, says={"job-id": "900001"}))
+    assert told(goes_on(story)).keys() == {"squatter"}
+
+
+def test_pods_beside_a_gang_of_their_own_that_nobody_granted_anything_are_told() -> None:
+    """A gang of one, and three more that claim to be of it."""
+    story = Story(ENDING)
+    gang = {"labels": {names.PREFIX + names.GANG: "ring"}}
+    first = pod("w-0", says={"gang-size": "1"}, **gang)
+    story.sees(first)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, at=NOW)
+    story.sees(story.bound(first, 17))
+    for number in (1, 2, 3):
+        story.sees(squatter(f"w-{number}", says={"gang-size": "1", "job-id": "17"}, **gang))
+    [workload] = story.world.workloads.values()
+    name = f"hpc/ring~{story.world.cluster}.{workload.key}"
+    acts = goes_on(story, since=NOW + 1, jobs={17: replace(job_of(first, 17), name=name)})
+    assert sorted(ended(acts)) == ["w-1", "w-2", "w-3"]
+    assert not [each for each in acts if isinstance(each, CancelJob)]
+
+
+# --- no doubt ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_another_copy_of_the_bridge_bound_is_known_by_its_job() -> None:
+    """Two lives overlap: this one saw the pod first when it stood already."""
+    story = Story(ENDING)
+    what = pod("train", created=NOW)
+    story.sees(story.bound(what, 17))
+    acts = goes_on(story, jobs={17: job_of(what, 17, ends=NOW + 10_000.0, starts=NOW)})
+    assert told(acts) == {}
+    assert ended(acts) == []
+    assert story.world.placeholders[17].key == key_of(what)
+
+
+def test_also_where_somebody_took_the_job_id_from_the_pod() -> None:
+    story = Story(ENDING)
+    what = pod("train", created=START - 60)
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.sees(replace(story.bound(what, 17), annotations={}))
+    acts = goes_on(story, jobs={17: job_of(what, 17, ends=NOW + 10_000.0, starts=NOW)})
+    assert told(acts) == {}
+    assert ended(acts) == []
+
+
+def test_a_pod_whose_job_may_have_been_renamed_by_its_user_is_left_in_peace() -> None:
+    story = Story(ENDING)
+    what = story.bound(pod("train", created=START - 60), 17, started=START - 50)
+    story.sees(what)
+    renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), submitted=START - 55)
+    acts = goes_on(story, seconds=200, jobs={17: renamed})
+    assert [each for each in acts if isinstance(each, ReadJob)]
+    assert told(acts) == {}
+    assert ended(acts) == []
+
+
+def test_nothing_is_said_while_a_job_is_there_that_nobody_has_read() -> None:
+    story = Story(ENDING)
+    story.polls({4: "RUNNING"}, at=NOW)
+    story.sees(squatter())
+    for second in range(60):
+        story.polls({4: "RUNNING"}, at=NOW + second)
+        acts = story.decides(NOW + second)
+        assert {type(each) for each in acts} <= {ReadJob}
+
+
+def test_nothing_is_said_while_slurm_is_away() -> None:
+    story = Story(ENDING)
+    story.sees(squatter(), of_others(), SideLost(Side.SLURM, NOW, "Slurm does not answer."))
+    for second in range(60):
+        assert story.decides(NOW + second) == []
+
+
+def test_a_pod_of_another_bridge_is_that_ones_affair() -> None:
+    """Two bridges of one Kubernetes, each with its own schedulerName, both on these nodes."""
+    story = Story(ENDING)
+    seen = of_others("theirs", scheduler_name="second-bridge", says={"job-id": "30"})
+    cluster = names.cluster_id(KUBE_SYSTEM.uid, "second-bridge")
+    theirs = Job(30, f"hpc/theirs~{cluster}.{key_of(seen.pod)}", "alice", frozenset({"RUNNING"}))
+    story.sees(seen)
+    acts = goes_on(story, jobs={30: theirs})
+    assert told(acts) == {}
+    assert ended(acts) == []
+    assert len([each for each in acts if isinstance(each, ReadJob) and each.key]) == 1
+
+
+def test_what_it_takes_is_known_to_placement_as_ever() -> None:
+    story = Story()
+    story.sees(squatter(cpu=60_000), pod("next", cpu=8000))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17, cpus=8))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == "given back: on node x1 other pods take the cpu that it needs"

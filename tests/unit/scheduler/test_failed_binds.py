@@ -1,0 +1,225 @@
+"""Binds that fail: what counts against a grant, and what a running gang has to fear from it (BEHAVIOUR S11, W5, W9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, Report, SubmitJob
+from scheduler.binding import MAX_BIND_FAILURES
+from scheduler.events import ClaimsRead, Side, SideBack, SideLost
+from scheduler.model import Claim, Job, Pod, PodPhase
+from scheduler.phase import Phase
+from tests.builders import START, Story, grant, job_of, key_of, pod
+from tests.unit.scheduler.test_gangs import granted, member, runs
+
+NOW = START + 60
+TRAIN = pod("train")
+
+
+class Servers:
+    """Answers every action at once.  binds: how the API server takes them now; jobs: what was made, and its state."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.binds: tuple[Outcome, int] = (Outcome.DONE, 0)
+        self.jobs: dict[int, str] = {}
+        self.seen: Counter[type] = Counter()
+        self.given_back: list[str] = []
+        self.said: list[str] = []
+
+    def pass_at(self, at: float) -> None:
+        for action in self.story.decides(at):
+            self.seen[type(action)] += 1
+            self.answer(action, at)
+
+    def answer(self, action: Action, at: float) -> None:
+        story = self.story
+        match action:
+            case AllocateNow() | SubmitJob():
+                job_id = 17 + len(self.jobs)
+                self.jobs[job_id] = "RUNNING"
+                story.ended(action, at=at, job_id=job_id, grant=grant(job_id))
+            case ReadJob():
+                read = job_of(TRAIN, action.job_id, self.jobs[action.job_id])
+                story.reads(read, at=at, granted=grant(action.job_id))
+                story.ended(action, at=at)
+            case BindPod():
+                outcome, number = self.binds
+                answer = {"number": number} if outcome is Outcome.REFUSED else {}
+                story.ended(action, outcome, at=at, **answer)
+            case CancelJob():
+                self.given_back.append(action.reason)
+                self.jobs[action.job_id] = "CANCELLED"
+                story.ended(action, at=at)
+            case Report():
+                self.said.append(action.message)
+                story.ended(action, at=at)
+            case _:
+                story.ended(action, at=at)
+
+    def live(self, since: float, until: float, step: float = 0.5) -> None:
+        at = since
+        while at < until:
+            self.pass_at(at)
+            self.story.polls(self.jobs, at=at + 0.1)
+            at += step
+
+
+FAILS = [(Outcome.UNREACHED, 0), (Outcome.UNKNOWN, 0), (Outcome.REFUSED, 429), (Outcome.REFUSED, 401)]
+
+
+@pytest.mark.parametrize("how", FAILS, ids=["unreached", "unanswered", "too many requests", "credentials rejected"])
+def test_an_api_server_that_is_away_for_long_costs_no_grant(how: tuple[Outcome, int]) -> None:
+    story = Story()
+    servers = Servers(story)
+    story.sees(TRAIN)
+    servers.binds = how
+    servers.live(NOW, NOW + 100)
+    assert servers.seen[BindPod] > MAX_BIND_FAILURES
+    servers.binds = (Outcome.DONE, 0)
+    servers.live(NOW + 100, NOW + 200)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+    assert (len(servers.jobs), servers.given_back) == (1, [])
+
+
+def test_after_an_outage_of_the_api_server_the_first_grant_is_bound_at_once() -> None:
+    story = Story()
+    servers = Servers(story)
+    story.sees(TRAIN, SideLost(Side.KUBERNETES, NOW, "connection refused"))
+    servers.binds = (Outcome.UNREACHED, 0)
+    servers.live(NOW, NOW + 16)
+    assert servers.seen[BindPod] >= MAX_BIND_FAILURES
+    story.sees(SideBack(Side.KUBERNETES, NOW + 16))
+    servers.binds = (Outcome.DONE, 0)
+    servers.pass_at(NOW + 16)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+    assert len(servers.jobs) == 1
+
+
+def test_refusals_count_against_one_job_and_the_next_job_starts_anew() -> None:
+    story = Story()
+    servers = Servers(story)
+    story.sees(TRAIN)
+    servers.binds = (Outcome.REFUSED, 403)
+    at = NOW
+    while not servers.given_back:
+        servers.live(at, at + 0.5)
+        at += 0.5
+    assert servers.seen[BindPod] == MAX_BIND_FAILURES
+    servers.binds = (Outcome.DONE, 0)
+    servers.live(at, at + 300)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+    assert servers.given_back == ["given back: Kubernetes refused the bind again and again"]
+
+
+def test_a_pod_whose_binds_fail_says_so_and_why() -> None:
+    story = Story()
+    servers = Servers(story)
+    story.sees(TRAIN)
+    servers.binds = (Outcome.REFUSED, 403)
+    servers.live(NOW, NOW + 6)
+    assert servers.said == ["The bind for Slurm job 17 failed and is tried again: Slurm refused it (error 403)."]
+
+
+def test_one_member_whose_bind_is_refused_for_good_costs_the_gang_its_grant() -> None:
+    """The other members' binds are not sent again and again for it: one pod's refusals count."""
+    story = Story()
+    pods = [member(number, 3) for number in range(3)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 3)))
+    at = NOW
+    cancels: list[CancelJob] = []
+    while not cancels:
+        acts = story.decides(at)
+        for bind in [each for each in acts if isinstance(each, BindPod)]:
+            how = (Outcome.REFUSED, {"number": 403}) if bind.name == "w-2" else (Outcome.UNREACHED, {})
+            story.ended(bind, how[0], at=at, **how[1])
+        cancels = [each for each in acts if isinstance(each, CancelJob)]
+        at += 1
+        assert at < NOW + 60
+    assert cancels[0].reason == "given back: Kubernetes refused the bind again and again"
+
+
+# --- replacements ---------------------------------------------------------------------------------------------------
+
+
+def replaced(story: Story) -> Pod:
+    """A gang of two runs as job 17, one of them fails, and another pod comes for its place."""
+    shown = runs(story, [member(number, 2) for number in range(2)], ("x1", 2))
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.loses(replace(shown[1], phase=PodPhase.FAILED), NOW)
+    new = member(1, 2, uid="uid-new", created=NOW + 1)
+    story.sees(new)
+    return new
+
+
+def ends_nothing(story: Story, since: float, until: float, outcome: Outcome = Outcome.REFUSED) -> Counter[type]:
+    """Binds fail, and neither the gang's job nor a pod of it is ended."""
+    seen: Counter[type] = Counter()
+    at = since
+    while at < until:
+        for action in story.decides(at):
+            seen[type(action)] += 1
+            failed = isinstance(action, BindPod)
+            story.ended(action, outcome if failed else Outcome.DONE, at=at)
+        story.polls({17: "RUNNING"}, at=at + 0.5)
+        at += 1
+    assert not {each.__name__ for each in seen} & {"CancelJob", "EvictPod", "EndByDeadline"}
+    return seen
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNREACHED, Outcome.UNKNOWN])
+def test_a_replacement_whose_bind_fails_again_and_again_ends_nothing_of_the_gang_that_runs(outcome: Outcome) -> None:
+    story = Story()
+    new = replaced(story)
+    seen = ends_nothing(story, NOW + 2, NOW + 1000, outcome)
+    assert seen[BindPod] > 2 * MAX_BIND_FAILURES
+    [bind] = story.acts(BindPod, NOW + 1100)
+    story.ended(bind, at=NOW + 1100)
+    assert story.world.workloads[bind.key].node_of(new) == "x1"
+
+
+def test_a_replacement_that_its_policy_does_not_allow_waits_and_ends_nothing() -> None:
+    """The policy may give another user to another service account; here it gives none to the namespace any more."""
+    story = Story()
+    replaced(story)
+    story.world.config = replace(story.world.config, policy=replace(story.world.config.policy, rules=()))
+    seen = ends_nothing(story, NOW + 2, NOW + 100)
+    assert seen[BindPod] == 0
+    assert seen[Report] == 1
+
+
+def test_a_replacement_whose_volumes_are_never_made_waits_and_ends_nothing() -> None:
+    story = Story()
+    shown = runs(story, [member(number, 2) for number in range(2)], ("x1", 2))
+    story.loses(replace(shown[1], phase=PodPhase.FAILED), NOW)
+    new = member(1, 2, uid="uid-new", created=NOW + 1, claims=("data",))
+    at = NOW + 200  # the grant is older than what volumes are waited for
+    story.polls({17: "RUNNING"}, at=at)
+    story.sees(new, ClaimsRead(new.uid, (Claim("data", True, waits=True),), at))
+    assert ends_nothing(story, at, at + 300)[BindPod] == 0
+
+
+def test_a_replacement_for_which_there_is_no_place_waits_and_ends_nothing() -> None:
+    """After a restart the job that is read may hold less than its gang was bound for: an admin shrank it."""
+    story = Story()
+    first = Story()
+    shown = runs(first, [member(number, 3) for number in range(3)], ("x1", 3))
+    name = first.world.placeholders[17].name
+    story.sees(*shown[:2], member(2, 3, uid="uid-new", created=NOW + 1))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    read = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x1", starts=START, tasks=3)
+    story.reads(read, at=NOW + 1, granted=granted(17, ("x1", 2)))
+    seen = ends_nothing(story, NOW + 2, NOW + 100)
+    assert seen[BindPod] == 0
+    assert seen[Report] >= 1
+    told = story.world.workloads[story.world.key_of_pod["uid-new"]].told["uid-new"]
+    assert (told.condition, told.message) == (
+        names.GRANT_WAITS,
+        "It waits to take a place in job 17. Slurm granted it without room for 3 pods (it holds 2).",
+    )

@@ -1,0 +1,134 @@
+"""Tenants choose how much there is to compare, and a pass stays short: the work is counted, not timed (X7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, Outcome, SubmitJob
+from scheduler.decide import decide
+from scheduler.events import Planned, PodSeen, PodsListed, Scope
+from scheduler.model import HostPort, Pod, PodTerm, Requirement
+from scheduler.turns import Turns
+from tests.builders import CONFIG, START, Story, node, pod, without
+
+NOW = START + 20
+NODES = [f"n{number:02}" for number in range(20)]
+EVERYBODY = frozenset({"hpc", "other"})
+STANDING, WAITING, TERMS = 200, 50, 50
+
+Shape = Callable[[str], PodTerm]
+
+
+def said(*requirements: tuple[str, str, tuple[str, ...]]) -> PodTerm:
+    return PodTerm(tuple(Requirement(*each) for each in requirements), EVERYBODY)
+
+
+SHAPES: dict[str, Shape] = {
+    "one value": lambda which: said(("app", "In", (which,))),
+    "many values": lambda which: said(("app", "In", tuple(f"{which}-{number}" for number in range(20)))),
+    "a label of its own": lambda which: said((which, "Exists", ())),
+    "nothing required": lambda which: said(("app", "NotIn", ("train", "web", which))),
+    "a common label": lambda which: said(("app", "Exists", ()), ("app", "NotIn", ("train", "web", which))),
+}
+
+
+def terms(shape: Shape, who: str) -> tuple[PodTerm, ...]:
+    return tuple(shape(f"{who}-{number}") for number in range(TERMS))
+
+
+def grey(number: int, shape: Shape) -> Pod:
+    """A pod of another scheduler, in a namespace that nobody manages."""
+    on = NODES[number % len(NODES)]
+    return Pod(f"g{number}", "grey", f"g{number}", node=on, labels={"app": "grey"}, apart=terms(shape, f"g{number}"))
+
+
+def web(name: str) -> Pod:
+    return pod(name, namespace="other", labels={"app": "web", "name": name})
+
+
+def asked(story: Story, at: float) -> set[str]:
+    """Decide, and hear that there is no room; the keys of those that were asked for."""
+    found = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+    for each in found:
+        story.ended(each, Outcome.REFUSED, at=at, number=2013 if isinstance(each, AllocateNow) else 2050, later=True)
+    return {each.key for each in found}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_thousand_terms_of_others_neither_lengthen_a_pass_nor_hold_up_another_namespace(shape: Shape) -> None:
+    story = Story(CONFIG, [node(name) for name in NODES])
+    story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
+    for number in range(WAITING):
+        story.sees(pod(f"train{number}", labels={"app": "train"}, apart=terms(shape, f"t{number}")[:10]))
+    neighbours, victim, passes, most = story.world.neighbours, web("first"), 0, 0
+    story.sees(victim)
+    for passes in range(1, 40):
+        before = neighbours.effort
+        waits = names.workload_key(victim.uid) not in asked(story, NOW + passes / 100)
+        most = max(most, neighbours.effort - before)
+        if not waits:
+            break
+    assert passes < 10, "another namespace has its turn"
+    assert most < 20_000, "of ten thousand terms, five hundred more that wait, and hundreds of pods"
+    story.sees(PodSeen(Scope.OTHERS, grey(STANDING, shape)), second := web("second"))
+    before = neighbours.effort
+    assert names.workload_key(second.uid) in {*asked(story, NOW + 1), *asked(story, NOW + 1.01)}
+    assert neighbours.effort - before < 40_000, "what was compared is remembered"
+
+
+def test_an_anti_affinity_that_comes_or_leaves_concerns_only_the_pods_that_it_selects() -> None:
+    story = Story()
+    trains = [pod(f"train{number}", labels={"app": "train"}, cpu=64000) for number in range(3)]
+    other = pod("bake", labels={"app": "bake"})
+    for number, each in enumerate([*trains, other]):
+        story.queues(each, 17 + number, at=NOW)
+    story.polls(dict.fromkeys(range(17, 21), "PENDING"), at=NOW + 1)
+    story.decides(NOW + 1)
+    shy = Pod("shy", "grey", "shy", node="x1", apart=(said(("app", "In", ("train",))),))
+    story.sees(PodSeen(Scope.OTHERS, shy))
+    keys = {names.workload_key(each.uid) for each in trains}
+    assert set(decide(story.world, NOW + 1.1).looked_at) == keys
+    story.plan(NOW + 1.1)
+    story.sees(
+        PodSeen(Scope.OTHERS, shy), PodSeen(Scope.OTHERS, Pod("shy2", "grey", "shy2", node="x1", apart=shy.apart))
+    )
+    assert decide(story.world, NOW + 1.2).looked_at == (), "the node was closed to them already"
+
+
+def test_a_pass_leaves_to_the_next_what_it_has_no_time_for_and_each_namespace_has_its_turn() -> None:
+    story = Story(without(CONFIG, pass_effort=1))
+    story.sees(*[pod(f"train{number}") for number in range(5)], late := web("late"))
+    plans = []
+    for _ in range(12):
+        plans.append(plan := decide(story.world, NOW))
+        story.world.apply(Planned(plan, NOW))
+    assert all(len(plan.looked_at) <= 1 for plan in plans)
+    looks = [key for plan in plans for key in plan.looked_at]
+    assert set(looks) == set(story.world.workloads), "none is left out"
+    assert looks.index(names.workload_key(late.uid)) == 1
+    assert all(plan.wake_at == NOW for plan in plans if plan.deferred), "the next pass follows at once"
+    assert plans[-1].deferred == ()
+
+
+def test_a_namespace_whose_looks_are_dear_has_fewer_of_them() -> None:
+    turns = Turns([("red", f"r{number}") for number in range(9)] + [("blue", f"b{number}") for number in range(9)], {})
+    order = []
+    for _ in range(9):
+        order.append(key := turns.peek())
+        turns.took(750 if key.startswith("r") else 1)
+    assert order == ["r0", "b0", "b1", "b2", "b3", "r1", "b4", "b5", "b6"]
+    later = Turns([("green", "g"), ("red", "r"), ("blue", "b")], turns.taken)
+    assert (later.peek(), turns.left()) == ("g", [f"r{number}" for number in range(2, 9)] + ["b7", "b8"])
+
+
+def test_ports_are_looked_up_not_compared_with_all_that_are_held() -> None:
+    story = Story(CONFIG, [node(name) for name in NODES])
+    for number, on in enumerate(NODES):
+        held = tuple(HostPort(2000 + port) for port in range(1000))
+        story.sees(PodSeen(Scope.OTHERS, Pod(f"g{number}", "grey", f"g{number}", node=on, host_ports=held)))
+    story.sees(*[pod(f"web{number}", host_ports=(HostPort(80), HostPort(2000 + number))) for number in range(20)])
+    story.decides(NOW)
+    assert story.world.host_ports.effort <= 20 * len(NODES)

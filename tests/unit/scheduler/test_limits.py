@@ -1,0 +1,109 @@
+"""What a tenant can count up is limited: a pod beyond a limit is told so, and costs nobody else anything (X7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, ReadClaims, Report
+from scheduler.limits import MAX_SHAPES
+from scheduler.model import Container, HostPort, NodeTerm, PodTerm, Requirement, Toleration
+from tests.builders import START, Story, pod
+
+NOW = START + 20
+HPC = frozenset({"hpc"})
+
+
+def values(count: int) -> tuple[str, ...]:
+    return tuple(f"v{number}" for number in range(count))
+
+
+def pod_terms(count: int, expressions: int = 1, each: int = 1) -> tuple[PodTerm, ...]:
+    requirement = Requirement("app", "In", values(each))
+    return tuple(PodTerm((requirement,) * expressions, HPC) for _ in range(count))
+
+
+def node_terms(count: int, expressions: int = 1, each: int = 1) -> tuple[NodeTerm, ...]:
+    return (NodeTerm((Requirement("zone", "NotIn", values(each)),) * expressions),) * count
+
+
+BEYOND: dict[str, dict[str, Any]] = {
+    "129 containers": {"containers": tuple(Container(f"c{number}") for number in range(129))},
+    "65 kinds of resources": {"containers": (Container("main", {f"site/{number}": 1 for number in range(65)}),)},
+    "129 tolerations": {"tolerations": (Toleration(operator="Exists"),) * 129},
+    "65 labels in its node selector": {"node_selector": dict.fromkeys(values(65), "x")},
+    "129 host ports": {"host_ports": tuple(HostPort(1000 + number) for number in range(129))},
+    "65 volume claims": {"claims": values(65)},
+    "65 terms of required node affinity": {"node_affinity": node_terms(65)},
+    "257 expressions of required node affinity": {"node_affinity": node_terms(1, 257)},
+    "1,025 values in its required node affinity": {"node_affinity": node_terms(1, 1, 1025)},
+    "21 terms of required pod affinity and anti-affinity": {"apart": pod_terms(11), "beside": pod_terms(10)},
+    "65 expressions of required pod affinity and anti-affinity": {"apart": pod_terms(1, 65)},
+    "513 values in its required pod affinity and anti-affinity": {"beside": pod_terms(1, 1, 513)},
+    "513 namespaces in its required pod affinity and anti-affinity": {
+        "apart": (PodTerm((), frozenset(values(257))),) * 2,
+    },
+}
+
+
+@pytest.mark.parametrize("said", BEYOND)
+def test_a_pod_beyond_a_limit_is_told_what_how_many_and_the_limit(said: str) -> None:
+    story, number = Story(), int(said.split()[0].replace(",", ""))
+    story.sees(pod(**BEYOND[said]))
+    if said.startswith("513 namespaces"):
+        said, number = said.replace("513", "514"), 514
+    acts = story.decides(NOW)
+    [report] = acts
+    assert isinstance(report, Report), "nothing is asked of Slurm, nor read"
+    assert report.condition == names.REFUSED
+    limit = {514: 512}.get(number, number - 1)
+    assert report.message == f"The pod has {said}, and slurm-bridge takes at most {limit:,}."
+
+
+WITHIN: dict[str, dict[str, Any]] = {
+    "containers": {"containers": tuple(Container(f"c{number}") for number in range(128))},
+    "tolerations": {"tolerations": (Toleration(operator="Exists"),) * 128},
+    "node affinity": {"node_affinity": node_terms(64, 4, 4)},
+    "pod affinity": {"apart": pod_terms(20, 3, 8)},
+    "host ports": {"host_ports": tuple(HostPort(1000 + number) for number in range(128))},
+}
+
+
+@pytest.mark.parametrize("within", WITHIN.values(), ids=WITHIN)
+def test_a_pod_at_the_limit_is_asked_for(within: dict[str, Any]) -> None:
+    story = Story()
+    story.sees(pod(**within))
+    assert story.acts(AllocateNow, NOW)
+
+
+def test_volumes_are_read_of_those_that_may_have_so_many() -> None:
+    story = Story()
+    story.sees(pod(claims=values(64)))
+    assert story.acts(ReadClaims, NOW)
+
+
+def test_a_gang_whose_members_all_want_other_nodes_is_refused_before_each_node_was_judged_for_each() -> None:
+    story, gang = Story(), {names.PREFIX + "gang": "ring"}
+    for number in range(1000):
+        story.sees(pod(f"w{number}", labels=gang, says={"gang-size": "1000"}, node_selector={"rack": str(number)}))
+    said = {report.message for report in story.acts(Report, NOW)}
+    assert len(story.world.feasibility) <= MAX_SHAPES + 1
+    assert all("0/2 nodes can run this pod" in message for message in said), "its first member has no node at all"
+    story = Story()
+    for number in range(1000):
+        away = (NodeTerm((Requirement("rack", "NotIn", (str(number),)),)),)
+        story.sees(pod(f"w{number}", labels=gang, says={"gang-size": "1000"}, node_affinity=away))
+    said = {report.message for report in story.acts(Report, NOW)}
+    assert said == {f"The pods of hpc/ring ask for more than {MAX_SHAPES} different choices of nodes."}
+    assert len(story.world.feasibility) <= MAX_SHAPES + 1
+
+
+def test_many_unsupported_demands_are_not_all_recited() -> None:
+    story = Story()
+    story.sees(pod(refused_fields=tuple(f"demand {number}" for number in range(1000))))
+    [report] = story.acts(Report, NOW)
+    assert report.message == (
+        "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod is not run without."
+    )

@@ -1,0 +1,243 @@
+"""A bind whose answer was lost: it may have happened, or may yet.  Settle, look at the pod, then release its room (V5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SubmitJob
+from scheduler.events import PodsListed, Scope
+from scheduler.phase import Phase
+from tests.builders import START, Story, grant, job_of, key_of, node, pod
+from tests.unit.scheduler.test_gangs import granted, member
+
+NOW = START + 60
+SETTLED = NOW + 10 + 12
+BIG = pod("big", cpu=4000)
+ONE_NODE = (node("x1", cpu=4000),)
+
+
+def lost(story: Story) -> BindPod:
+    """The pod is granted the whole node; its bind is sent, and ten seconds later nobody knows what became of it."""
+    story.sees(BIG)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=5, grant=grant(5, cpus=4))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 10, began=NOW)
+    return bind
+
+
+def preempted(story: Story, at: float) -> None:
+    """Its job ends before the bind is sent again."""
+    story.polls({5: "PREEMPTED"}, at=at)
+
+
+def asks(story: Story, at: float) -> list[AllocateNow | SubmitJob]:
+    """What is asked of Slurm; reads of the ended job are answered."""
+    acts = story.decides(at)
+    for read in [each for each in acts if isinstance(each, ReadJob)]:
+        story.reads(job_of(BIG, 5, "PREEMPTED"), at=at)
+        story.ended(read, at=at)
+    return [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
+
+
+def looks(story: Story, at: float) -> list[ReadPod]:
+    return story.acts(ReadPod, at)
+
+
+def test_its_room_is_free_once_the_pod_was_looked_at_and_stands_nowhere() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    preempted(story, NOW + 10.5)
+    assert looks(story, SETTLED - 1) == []
+    [look] = looks(story, SETTLED)
+    assert (look.uid, look.name) == (BIG.uid, "big")
+    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    story.ended(look, at=SETTLED)
+    assert story.world.standing == {}
+    [asked] = asks(story, SETTLED + 1)
+    assert asked.key == key_of(BIG)
+
+
+def test_the_room_of_a_bind_that_never_happened_serves_the_next_pod() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    preempted(story, NOW + 10.5)
+    for at in range(int(SETTLED), int(SETTLED) + 5):
+        for action in story.decides(at):
+            number = {"number": 2013} if isinstance(action, AllocateNow) else {}
+            story.ended(action, Outcome.REFUSED if number else Outcome.DONE, at=at, job_id=6, **number)
+    other = pod("other", cpu=4000, created=NOW + 100)
+    story.queues(other, 7, at=NOW + 101)
+    story.polls({6: "PENDING", 7: "RUNNING"}, at=NOW + 102)
+    [read] = [each for each in story.acts(ReadJob, NOW + 102) if each.job_id == 7]
+    story.reads(job_of(other, 7), at=NOW + 102, granted=grant(7, cpus=4))
+    story.ended(read, at=NOW + 102)
+    assert [each.name for each in story.acts(BindPod, NOW + 103)] == ["other"]
+
+
+def test_nothing_new_is_asked_for_before_the_pod_was_looked_at() -> None:
+    story = Story()
+    lost(story)
+    preempted(story, NOW + 10.5)
+    assert asks(story, NOW + 20) == []
+    [look] = looks(story, SETTLED)
+    assert asks(story, SETTLED + 0.5) == [], "the look is under way"
+    story.ended(look, at=SETTLED + 1)
+    assert len(asks(story, SETTLED + 1)) == 1
+
+
+def test_a_bind_that_did_happen_is_known_from_the_look_on() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    preempted(story, NOW + 10.5)
+    [look] = looks(story, SETTLED)
+    story.ended(look, at=SETTLED, node="x1")
+    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert asks(story, SETTLED + 1) == [], "it stands there, for a job that is proven to have ended"
+    assert story.world.phase_of[key_of(BIG)] is Phase.REVOKED
+
+
+def test_a_pod_that_stands_on_another_node_takes_no_room_where_its_bind_was_to_put_it() -> None:
+    story = Story()
+    lost(story)
+    preempted(story, NOW + 10.5)
+    [look] = looks(story, SETTLED)
+    story.ended(look, at=SETTLED, node="x2")
+    assert "x1" not in story.world.standing
+
+
+def test_a_pod_that_cannot_be_looked_at_is_looked_at_again() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    preempted(story, NOW + 10.5)
+    [look] = looks(story, SETTLED)
+    story.ended(look, Outcome.UNREACHED, at=SETTLED)
+    assert looks(story, SETTLED + 1) == []
+    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    [again] = looks(story, SETTLED + 5)
+    story.ended(again, at=SETTLED + 5)
+    assert story.world.standing == {}
+
+
+def test_a_list_that_may_be_old_does_not_free_its_room() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    preempted(story, NOW + 10.5)
+    story.sees(PodsListed(Scope.OURS, (BIG,), SETTLED + 1))
+    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNREACHED])
+def test_the_next_attempt_may_fail_while_the_first_one_still_takes_effect(outcome: Outcome) -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    story.polls({5: "RUNNING"}, at=NOW + 11)
+    [again] = story.acts(BindPod, NOW + 11)
+    story.ended(again, outcome, at=NOW + 11)
+    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert looks(story, NOW + 12) == []
+
+
+def test_the_answer_to_the_next_attempt_settles_it() -> None:
+    story = Story()
+    lost(story)
+    story.polls({5: "RUNNING"}, at=NOW + 11)
+    [again] = story.acts(BindPod, NOW + 11)
+    story.ended(again, at=NOW + 11)
+    assert story.world.phase_of[key_of(BIG)] is Phase.BOUND
+    assert looks(story, SETTLED) == []
+
+
+def test_an_answer_to_a_look_before_another_bind_was_sent_frees_nothing() -> None:
+    story = Story()
+    lost(story)
+    story.polls({5: "RUNNING"}, at=SETTLED)
+    acts = story.decides(SETTLED)
+    [again] = [each for each in acts if isinstance(each, BindPod)]
+    [look] = [each for each in acts if isinstance(each, ReadPod)]
+    story.ended(again, Outcome.UNKNOWN, at=SETTLED + 3, began=SETTLED)
+    story.ended(look, at=SETTLED + 4, began=SETTLED)
+    assert BIG.uid in story.world.assumed
+    assert looks(story, SETTLED + 4) == []
+
+
+def test_a_pod_that_goes_meanwhile_leaves_nothing_behind() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    story.loses(BIG, NOW + 11)
+    assert (story.world.standing, story.world.assumed, story.world.may_land) == ({}, {}, {})
+
+
+def test_a_twin_that_was_granted_another_node_waits_until_the_first_bind_is_settled() -> None:
+    """Its bind would leave the pod on the first one's node for the second one's job."""
+    story = Story()
+    lost(story)
+    story.polls({5: "PREEMPTED", 6: "RUNNING"}, at=NOW + 10.5)
+    story.reads(job_of(BIG, 5, "PREEMPTED"), at=NOW + 10.5)
+    story.reads(job_of(BIG, 6, nodes="x2"), at=NOW + 10.5, granted=grant(6, "x2", cpus=4))
+    assert story.acts(BindPod, NOW + 15) == []
+    [look] = looks(story, SETTLED)
+    story.ended(look, at=SETTLED)
+    assert [each.node for each in story.acts(BindPod, SETTLED)] == ["x2"]
+
+
+# --- a member of lower rank comes while binds are under way -----------------------------------------------------------
+
+
+def test_a_place_that_is_being_bound_is_taken_whatever_the_rank_of_the_next_one() -> None:
+    story = Story()
+    pods = [member(number, 3) for number in (1, 2, 3)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 3)))
+    binds = story.acts(BindPod, NOW)
+    lower = member(0, 3)
+    story.sees(lower)
+    assert story.acts(BindPod, NOW) == []
+    gang = story.world.workloads[binds[0].key]
+    assert set(gang.pods) == {each.uid for each in pods}
+    for bind in binds:
+        story.ended(bind, at=NOW + 1)
+    story.sees(*[story.bound(each, 17) for each in pods])
+    assert gang.pod_holds == {}
+    assert story.world.phase_of[gang.key] is Phase.BOUND
+    assert story.world.key_of_pod[lower.uid] != gang.key
+
+
+def test_so_it_is_where_the_answers_to_the_binds_were_lost() -> None:
+    story = Story()
+    pods = [member(number, 2) for number in (1, 2)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
+    lower = member(0, 2)
+    story.sees(lower)
+    assert {each.name for each in story.acts(BindPod, NOW + 2)} == {"w-1", "w-2"}
+    assert story.world.key_of_pod[lower.uid] != story.world.key_of_pod[pods[0].uid]
+
+
+def test_a_gang_is_asked_for_again_after_one_of_lower_rank_came_amid_its_binds() -> None:
+    story = Story()
+    pods = [member(number, 2) for number in (1, 2)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    binds = story.acts(BindPod, NOW)
+    lower = member(0, 2)
+    story.sees(lower)
+    for bind in binds:
+        story.ended(bind, at=NOW + 1)
+    shown = [story.bound(each, 17) for each in pods]
+    story.sees(*shown)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    for each in (*shown, lower):
+        story.loses(replace(each), NOW + 20)
+    [cancel] = [each for each in story.decides(NOW + 70) if isinstance(each, CancelJob)]
+    story.ended(cancel, at=NOW + 70)
+    story.sees(*[member(number, 2, uid=f"again-{number}", created=NOW + 80) for number in (0, 1)])
+    again = [each for each in story.decides(NOW + 200) if isinstance(each, AllocateNow | SubmitJob)]
+    assert [each.spec.tasks for each in again] == [2]

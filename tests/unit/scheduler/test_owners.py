@@ -1,0 +1,64 @@
+"""Owners belong to a namespace: a pod may name any UID as its owner's (K, W2, S4b)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.actions import AllocateNow, ReadOwner
+from scheduler.events import OwnerRead
+from scheduler.model import Owner, OwnerRef, Pod
+from tests.builders import OWNER, START, Story, pod
+
+NOW = START + 20
+BLUE = pod("own", namespace="hpc", owner=OWNER)
+RED = pod("liar", namespace="other", owner=OWNER)
+SAYS = Owner(OWNER, {"slurm-bridge/comment": "blue's own", "slurm-bridge/time-limit": "7"})
+
+
+def asked(story: Story, what: Pod, at: float) -> AllocateNow:
+    [found] = [each for each in story.acts(AllocateNow, at) if what.full_name in each.spec.name]
+    return found
+
+
+def test_what_an_owner_says_is_for_the_pods_of_its_own_namespace() -> None:
+    story = Story()
+    story.sees(BLUE)
+    [read] = story.acts(ReadOwner, NOW)
+    assert (read.namespace, read.ref) == ("hpc", OWNER)
+    story.sees(OwnerRead(OWNER, SAYS, NOW, "hpc"), RED)
+    acts = story.decides(NOW + 1)
+    [read] = [each for each in acts if isinstance(each, ReadOwner)]
+    assert (read.namespace, read.ref) == ("other", OWNER), "it is read where the pod is"
+    [blue] = [each for each in acts if isinstance(each, AllocateNow)]
+    assert (blue.spec.comment, blue.spec.time_limit_min) == ("blue's own", 7)
+    story.ended(blue, at=NOW + 1, job_id=17)
+    story.sees(OwnerRead(OWNER, None, NOW + 2, "other"))
+    red = asked(story, RED, NOW + 2)
+    assert (red.spec.comment, red.spec.time_limit_min) == ("", None)
+
+
+def test_an_owner_that_a_pod_of_another_namespace_made_up_takes_nothing_from_the_real_ones_pods() -> None:
+    story = Story()
+    story.sees(RED)
+    [read] = story.acts(ReadOwner, NOW)
+    story.sees(OwnerRead(OWNER, None, NOW, read.namespace))
+    story.ended(asked(story, RED, NOW), at=NOW, job_id=17)
+    story.sees(BLUE)
+    [read] = story.acts(ReadOwner, NOW + 1)
+    story.sees(OwnerRead(OWNER, SAYS, NOW + 1, read.namespace))
+    assert asked(story, BLUE, NOW + 1).spec.time_limit_min == 7
+
+
+def test_both_are_read_at_the_same_time() -> None:
+    story = Story()
+    story.sees(BLUE, RED)
+    assert {each.namespace for each in story.acts(ReadOwner, NOW)} == {"hpc", "other"}
+
+
+def test_the_owners_of_owners_are_those_of_the_same_namespace_too() -> None:
+    story = Story()
+    far = OwnerRef("apps/v1", "Deployment", "web", "uid-far")
+    story.sees(BLUE, OwnerRead(OWNER, replace(SAYS, owner=far), NOW, "hpc"))
+    story.sees(OwnerRead(far, Owner(far, {"slurm-bridge/qos": "high"}), NOW, "other"))
+    [read] = story.acts(ReadOwner, NOW)
+    assert (read.namespace, read.ref) == ("hpc", far)

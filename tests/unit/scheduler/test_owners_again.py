@@ -1,0 +1,239 @@
+"""What a pod's controllers say is read again while the pod waits; what cannot be read is said (K, Q4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadClaims, ReadOwner, Report, SubmitJob, UpdateJob
+from scheduler.events import OwnerRead
+from scheduler.model import Owner, OwnerRef, Pod, Refusal
+from tests.builders import START, Story, grant, job_of, pod
+
+NOW = START + 10
+JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
+CRON = OwnerRef("batch/v1", "CronJob", "nightly", "uid-cron")
+SETS = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "train", "uid-set")
+
+
+class Owners:
+    """What the API server says of the owners, and what it was asked.
+
+    failing  why it answers 500; "": it does not
+    """
+
+    def __init__(self, story: Story, **says: str) -> None:
+        self.story = story
+        self.says = says
+        self.parent: OwnerRef | None = None
+        self.failing = ""
+        self.reads: list[float] = []
+        self.acts: list[tuple[float, Action]] = []
+
+    def live(self, since: float, until: float) -> None:
+        """A pass a second; reads are answered, everything else is noted and succeeds."""
+        at = since
+        while at < until:
+            for action in self.story.decides(at):
+                if isinstance(action, ReadOwner):
+                    self._answer(action, at)
+                    continue
+                self.acts.append((at, action))
+                if isinstance(action, AllocateNow):
+                    self.story.ended(action, at=at, job_id=17, grant=grant(17))
+                elif isinstance(action, ReadClaims):
+                    self.story.ended(action, Outcome.UNKNOWN, at=at, refusal=Refusal(names.REFUSED, "Kubernetes: 500."))
+                else:
+                    self.story.ended(action, at=at)
+            jobs = self.story.world.placeholders.values()
+            self.story.polls({job.id: " ".join(job.states) for job in jobs}, at=at + 0.5)
+            at += 1
+
+    def _answer(self, action: ReadOwner, at: float) -> None:
+        self.reads.append(at)
+        if self.failing:
+            self.story.ended(action, Outcome.UNKNOWN, at=at, refusal=Refusal(names.REFUSED, self.failing))
+            return
+        says = {names.PREFIX + key.replace("_", "-"): value for key, value in self.says.items()}
+        parent = self.parent if action.ref == JOB else None
+        self.story.sees(OwnerRead(action.ref, Owner(action.ref, says if parent is None else {}, parent), at, "hpc"))
+        self.story.ended(action, at=at)
+
+    def of(self, kind: type[Action]) -> list[tuple[float, Action]]:
+        return [(at, each) for at, each in self.acts if isinstance(each, kind)]
+
+    def said(self) -> list[str]:
+        return [each.message for _, each in self.acts if isinstance(each, Report)]
+
+
+# --- what its user corrects -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parent", [None, CRON], ids=["its Job", "the CronJob above"])
+def test_an_owners_corrected_annotation_is_read_again_and_the_pod_is_asked_for(parent: OwnerRef | None) -> None:
+    story = Story()
+    owners = Owners(story, partition="mian")
+    owners.parent = parent
+    story.sees(pod("a", owner=JOB))
+    owners.live(NOW, NOW + 300)
+    assert owners.of(AllocateNow) == []
+    assert 'partition "mian"' in owners.said()[0]
+    owners.says = {"partition": "main"}
+    owners.live(NOW + 300, NOW + 400)
+    assert len(owners.of(BindPod)) == 1
+
+
+def test_what_slurm_refused_is_asked_for_again_as_soon_as_the_correction_is_read() -> None:
+    """Not only after the five minutes after which everything that was refused is tried again."""
+    story = Story()
+    owners = Owners(story, account="teama")
+    story.sees(pod("a", owner=JOB))
+    at = NOW
+    [read] = story.decides(at)
+    assert isinstance(read, ReadOwner)
+    owners._answer(read, at)
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, Outcome.REFUSED, at=at, number=2045)
+    owners.says = {"account": "teama-dev"}
+    owners.live(at + 1, at + 90)
+    [(_, again)] = owners.of(AllocateNow)
+    assert isinstance(again, AllocateNow)
+    assert again.spec.account == "teama-dev"
+
+
+def test_while_a_job_waits_in_slurms_queue_its_owners_edit_changes_it_in_place() -> None:
+    story = Story()
+    owners = Owners(story, comment="old")
+    train = pod("a", owner=JOB)
+    story.sees(train, OwnerRead(JOB, Owner(JOB, {names.PREFIX + "comment": "old"}), NOW, "hpc"))
+    submitted = story.queues(train, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    owners.says = {"comment": "new"}
+    for second in range(1, 200):  # its details are read in turn
+        owners.live(NOW + second, NOW + second + 1)
+        story.reads(job_of(train, 17, "PENDING", reason="Resources", comment="old"), at=NOW + second)
+    [(_, update)] = owners.of(UpdateJob)
+    assert isinstance(update, UpdateJob)
+    assert (update.changes, update.spec.comment) == ({"comment"}, "new")
+    assert submitted.spec.comment == "old"
+
+
+def test_a_pod_that_comes_long_after_its_owner_was_read_is_asked_for_as_its_owner_says_now() -> None:
+    story = Story()
+    owners = Owners(story, comment="new")
+    story.sees(OwnerRead(JOB, Owner(JOB, {names.PREFIX + "comment": "old"}), NOW, "hpc"))
+    story.polls({}, at=NOW + 3600)
+    story.sees(pod("a", owner=JOB, created=NOW + 3600))
+    owners.live(NOW + 3600, NOW + 3610)
+    [(_, asked)] = owners.of(AllocateNow)
+    assert isinstance(asked, AllocateNow)
+    assert asked.spec.comment == "new"
+    assert len(owners.reads) == 1
+
+
+def test_pods_that_come_soon_after_one_another_read_their_owner_once() -> None:
+    story = Story()
+    owners = Owners(story)
+    for number in range(5):
+        story.sees(pod(f"p{number}", owner=JOB))
+        owners.live(NOW + 20 * number, NOW + 20 * number + 20)
+    assert len(owners.reads) == 1
+
+
+def test_however_many_pods_are_refused_their_owners_cost_a_few_reads_a_second() -> None:
+    story = Story()
+    owners = Owners(story, partition="mian")
+    for number in range(400):
+        ref = OwnerRef("batch/v1", "Job", f"j{number}", f"uid-j{number}")
+        story.sees(pod(f"p{number}", owner=ref))
+    owners.live(NOW, NOW + 60)
+    first = len(owners.reads)
+    owners.live(NOW + 60, NOW + 160)
+    assert first == 400
+    assert 200 < len(owners.reads) - first <= 4 * 100 + 4
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+def waits_for(story: Story, what: Pod) -> Owners:
+    owners = Owners(story)
+    owners.failing = "Kubernetes: read JobSet: conversion webhook failed (error 500)"
+    story.sees(what)
+    return owners
+
+
+def test_an_owner_that_answers_500_is_said_on_the_pod_and_read_again_until_it_can_be() -> None:
+    story = Story()
+    owners = waits_for(story, pod("a", owner=SETS))
+    owners.live(NOW, NOW + 600)
+    assert owners.said() == [
+        "JobSet train of this pod cannot be read, and is tried again: Kubernetes: read JobSet: conversion webhook failed "
+        "(error 500)."
+    ]
+    owners.failing = ""
+    owners.live(NOW + 600, NOW + 700)
+    assert len(owners.of(BindPod)) == 1
+
+
+def test_a_gang_whose_size_only_such_an_owner_tells_says_so_too() -> None:
+    story = Story()
+    owners = waits_for(story, pod("a", owner=SETS, labels={"jobset.sigs.k8s.io/jobset-name": "train"}))
+    owners.live(NOW, NOW + 60)
+    assert owners.said()[0].startswith("JobSet train of this pod cannot be read")
+
+
+def test_an_owner_that_could_not_be_read_once_is_not_worth_a_word() -> None:
+    story = Story()
+    owners = waits_for(story, pod("a", owner=SETS))
+    owners.live(NOW, NOW + 1)
+    owners.failing = ""
+    owners.live(NOW + 1, NOW + 10)
+    assert owners.said() == []
+    assert len(owners.of(BindPod)) == 1
+
+
+def test_volume_claims_that_cannot_be_read_are_said_too() -> None:
+    story = Story()
+    owners = Owners(story)
+    story.sees(pod("a", claims=("data",)))
+    owners.live(NOW, NOW + 60)
+    assert owners.said() == ["A volume claim of this pod cannot be read, and is tried again: Kubernetes: 500."]
+    assert owners.of(SubmitJob) == owners.of(AllocateNow) == []
+
+
+def test_after_a_restart_an_owner_that_cannot_be_read_is_not_asked_for_all_the_time() -> None:
+    """The API server went away just when the bridge had started anew: each attempt fails at once."""
+    story = Story()
+    waiting = pod("train", owner=JOB)
+    story.sees(waiting)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(job_of(waiting, 17, "PENDING"), at=NOW)
+    reads = 0
+    for tick in range(200):
+        at = NOW + 1 + tick // 10
+        for action in story.decides(at):
+            reads += isinstance(action, ReadOwner)
+            story.ended(action, Outcome.UNREACHED, at=at)
+    assert 2 <= reads <= 5, "in twenty seconds"
+
+
+def test_after_a_restart_the_owners_of_queued_pods_are_read_before_their_jobs_are_changed() -> None:
+    """What an owner says of the partition decides which nodes a job may have."""
+    story = Story()
+    train = pod("a", owner=JOB)
+    story.sees(train)
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.reads(job_of(train, 17, "PENDING", reason="Resources", excluded_nodes="x2"), at=START + 1)
+    acts = story.decides(START + 13)
+    assert [each.ref for each in acts if isinstance(each, ReadOwner)] == [JOB]
+    assert not [each for each in acts if isinstance(each, UpdateJob)]
+    for action in acts:
+        story.ended(action, Outcome.UNKNOWN if isinstance(action, ReadOwner) else Outcome.DONE, at=START + 13)
+    assert not [each for each in story.decides(START + 14) if isinstance(each, ReadOwner | UpdateJob)]
+    story.reads(job_of(train, 17, "PENDING", reason="Resources", excluded_nodes="x2"), at=START + 30)
+    [read] = story.acts(ReadOwner, START + 30)
+    story.sees(OwnerRead(JOB, Owner(JOB), START + 30, "hpc"))
+    story.ended(read, at=START + 30)
+    [update] = story.acts(UpdateJob, START + 31)
+    assert update.changes == {"excluded_nodes"}

@@ -1,0 +1,528 @@
+"""An error of the bridge's own is contained to the object that it is about, and everything else goes on (quarantine.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import decide, fold_kubernetes, fold_plans, fold_slurm, names, nodes
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    EvictPod,
+    Kind,
+    Outcome,
+    ReadJob,
+    Report,
+    ShowNode,
+    SubmitJob,
+)
+from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
+from scheduler.explaining import explain, key_of
+from scheduler.model import Pod
+from scheduler.phase import Phase
+from scheduler.view import View
+from scheduler.workload import Workload
+from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
+from tests.builders import key_of as key
+
+NOW = START + 20
+AGAIN_S = CONFIG.tuning.quarantine_s
+BAD, GOOD = pod("bad"), pod("good")
+
+
+class Defect(Exception):
+    """What no rule and no fold expects."""
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, for_: Callable[..., bool]) -> Callable[[], None]:
+    """That function raises when `for_` says so of its arguments; what is returned mends it."""
+    whole = getattr(module, name)
+    broken = [True]
+
+    def breaking(*args: Any, **kwargs: Any) -> Any:
+        if broken and for_(*args):
+            raise Defect(name)
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, breaking)
+    return broken.clear
+
+
+def breaks_rule(monkeypatch: pytest.MonkeyPatch, phase: Phase, name: str, *, late: bool = False) -> Callable[[], None]:
+    """The rule of that phase raises for the pods of that name; late: after all that it planned."""
+    whole, broken = decide.RULES[phase], [True]
+
+    def rule(workload: Workload, view: View) -> None:
+        bad = bool(broken) and workload.readable.startswith(f"hpc/{name}")
+        if not bad or late:
+            whole(workload, view)
+        if bad:
+            raise Defect(phase.value)
+
+    monkeypatch.setitem(decide.RULES, phase, rule)  # type: ignore[arg-type]
+    return broken.clear
+
+
+def known_to_have_room() -> Story:
+    """A story in which nodes were granted at once before, so that several pods ask for them together."""
+    story = Story(guarded=True)
+    story.loses(story.runs(pod("before"), 9, at=NOW - 5), NOW - 4)
+    return story
+
+
+def about(actions: list[Action], what: Pod) -> list[Action]:
+    return [each for each in actions if getattr(each, "key", "") == key(what) and not isinstance(each, Report)]
+
+
+def quarantined(story: Story) -> set[tuple[Kind, str]]:
+    return set(story.world.quarantine)
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_guard_an_error_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    story = Story()
+    story.sees(BAD)
+    with pytest.raises(Defect):
+        story.decides(NOW)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_rule_that_raises_stops_one_pod_and_no_other(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad", late=late)
+    story = Story(guarded=True)
+    story.sees(BAD, GOOD)
+    planned = story.decides(NOW)
+    assert about(planned, BAD) == []
+    assert [type(each) for each in about(planned, GOOD)] == [AllocateNow]
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    [alarm] = story.world.alarms
+    assert (alarm.kind, alarm.readable) == (Kind.WORKLOAD, "hpc/bad")
+    assert isinstance(alarm.error, Defect)
+
+
+def test_it_is_said_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    story = Story(guarded=True)
+    story.sees(BAD)
+    [said] = story.acts(Report, NOW)
+    assert (said.name, said.condition, said.warning) == ("bad", names.QUARANTINED, True)
+    assert "leaves it alone" in said.message
+    assert "Defect" not in said.message
+    story.ended(said, at=NOW)
+    assert story.acts(Report, NOW + 10) == []
+
+
+def test_it_is_tried_again_after_a_while_and_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.plan(NOW)
+    plan = story.plan(NOW + 1)
+    assert about(list(plan.actions), BAD) == []
+    assert plan.wake_at is not None
+    assert plan.wake_at <= NOW + AGAIN_S
+    assert about(story.decides(NOW + AGAIN_S), BAD) == []
+    assert len(story.world.alarms) == 1  # the same again is no news
+    mend()
+    assert about(story.decides(NOW + AGAIN_S + 10), BAD) == []
+    assert len(about(story.decides(NOW + 2 * AGAIN_S), BAD)) == 1
+    assert quarantined(story) == set()
+
+
+def test_a_change_of_the_pod_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.decides(NOW)
+    mend()
+    story.sees(replace(BAD, annotations={names.PREFIX + "nice": "5"}))
+    assert len(about(story.decides(NOW + 5), BAD)) == 1
+    assert quarantined(story) == set()
+
+
+def test_what_a_failed_rule_planned_takes_no_room_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad", late=True)
+    story = Story(replace(CONFIG, tuning=replace(CONFIG.tuning, submits=1)), guarded=True)
+    story.sees(BAD, GOOD)
+    assert len(about(story.decides(NOW), GOOD)) == 1
+
+
+def test_nothing_is_done_to_a_pod_that_runs_and_its_job_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    shown = story.runs(BAD, 17, at=NOW)
+    breaks_rule(monkeypatch, Phase.BOUND, "bad")
+    breaks_rule(monkeypatch, Phase.DONE, "bad")
+    breaks_rule(monkeypatch, Phase.REVOKED, "bad")
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, deleting_at=NOW + 40))
+    acts = story.decides(NOW + 2)
+    story.loses(shown, NOW + 3)
+    acts += story.decides(NOW + 60)
+    story.polls({17: "CANCELLED"}, at=NOW + 61)
+    acts += story.decides(NOW + 70)
+    assert not [each for each in acts if isinstance(each, CancelJob | EvictPod | SubmitJob | AllocateNow)]
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+
+
+def test_a_bound_pod_says_it_by_an_event_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    shown = story.runs(BAD, 17, at=NOW)
+    breaks_rule(monkeypatch, Phase.BOUND, "bad")
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, labels={"a": "b"}))
+    [said] = story.acts(Report, NOW + 10)
+    assert (said.condition, said.event) == ("", names.QUARANTINED)
+
+
+def test_the_kick_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    for number, each in enumerate((BAD, GOOD)):
+        story.queues(each, 17 + number, at=NOW + number)
+    story.reads(job_of(BAD, 17, "PENDING", reason="Priority"), at=NOW + 3)
+    story.reads(job_of(GOOD, 18, "PENDING", reason="Priority"), at=NOW + 3)
+    breaks_rule(monkeypatch, Phase.QUEUED, "bad")
+    story.polls({17: "PENDING", 18: "PENDING", 5: "RUNNING"}, at=NOW + 4)
+    story.decides(NOW + 4)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 6)
+    kicked = [each for each in story.decides(NOW + 7) if type(each).__name__ == "Kick"]
+    assert [each.job_id for each in kicked] == [18]  # type: ignore[union-attr]
+
+
+def test_a_missing_job_in_quarantine_does_not_hold_the_others_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    crowd = [BAD, *(pod(f"p{number}") for number in range(12))]
+    for number, each in enumerate(crowd):
+        story.runs(each, 100 + number, at=NOW)
+    story.polls(dict.fromkeys(range(100, 113), "RUNNING"), at=NOW + 1)
+    story.polls({}, at=NOW + 2)
+    assert story.world.held_back_since is not None
+    breaks_rule(monkeypatch, Phase.BOUND, "bad")
+    story.decides(NOW + 3)
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    story.polls(dict.fromkeys(range(101, 113), "RUNNING"), at=NOW + 4)
+    for number, each in enumerate(crowd[1:]):
+        story.reads(job_of(each, 101 + number, "RUNNING"), at=NOW + 5)
+    story.polls(dict.fromkeys(range(101, 113), "RUNNING"), at=NOW + 6)
+    assert story.world.held_back_since is None
+
+
+# --- folds ----------------------------------------------------------------------------------------------------------
+
+
+def of(name: str) -> Callable[..., bool]:
+    """Arguments of which one is a workload with a pod of a name that begins so."""
+
+    def concerns(*args: Any) -> bool:
+        workloads = [each for each in args if isinstance(each, Workload)]
+        return any(one.name.startswith(name) for each in workloads for one in each.pods.values())
+
+    return concerns
+
+
+def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story = known_to_have_room()
+    story.sees(PodsListed(Scope.OURS, (pod("first"), BAD, GOOD), NOW))
+    planned = story.decides(NOW)
+    assert about(planned, BAD) == []
+    assert {each.key for each in planned if isinstance(each, AllocateNow)} == {key(pod("first")), key(GOOD)}
+    assert [each.name for each in planned if isinstance(each, Report)] == ["bad"]
+    mend()
+    assert about(story.decides(NOW + 10), BAD) == []
+    assert story.plan(NOW + AGAIN_S).wake_at == NOW + AGAIN_S  # its facts are made anew …
+    assert len(about(story.decides(NOW + AGAIN_S), BAD)) == 1  # … and its rule runs
+    assert quarantined(story) == set()
+
+
+def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.decides(NOW)
+    mend()
+    story.sees(BAD)  # told twice: no change
+    story.decides(NOW + 2)
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    story.sees(replace(BAD, labels={"a": "b"}))
+    story.decides(NOW + 3)
+    assert len(about(story.decides(NOW + 3), BAD)) == 1
+    assert quarantined(story) == set()
+
+
+def test_a_pod_that_was_dropped_and_is_gone_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.decides(NOW)
+    story.sees(PodsListed(Scope.OURS, (), NOW + 5))
+    for at in (10, 20, AGAIN_S + 30, AGAIN_S + 31):
+        story.decides(NOW + at)
+    assert quarantined(story) == set()
+    assert story.world.workloads == {}
+    assert story.world.key_of_pod == {}
+
+
+def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    shown = story.runs(BAD, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    mend = breaks(monkeypatch, fold_kubernetes, "settle", of("bad"))
+    monkeypatch.setattr(fold_kubernetes, "counts_the_same", lambda *_: False)
+    story.sees(replace(shown, labels={"a": "b"}))
+    assert list(story.world.standing["x1"].pods) == [BAD.uid]
+    acts = story.decides(NOW + 2)
+    mend()
+    acts += story.decides(NOW + AGAIN_S + 1) + story.decides(NOW + AGAIN_S + 1)
+    assert quarantined(story) == set()
+    assert story.world.phase_of[key(BAD)] is Phase.BOUND
+    story.polls({17: "RUNNING"}, at=NOW + AGAIN_S + 1)
+    acts += story.decides(NOW + AGAIN_S + 100)
+    assert not [each for each in acts if isinstance(each, CancelJob | EvictPod | SubmitJob | AllocateNow)]
+
+
+def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    story.queues(BAD, 17, at=NOW)
+    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story.sees(replace(BAD, labels={"a": "b"}))
+    mend()
+    acts = []
+    for at in range(1, 30):
+        story.polls({17: "PENDING"}, at=NOW + at)
+        acts += story.decides(NOW + at + 0.5)
+        for read in [each for each in acts if isinstance(each, ReadJob) and story.world.is_under_way(each)]:
+            story.sees(JobRead(17, NOW + at + 0.5, NOW + at + 0.6, job_of(BAD, 17, "PENDING")))
+            story.ended(read, at=NOW + at + 0.6)
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}  # nothing was seen of it since
+    acts += story.decides(NOW + AGAIN_S) + story.decides(NOW + AGAIN_S + 1)
+    assert story.world.phase_of[key(BAD)] is Phase.QUEUED
+    assert not [each for each in acts if isinstance(each, CancelJob | SubmitJob | AllocateNow)]
+    assert quarantined(story) == set()
+
+
+def test_a_gang_is_dropped_and_made_anew_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "3"}
+    ring = [pod(f"w-{number}", labels=labels, says=says) for number in range(3)]
+    story = Story(guarded=True)
+    story.sees(*ring[:2])
+    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", lambda _, __, seen: seen.name == "w-2")
+    story.sees(ring[2])
+    assert not [each for each in story.decides(NOW) if isinstance(each, AllocateNow)]
+    late = pod("w-9", labels=labels, says=says)  # seen while the others are not known
+    story.sees(late)
+    mend()
+    story.loses(late, NOW + 1)
+    story.decides(NOW + AGAIN_S)
+    [asked] = [each for each in story.decides(NOW + AGAIN_S) if isinstance(each, AllocateNow)]
+    assert asked.spec.tasks == 3
+
+
+def test_an_answer_that_cannot_be_folded_frees_its_lane_and_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    story.sees(BAD)
+    [asked] = story.acts(AllocateNow, NOW)
+    mend = breaks(monkeypatch, fold_plans, "_forget_lost", of("bad"))
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    world = story.world
+    assert world.under_way["submits"] == 0
+    assert world.immediate_under_way["main"] == 0
+    assert world.in_flight == {}
+    mend()
+    reads = [each for each in story.decides(NOW + 1) if isinstance(each, ReadJob)]
+    assert [each.job_id for each in reads] == [17]
+    story.reads(job_of(BAD, 17, "RUNNING"), at=NOW + 2, granted=grant(17))
+    story.ended(reads[0], at=NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 20)
+    acts = story.decides(NOW + AGAIN_S) + story.decides(NOW + AGAIN_S + 0.1)
+    assert [(each.name, each.job_id) for each in acts if isinstance(each, BindPod)] == [("bad", 17)]
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | CancelJob)]
+
+
+def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fold_plans._PLACERS[AllocateNow]
+
+    def broken(world: Any, action: AllocateNow, at: float) -> None:
+        whole(world, action, at)
+        if action.key == key(BAD):
+            raise Defect("placing")
+
+    monkeypatch.setitem(fold_plans._PLACERS, AllocateNow, broken)  # type: ignore[arg-type]
+    story = known_to_have_room()
+    story.sees(BAD, GOOD)
+    asked = {each.key: each for each in story.acts(AllocateNow, NOW)}
+    assert not story.world.is_under_way(asked[key(BAD)])
+    assert story.world.is_under_way(asked[key(GOOD)])
+    assert story.world.under_way["submits"] == 1
+    assert story.world.immediate_under_way["main"] == 1
+
+
+def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(guarded=True)
+    bad, good = story.runs(BAD, 17, at=NOW), story.runs(GOOD, 18, at=NOW)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    mend = breaks(monkeypatch, fold_slurm, "_poll_shows", lambda _, job_id, *__: job_id == 17)
+    story.polls({17: "CANCELLED", 18: "CANCELLED"}, at=NOW + 2)
+    assert story.world.placeholders[18].ended
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    mend()
+    story.sees(replace(bad, labels={"a": "b"}))
+    for at in (14, 14.1):
+        story.polls({17: "CANCELLED", 18: "CANCELLED"}, at=NOW + at)
+        story.decides(NOW + at)
+    assert quarantined(story) == set()
+    assert good.uid in story.world.workloads[key(GOOD)].pods
+
+
+def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = breaks(monkeypatch, fold_slurm, "_whose", lambda _, read: read.id == 17)
+    story = Story(guarded=True)
+    story.polls({17: "RUNNING"}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    story.reads(job_of(BAD, 17, "RUNNING"), at=NOW + 1)
+    story.ended(read, at=NOW + 1)
+    assert quarantined(story) == {(Kind.JOB, "17")}
+    assert story.acts(ReadJob, NOW + 2) == []
+    mend()
+    [read] = story.acts(ReadJob, NOW + AGAIN_S + 1)
+    story.reads(replace(job_of(BAD, 17, "RUNNING"), name="interactive"), at=NOW + AGAIN_S + 1)
+    assert quarantined(story) == set()
+
+
+def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from scheduler import placement
+
+    mend = breaks(monkeypatch, placement, "needs", lambda one: one.name == "odd")
+    story = Story(guarded=True)
+    beside, odd = pod("beside", cpu=3000, node="x1"), pod("odd", node="x1")
+    story.sees(PodsListed(Scope.OTHERS, (beside, odd), NOW))
+    assert quarantined(story) == {(Kind.POD, odd.uid)}
+    assert story.world.standing["x1"].taken["cpu"] == 3000
+    story.sees(GOOD)
+    assert len(about(story.decides(NOW), GOOD)) == 1
+    mend()
+    story.decides(NOW + AGAIN_S)
+    assert quarantined(story) == set()
+    assert story.world.standing["x1"].taken["cpu"] == 4000
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
+    monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    from scheduler.upkeep import Upkeep
+
+    mend = breaks(monkeypatch, Upkeep, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    story = Story(guarded=True)
+    changed = (node("x1", cpu=63000), node("x2"))
+    story.sees(*([NodesListed(changed)] if listed else [NodeSeen(each) for each in changed]))
+    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert set(story.world.nodes or {}) == {"x2"}
+    story.sees(GOOD)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == "x1"
+    mend()
+    story.decides(NOW + AGAIN_S)
+    assert quarantined(story) == set()
+    assert set(story.world.nodes or {}) == {"x1", "x2"}
+
+
+def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scheduler.upkeep import Upkeep
+
+    breaks(monkeypatch, Upkeep, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    story = Story(guarded=True)
+    story.sees(NodeSeen(node("x1", cpu=63000)))
+    story.sees(NodeGone("x1"))
+    assert quarantined(story) == set()
+
+
+def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mend = breaks(monkeypatch, nodes, "_in_step", lambda _, known, __: known.name == "x1")
+    story = Story(replace(CONFIG, shared_nodes=True), guarded=True)
+    shown = [each.node for each in story.acts(ShowNode, NOW)]
+    assert shown == ["x2"]
+    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert story.acts(ShowNode, NOW + 1) == []
+    mend()
+    assert [each.node for each in story.acts(ShowNode, NOW + AGAIN_S)] == ["x1"]
+    assert quarantined(story) == set()
+
+
+# --- what is told ---------------------------------------------------------------------------------------------------
+
+
+def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("dropped"))
+    story = Story(guarded=True)
+    story.sees(BAD, pod("dropped"))
+    story.decides(NOW)
+    for name in ("bad", "dropped"):
+        found = key_of(story.world, "hpc", name)
+        assert found is not None
+        told = explain(story.world, found, NOW + 1)
+        assert (told.name, told.phase, told.next) == (name, "quarantined", ())
+        assert "leaves it alone" in told.sentence
+
+
+def test_of_ten_thousand_pods_that_break_a_rule_each_pass_tries_none_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in quarantine costs no rule until it changes or its time has come."""
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    story = Story(guarded=True)
+    story.sees(*(pod(f"bad{number}") for number in range(50)))
+    story.decides(NOW)
+    assert story.plan(NOW + 1).failed == ()
+
+
+def test_a_pod_that_is_gone_takes_its_quarantine_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.decides(NOW)
+    story.sees(PodGone(Scope.OURS, BAD, NOW + 1))
+    story.decides(NOW + 2)
+    story.decides(NOW + 3)
+    assert quarantined(story) == set()
+    assert story.world.workloads == {}
+
+
+def test_a_pod_that_comes_while_its_cluster_is_unknown_is_contained_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story = Story(guarded=True)
+    story.world.namespaces, known = None, story.world.namespaces
+    story.sees(PodSeen(Scope.OURS, BAD), PodSeen(Scope.OURS, GOOD))
+    from scheduler.events import NamespacesListed
+
+    assert known is not None
+    story.sees(NamespacesListed(tuple(known.values())))
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert key(GOOD) in story.world.workloads
+
+
+def test_an_outcome_that_nobody_knows_is_looked_up_also_after_the_workload_was_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story(guarded=True)
+    story.sees(BAD)
+    [asked] = story.acts(AllocateNow, NOW)
+    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story.sees(replace(BAD, labels={"a": "b"}))
+    mend()
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)
+    story.sees(replace(BAD, labels={"a": "c"}))
+    assert about(story.decides(NOW + 5), BAD) + about(story.decides(NOW + 5), BAD) == []  # the call may still land
+    story.polls({}, at=NOW + 30)
+    assert [type(each) for each in about(story.decides(NOW + 30), BAD)] == [AllocateNow]

@@ -1,0 +1,261 @@
+"""How many jobs a rule of the policy may have, and whose turn it is to be submitted (BEHAVIOUR I1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, Report, SubmitJob
+from scheduler.explaining import explain
+from scheduler.model import Pod, PodPhase
+from scheduler.policy import Policy, Rule, Tenant
+from scheduler.rations import FairQueue
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
+
+NOW = START + 20
+
+
+def limited(**limits: float) -> Story:
+    """Two namespaces; the first one's rule has these limits."""
+    rules = (Rule(("hpc",), Tenant("alice", **limits)), Rule(("other",), Tenant("bob")))  # type: ignore[arg-type]
+    return Story(replace(CONFIG, policy=Policy(rules)))
+
+
+def submits(story: Story, at: float) -> list[AllocateNow | SubmitJob]:
+    return [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+
+
+def name_of(asked: AllocateNow | SubmitJob) -> str:
+    return asked.spec.name.partition("~")[0]
+
+
+def queue_up(story: Story, at: float, first_id: int, until: float) -> dict[str, float]:
+    """All that is asked for is queued, half a second a call.  When each was asked for, by name."""
+    asked_at: dict[str, float] = {}
+    states: dict[int, str] = {}
+    while at < until:
+        for asked in submits(story, at):
+            if isinstance(asked, AllocateNow):
+                story.ended(asked, Outcome.REFUSED, at=at, number=2013)
+                continue
+            asked_at.setdefault(name_of(asked), at)
+            states[first_id] = "PENDING"
+            story.ended(asked, at=at, job_id=first_id)
+            first_id += 1
+        story.polls(states, at=at)
+        at += 0.5
+    return asked_at
+
+
+# --- max_jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_has_no_more_jobs_than_it_may_and_the_next_pod_says_why_it_waits() -> None:
+    story = limited(max_jobs=2)
+    story.sees(*(pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(4)))
+    first = submits(story, NOW)
+    assert [name_of(each) for each in first] == ["hpc/p0", "hpc/p1"]
+    for number, asked in enumerate(first):
+        story.ended(asked, at=NOW, job_id=1 + number)
+    story.polls({1: "PENDING", 2: "PENDING"}, at=NOW + 1)
+    assert submits(story, NOW + 60) == []
+    for what in ("p2", "p3"):
+        assert explain(story.world, key_of(pod(what)), NOW + 60).sentence == (
+            "The policy allows 2 jobs at a time here (max_jobs), waiting and running, and so many there are. "
+            "The pod is submitted when one of them has ended."
+        )
+    story.polls({1: "CANCELLED", 2: "PENDING"}, at=NOW + 61)
+    assert {name_of(each) for each in submits(story, NOW + 70)} <= {"hpc/p0", "hpc/p2"}, "one, and no more"
+
+
+def test_it_is_said_on_the_pods_and_costs_no_further_looks() -> None:
+    story = limited(max_jobs=1)
+    story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    story.sees(*(pod(f"p{number}") for number in range(1, 200)))
+    told: dict[str, str] = {}
+    for step in range(100):
+        plan = story.plan(NOW + 2 + step * 0.01)
+        for action in plan.actions:
+            assert isinstance(action, Report)
+            told[action.name] = action.message
+            story.ended(action, at=NOW + 2 + step * 0.01)
+    assert len(told) == 199
+    assert set(told.values()) == {
+        "The policy allows 1 job at a time here (max_jobs), waiting and running, and so many there are. "
+        "The pod is submitted when one of them has ended."
+    }
+    story.polls({1: "RUNNING"}, at=NOW + 60)
+    assert story.plan(NOW + 60).looked_at == ()
+
+
+def test_running_jobs_count_until_they_have_ended() -> None:
+    story = limited(max_jobs=1)
+    shown = story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    story.sees(pod("p1"))
+    assert submits(story, NOW + 2) == []
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 3)
+    assert submits(story, NOW + 3.5) == [], "its job still lives"
+    story.ended(cancel, at=NOW + 4)
+    [asked] = submits(story, NOW + 4)
+    assert name_of(asked) == "hpc/p1"
+
+
+def test_after_a_restart_the_jobs_of_pods_that_run_count_though_nobody_has_read_them() -> None:
+    story = limited(max_jobs=1)
+    story.sees(story.bound(pod("p0", created=START - 60), 1))
+    story.polls({1: "RUNNING"}, at=NOW)
+    story.sees(pod("p1"))
+    assert submits(story, NOW + 1) == []
+
+
+def test_a_pod_whose_submission_was_not_answered_does_not_stand_in_its_own_way() -> None:
+    story = limited(max_jobs=1)
+    story.sees(pod("p0"), pod("p1"))
+    [asked] = submits(story, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    for second in range(3, 30):
+        story.polls({}, at=NOW + second)
+        for again in submits(story, NOW + second):
+            assert name_of(again) == name_of(asked)
+            return
+    raise AssertionError("it was never asked for again")
+
+
+def test_the_limit_of_one_rule_is_none_of_another_ones_business() -> None:
+    story = limited(max_jobs=1)
+    story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    story.sees(pod("p1"), *(pod(f"o{number}", namespace="other", says={"begin": "now+1hour"}) for number in range(3)))
+    assert [name_of(each) for each in submits(story, NOW + 2)] == ["other/o0", "other/o1", "other/o2"]
+
+
+def test_the_nodes_of_a_lost_job_are_asked_for_again_whatever_the_limit() -> None:
+    story = limited(max_jobs=1)
+    story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    found = []
+    for second in range(2, 12):
+        story.polls({}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=1, at=NOW + second)
+                story.ended(action, at=NOW + second)
+            elif isinstance(action, AllocateNow):
+                found.append(action.spec.required_nodes)
+    assert found == ["x1"]
+
+
+# --- max_submit_rate --------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_submits_no_faster_than_it_may_and_says_so() -> None:
+    story = limited(max_submit_rate=2.0)
+    story.sees(*(pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(20)))
+    asked_at = queue_up(story, NOW, 1, NOW + 12)
+    assert len(asked_at) == 20
+    times = sorted(asked_at.values())
+    for earlier, later in zip(times, times[3:], strict=False):
+        assert later - earlier >= 1.0 - 1e-6, "two at once, and two a second"
+    assert times[-1] - times[0] <= 10.0
+
+
+def test_a_pod_that_waits_for_its_rules_rate_says_so() -> None:
+    story = limited(max_submit_rate=0.1)
+    story.sees(*(pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(2)))
+    acts = story.decides(NOW)
+    [report] = [each for each in acts if isinstance(each, Report)]
+    assert (report.condition, report.message) == (
+        names.LIMITED,
+        "The policy allows 0.1 submissions a second here (max_submit_rate), and other pods are before this one. "
+        "It is submitted in its turn.",
+    )
+    plan = story.plan(NOW + 0.1)
+    assert plan.wake_at is not None
+    assert plan.wake_at == pytest.approx(NOW + 10, abs=0.1)
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def flood(count: int) -> list[Pod]:
+    return [pod(f"f{number}", says={"begin": "now+1hour"}) for number in range(count)]
+
+
+def test_another_namespaces_first_pod_comes_after_its_turn_and_not_after_a_thousand() -> None:
+    story = Story(without(CONFIG, submits=4))
+    story.sees(*flood(1000))
+    under_way = submits(story, NOW)
+    assert len(under_way) == 4
+    story.sees(pod("victim", namespace="other", says={"begin": "now+1hour"}))
+    before = 0
+    for number in range(20):
+        at = NOW + 0.01 * (number + 1)
+        story.ended(under_way.pop(0), at=at, job_id=1 + number)
+        under_way += submits(story, at)
+        before += 1
+        if any(name_of(each) == "other/victim" for each in under_way):
+            break
+    assert before <= 3
+
+
+def test_and_pods_that_wait_to_be_told_something_delay_no_others_bind_or_word() -> None:
+    """A thousand pods are refused; the writes that say so are a lane of their own, and taken in turn."""
+    story = Story(without(CONFIG, reports=4))
+    story.sees(*(pod(f"f{number}", says={"nice": "x"}) for number in range(1000)))
+    under_way = [each for each in story.decides(NOW) if isinstance(each, Report)]
+    assert len(under_way) == 4
+    story.sees(pod("victim", namespace="other"), pod("wrong", namespace="other", says={"nice": "x"}))
+    [asked] = submits(story, NOW + 0.01)
+    story.ended(asked, at=NOW + 0.02, job_id=1, grant=grant(1))
+    assert [each.name for each in story.acts(BindPod, NOW + 0.03)] == ["victim"]
+    said = []
+    for number in range(4):
+        at = NOW + 0.04 + 0.01 * number
+        story.ended(under_way.pop(0), at=at)
+        said += [each.name for each in story.decides(at) if isinstance(each, Report)]
+    assert "wrong" in said
+
+
+def test_a_queue_is_fair_to_namespaces_and_first_come_first_served_in_each() -> None:
+    queue = FairQueue()
+    for number in range(5):
+        queue.put(f"a{number}", "a")
+    for key, namespace in (("b0", "b"), ("c0", "c"), ("b1", "b")):
+        queue.put(key, namespace)
+    assert queue.first(4) == ["a0", "b0", "c0", "a1"]
+    assert queue.first(0) == queue.first(-3) == []
+    assert queue.first(100) == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"]
+    queue.pop("a0")
+    assert queue.first(2) == ["b0", "c0"], "its namespace had its turn"
+    queue.put("b0", "b")
+    queue.pop("nobody")
+    assert (len(queue), sorted(queue)) == (7, ["a1", "a2", "a3", "a4", "b0", "b1", "c0"])
+    for key in list(queue):
+        queue.pop(key)
+    assert not queue
+
+
+def test_with_more_namespaces_than_free_places_each_has_its_turn() -> None:
+    queue = FairQueue()
+    for number in range(10):
+        for each in ("x", "y"):
+            queue.put(f"{number}{each}", f"namespace-{number}")
+    served = []
+    for _ in range(5):
+        for key in queue.first(2):
+            served.append(key)
+            queue.pop(key)
+    assert sorted(served) == [f"{number}x" for number in range(10)]
+
+
+def test_jobs_that_an_earlier_life_left_without_pods_count_for_nobody() -> None:
+    story = limited(max_jobs=1)
+    story.polls({5: "PENDING"}, at=NOW)
+    story.reads(job_of(pod("gone"), 5, "PENDING"), at=NOW)
+    story.sees(pod("p0"))
+    assert [name_of(each) for each in submits(story, NOW)] == ["hpc/p0"]

@@ -1,0 +1,188 @@
+"""A pod that takes another's place in a running gang asks for no more than that place has (BEHAVIOUR W5, V5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, Report, SubmitJob
+from scheduler.model import Grant, GrantedNode, Job, Pod, PodPhase
+from tests.builders import START, Story, pod
+from tests.unit.scheduler.test_gangs import (
+    asks,
+    granted,
+    het,
+    launched,
+    launcher_and_workers,
+    member,
+    two_parts,
+    where,
+)
+
+NOW = START + 10
+LATER = NOW + 100
+
+
+def gang_of_two(story: Story, held: Grant, **shape: Any) -> list[Pod]:
+    """Both run as job 17; the second one fails later."""
+    pods = [member(number, 2, **shape) for number in range(2)]
+    story.sees(*pods)
+    story.ended(asks(story), at=NOW, job_id=17, grant=held)
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    shown = [story.bound(each, 17, bound_at=NOW) for each in pods]
+    story.sees(*shown)
+    story.polls({17: "RUNNING"}, at=LATER)
+    return shown
+
+
+def before_a_restart(first: Story, shown: list[Pod], held: Grant) -> Story:
+    first.loses(replace(shown[1], phase=PodPhase.FAILED), LATER)
+    return first
+
+
+def after_a_restart(first: Story, shown: list[Pod], held: Grant) -> Story:
+    """What the next life of the bridge sees: the pod that is left, and the job that it reads."""
+    name = first.world.placeholders[17].name
+    story = Story()
+    story.sees(shown[0])
+    story.polls({17: "RUNNING"}, at=LATER)
+    job = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x1", starts=NOW, tasks=2)
+    story.reads(job, at=LATER, granted=held)
+    return story
+
+
+LIVES = pytest.mark.parametrize("life", [before_a_restart, after_a_restart])
+ONE_GPU = Grant(17, (GrantedNode("x1", 2, 200, {"gpu": 2}),))
+
+
+def comes(story: Story, **shape: Any) -> tuple[list[str], list[str]]:
+    """A replacement of that shape: the nodes that it is bound to, and what it is told."""
+    story.sees(member(1, 2, uid="uid-new", created=LATER + 1, **shape))
+    binds: list[str] = []
+    said: list[str] = []
+    for at in range(int(LATER) + 2, int(LATER) + 80, 2):
+        for action in story.decides(at):
+            assert not isinstance(action, CancelJob | EvictPod | EndByDeadline | AllocateNow | SubmitJob), action.reason
+            binds += [action.node] if isinstance(action, BindPod) else []
+            said += [action.message] if isinstance(action, Report) else []
+            story.ended(action, at=at)
+        story.polls({17: "RUNNING"}, at=at + 1)
+    return binds, said
+
+
+@LIVES
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        ({"gpu": 7}, "7 gpu"),
+        ({"gpu": 2}, "2 gpu"),
+        ({"gpu": 1, "cpu": 2000}, "2 CPUs"),
+        ({"gpu": 1, "memory": 101}, "101 MiB of memory"),
+        ({"gpu": 1, "says": {"gres": "gpu:h100:1"}}, "1 gpu:h100"),
+        ({"gpu": 1, "says": {"constraints": "a100"}}, "nodes with a100"),
+        ({"gpu": 1, "says": {"exclusive": "true"}}, "nodes for itself"),
+    ],
+)
+def test_a_larger_one_waits_and_says_why(life: Any, shape: Mapping[str, Any], more: str) -> None:
+    first = Story()
+    story = life(first, gang_of_two(first, ONE_GPU, gpu=1), ONE_GPU)
+    assert comes(story, **shape) == (
+        [],
+        [
+            f"It waits to take a place in job 17. Pod w-1 asks for {more}, more than its place in job 17 has. "
+            "To ask for all of them anew, delete the other pods of hpc/ring, too."
+        ],
+    )
+
+
+@LIVES
+@pytest.mark.parametrize("shape", [{"gpu": 1}, {}, {"gpu": 1, "memory": 50}], ids=["the same", "no GPU", "less memory"])
+def test_one_that_asks_for_no_more_takes_the_place(life: Any, shape: Mapping[str, Any]) -> None:
+    first = Story()
+    story = life(first, gang_of_two(first, ONE_GPU, gpu=1), ONE_GPU)
+    assert comes(story, **shape) == (["x1"], [])
+
+
+@LIVES
+def test_one_that_takes_any_gpu_takes_the_place_of_one_that_wanted_a_type(life: Any) -> None:
+    typed = {"says": {"gres": "gpu:h100:1"}}
+    held = Grant(17, (GrantedNode("x1", 2, 200, {"gpu": 2, "gpu:h100": 2}),))
+    first = Story()
+    story = life(first, gang_of_two(first, held, **typed), held)
+    assert comes(story, says={"gres": "gpu:1"}) == (["x1"], [])
+
+
+def test_a_larger_one_that_comes_before_anybody_is_bound_has_the_gang_asked_for_anew() -> None:
+    story = Story()
+    pods = [member(number, 2) for number in range(2)]
+    story.polls(at=LATER)
+    story.sees(*pods)
+    asked = asks(story, LATER)
+    story.loses(pods[1], LATER)
+    story.sees(member(1, 2, uid="uid-new", created=LATER, cpu=8000))
+    story.ended(asked, at=LATER + 1, job_id=17, grant=granted(17, ("x1", 2)))
+    [cancel] = story.acts(CancelJob, LATER + 1)
+    assert cancel.reason == "given back: pod w-1 asks for 8 CPUs, more than its place in job 17 has"
+    story.ended(cancel, at=LATER + 1)
+    again = asks(story, LATER + 20)
+    assert [each.cpus_per_task for each in (again.spec, *again.spec.parts)] == [1, 8]
+
+
+def test_a_larger_worker_waits_for_its_component() -> None:
+    """A launcher and two workers: one heterogeneous job."""
+    story = Story()
+    binds = launched(story)
+    for bind in binds:
+        story.ended(bind, at=NOW + 1)
+    on = where(binds)
+    shown = [story.bound(each, 17, on[each.name]) for each in launcher_and_workers()]
+    story.sees(*shown)
+    story.loses(replace(shown[0], phase=PodPhase.FAILED), NOW + 2)
+    story.sees(member(0, 3, uid="uid-new", created=NOW + 3, cpu=3000))
+    for at in range(20, 120):
+        story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + at)
+        for action in story.decides(NOW + at):
+            assert not isinstance(action, BindPod | CancelJob | EvictPod | EndByDeadline), action.reason
+            story.ended(action, at=NOW + at)
+    told = story.world.workloads[story.world.key_of_pod["uid-new"]].told["uid-new"]
+    assert told.condition == names.GRANT_WAITS
+    assert "Pod w-0 asks for 3 CPUs, more than its place in job 17 has." in told.message
+
+
+def test_a_launcher_that_is_made_anew_after_a_restart_takes_its_place() -> None:
+    first = Story()
+    binds = launched(first)
+    for bind in binds:
+        first.ended(bind, at=NOW + 1)
+    on = where(binds)
+    shown = [first.bound(each, 17, on[each.name], bound_at=NOW + 1) for each in launcher_and_workers()]
+    story = Story()
+    story.sees(*shown[1:])
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=LATER)
+    leader = het(first, 17, "RUNNING")
+    leader = replace(leader, parts=tuple(replace(part, tasks=2) for part in leader.parts))
+    story.reads(leader, at=LATER, granted=two_parts(17))
+    story.sees(member(0, 3, uid="uid-new", created=LATER + 1))
+    assert [(each.name, each.node) for each in story.acts(BindPod, LATER + 2)] == [("w-0", "x1")]
+
+
+@pytest.mark.parametrize("when", ["while its nodes are asked for", "once they are granted"])
+def test_a_pod_that_is_resized_after_it_was_asked_for_is_compared_as_well(when: str) -> None:
+    story = Story()
+    story.polls(at=LATER)
+    small, large = pod("train"), pod("train", cpu=4000)
+    story.sees(small)
+    asked = asks(story, LATER)
+    if when == "while its nodes are asked for":
+        story.sees(large)
+    story.ended(asked, at=LATER, job_id=17, grant=granted(17, ("x1", 1)))
+    story.sees(large)
+    [cancel] = story.acts(CancelJob, LATER)
+    assert cancel.reason == "given back: pod train asks for 4 CPUs, more than its place in job 17 has"
+    story.ended(cancel, at=LATER)
+    assert asks(story, LATER + 20).spec.cpus_per_task == 4

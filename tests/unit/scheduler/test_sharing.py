@@ -1,0 +1,139 @@
+"""A gang is not packed beyond what Kubernetes counts and Slurm does not: ports, pods, storage, other resources (W7, F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob
+from scheduler.events import JobRead
+from scheduler.hostports import common_port
+from scheduler.jobspec import Translation
+from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
+from tests.builders import CONFIG, START, Story, amounts, job_of, node, pod
+
+NOW = START + 20
+GIB = 1024**3
+RDMA, DISK = "rdma/hca", "ephemeral-storage"
+IGNORING = replace(CONFIG, translation=Translation(gres={"nvidia.com/gpu": "gpu"}, ignored=(RDMA,)))
+
+
+def ring(count: int, **fields: Any) -> list[Pod]:
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": str(count)}}
+    return [pod(f"w{number}", **gang, **fields) for number in range(count)]
+
+
+def wanting(**more: int) -> dict[str, Any]:
+    wants = {key.replace("_", "-") if key != "rdma" else RDMA: value for key, value in more.items()}
+    return {"containers": (Container("main", requests={**amounts(cpu=1000, memory=100), **wants}),)}
+
+
+def having(name: str, **more: int) -> Node:
+    has = {key.replace("_", "-") if key != "rdma" else RDMA: value for key, value in more.items()}
+    return replace(node(name), allocatable={**node(name).allocatable, **has})
+
+
+def asked(story: Story, pods: Iterable[Pod], at: float = NOW) -> JobSpec:
+    story.sees(*pods)
+    [one] = [each.spec for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+    return one
+
+
+def refused(story: Story, pods: Iterable[Pod]) -> str:
+    story.sees(*pods)
+    acts = story.decides(NOW)
+    assert all(isinstance(each, Report) for each in acts), "nothing is asked of Slurm"
+    [said] = {each.message for each in acts if isinstance(each, Report)}
+    return said
+
+
+def test_members_with_the_same_host_port_are_asked_for_one_to_a_node_and_bound_so() -> None:
+    story = Story()
+    story.sees(*ring(2, host_ports=(HostPort(29500),)))
+    [allocate] = story.acts(AllocateNow, NOW)
+    assert (allocate.spec.tasks, allocate.spec.tasks_per_node) == (2, 1)
+    nodes = tuple(GrantedNode(name, 1, 100) for name in ("x1", "x2"))
+    story.ended(allocate, at=NOW, job_id=17, grant=Grant(17, nodes))
+    acts = story.decides(NOW)
+    assert {each.name: each.node for each in acts if isinstance(each, BindPod)} == {"w0": "x1", "w1": "x2"}
+    assert not any(isinstance(each, CancelJob) for each in acts)
+
+
+def test_members_with_ports_of_their_own_share_a_node() -> None:
+    pods = [replace(each, host_ports=(HostPort(29500 + number),)) for number, each in enumerate(ring(2))]
+    assert asked(Story(), pods).tasks_per_node is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        (HostPort(80), HostPort(80), True),
+        (HostPort(80), HostPort(81), False),
+        (HostPort(80), HostPort(80, "UDP"), False),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "10.0.0.2"), False),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "10.0.0.1"), True),
+        (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "0.0.0.0"), True),
+    ],
+)
+def test_two_pods_have_a_port_in_common_if_both_cannot_listen(one: HostPort, other: HostPort, clash: bool) -> None:
+    pods = [pod("one", host_ports=(one,)), pod("other", host_ports=(HostPort(7), other))]
+    assert common_port(pods) == common_port(pods[::-1]) == (80 if clash else 0)
+
+
+def test_members_that_each_want_the_one_adapter_of_a_node_stand_on_a_node_each() -> None:
+    story = Story(IGNORING, [having("x1", rdma=1), having("x2", rdma=1)])
+    assert asked(story, ring(2, **wanting(rdma=1))).tasks_per_node == 1
+
+
+@pytest.mark.parametrize(("adapters", "a_node"), [(8, None), (4, 4), (3, 2), (2, 2)])
+def test_as_many_stand_on_a_node_as_have_what_they_need_there(adapters: int, a_node: int | None) -> None:
+    """Four members: all on one node, or two on each of two."""
+    story = Story(IGNORING, [having("x1", rdma=adapters), having("x2", rdma=adapters)])
+    spec = asked(story, ring(4, **wanting(rdma=1)))
+    assert spec.tasks_per_node == (None if adapters >= 4 else a_node)
+
+
+def test_storage_and_the_number_of_pods_limit_as_well() -> None:
+    story = Story(nodes=[having("x1", ephemeral_storage=100 * GIB), having("x2", ephemeral_storage=100 * GIB)])
+    assert asked(story, ring(4, **wanting(ephemeral_storage=40 * GIB))).tasks_per_node == 2
+    story = Story(nodes=[node("x1", pods=3), node("x2", pods=3)])
+    assert asked(story, ring(6)).tasks_per_node == 3
+
+
+def test_nodes_that_take_fewer_are_left_out_where_the_others_suffice() -> None:
+    story = Story(IGNORING, [having("x1", rdma=4), having("x2", rdma=1), having("x3", rdma=4)])
+    spec = asked(story, ring(8, **wanting(rdma=1)))
+    assert (spec.tasks_per_node, spec.excluded_nodes) == (4, "x2")
+
+
+def test_a_gang_that_even_empty_nodes_cannot_take_is_told_what_they_lack() -> None:
+    assert refused(Story(), ring(3, host_ports=(HostPort(29500),))) == (
+        "There is no room for 3 such pods, even when all nodes are empty: 2 nodes can run them, and would take 2. "
+        "One node has host port 29500 for one such pod."
+    )
+    story = Story(IGNORING, [having("x1", rdma=5), having("x2", rdma=5)])
+    assert refused(story, ring(5, **wanting(rdma=2))) == (
+        "There is no room for 5 such pods, even when all nodes are empty: 2 nodes can run them, and would take 4. "
+        "One node has rdma/hca for 2 such pods."
+    )
+
+
+def test_each_shape_of_a_gang_is_spread_by_what_it_needs_itself() -> None:
+    launcher, *workers = ring(3, host_ports=(HostPort(29500),))
+    launcher = replace(launcher, host_ports=(), **wanting())
+    workers = [replace(each, **wanting(cpu=4000)) for each in workers]
+    spec = asked(Story(), [launcher, *workers])
+    assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
+
+
+def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it() -> None:
+    story = Story(nodes=[node("x1", memory=1000), node("x2", memory=1000)])
+    first = pod("first")
+    story.queues(first, 17, at=NOW)
+    read = job_of(first, 17, "RUNNING")
+    story.sees(JobRead(17, NOW + 1, NOW + 1, read, Grant(17, (GrantedNode("x1", 1, 0),))))
+    assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == 2

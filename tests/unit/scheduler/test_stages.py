@@ -1,0 +1,183 @@
+"""A JobSet whose Jobs are made one after the other: each set that starts together is a gang of its own (W2, W6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadOwner, SubmitJob
+from scheduler.decide import decide
+from scheduler.events import OwnerRead
+from scheduler.grouping import JOBSET, JOBSET_PART, JOBSET_RANK
+from scheduler.model import Job, Owner, OwnerRef, Pod, PodPhase, Stage
+from scheduler.phase import Phase
+from tests.builders import CLUSTER, START, Story, pod
+from tests.unit.scheduler.test_gangs import granted
+
+NOW = START + 10
+SET = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "train", "uid-set")
+# As a TrainJob makes it: two initializers, and three nodes that are made when both are complete.
+STAGES = (
+    Stage("dataset-initializer", ("dataset-initializer", "model-initializer"), 2),
+    Stage("node", ("node",), 3),
+)
+TRAIN = Owner(SET, members=5, stages=STAGES)
+RANKS = {"dataset-initializer": 0, "model-initializer": 1, "node": 2}
+
+
+def batch(part: str) -> OwnerRef:
+    return OwnerRef("batch/v1", "Job", f"train-{part}-0", f"uid-{part}")
+
+
+def made(part: str, number: int = 0, **fields: Any) -> Pod:
+    labels = {JOBSET: "train", JOBSET_PART: part, JOBSET_RANK: str(RANKS[part])}
+    return pod(f"train-{part}-{number}", labels=labels, owner=batch(part), **fields)
+
+
+FIRST = [made("dataset-initializer"), made("model-initializer")]
+NODES = [made("node", number) for number in range(3)]
+
+
+def read(story: Story, owner: Owner = TRAIN, at: float = NOW) -> None:
+    """Whatever is to be read of the owners is; nothing else is done."""
+    while any(isinstance(each, ReadOwner) for each in decide(story.world, at).actions):
+        for action in story.acts(ReadOwner, at):
+            known = owner if action.ref == SET else Owner(action.ref, owner=SET)
+            story.sees(OwnerRead(action.ref, known, at, "hpc"))
+            story.ended(action, at=at)
+
+
+def requests(story: Story, at: float) -> list[AllocateNow | SubmitJob]:
+    return [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+
+
+def grant_to(story: Story, asked: Action, job_id: int, at: float) -> list[BindPod]:
+    """It is granted nodes, and its pods are bound."""
+    assert isinstance(asked, AllocateNow | SubmitJob)
+    story.ended(asked, at=at, job_id=job_id, grant=granted(job_id, ("x1", asked.spec.tasks)))
+    binds = story.acts(BindPod, at)
+    for bind in binds:
+        story.ended(bind, at=at)
+    return binds
+
+
+def shown(what: Pod, bind: BindPod) -> Pod:
+    return replace(what, node=bind.node, annotations={**what.annotations, **bind.annotations}, phase=PodPhase.RUNNING)
+
+
+def test_the_initializers_of_a_train_job_run_before_its_nodes_exist_and_the_nodes_are_a_gang_of_their_own() -> None:
+    story = Story()
+    story.sees(*FIRST)
+    read(story)
+    [asked] = requests(story, NOW)
+    assert (asked.spec.tasks, asked.spec.name.partition("~")[0]) == (2, "hpc/train-dataset-initializer")
+    binds = grant_to(story, asked, 17, NOW)
+    assert {bind.annotations[names.STAGE] for bind in binds} == {"dataset-initializer"}
+    assert {bind.annotations[names.SIZE] for bind in binds} == {"2"}
+    story.sees(*(replace(shown(*each), phase=PodPhase.SUCCEEDED) for each in zip(FIRST, binds, strict=True)))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+
+    story.sees(*NODES[:2])
+    read(story)
+    assert requests(story, NOW + 2) == []
+    story.sees(NODES[2])
+    read(story)
+    [asked] = requests(story, NOW + 3)
+    assert (asked.spec.tasks, asked.spec.name.partition("~")[0]) == (3, "hpc/train-node")
+    assert [bind.annotations[names.RANK] for bind in grant_to(story, asked, 18, NOW + 3)] == ["0", "1", "2"]
+
+
+def test_members_of_one_stage_wait_for_each_other_and_say_so() -> None:
+    story = Story()
+    story.sees(FIRST[0])
+    read(story)
+    assert requests(story, NOW) == []
+    [workload] = [each for each in story.world.workloads.values() if each.pods]
+    assert workload.told[FIRST[0].uid].message == (
+        "1 of 2 pods of JobSet train-dataset-initializer are here in namespace hpc."
+    )
+
+
+def test_a_job_set_all_of_whose_jobs_start_together_stays_one_gang() -> None:
+    story = Story()
+    story.sees(*FIRST, *NODES[:2])
+    read(story, Owner(SET, members=5))
+    assert requests(story, NOW) == []
+    story.sees(NODES[2])
+    read(story, Owner(SET, members=5))
+    [asked] = requests(story, NOW)
+    assert (asked.spec.tasks, asked.spec.name.partition("~")[0]) == (5, "hpc/train")
+
+
+@pytest.mark.parametrize("sizes", [("5", "5"), ("2", "3")], ids=["of all", "of each stage"])
+def test_a_number_on_the_pods_does_not_make_them_wait_for_a_later_stage(sizes: tuple[str, str]) -> None:
+    story = Story()
+    first, later = ({names.PREFIX + "gang-size": size} for size in sizes)
+    story.sees(*(replace(each, annotations=first) for each in FIRST))
+    read(story)
+    [asked] = requests(story, NOW)
+    assert asked.spec.tasks == 2
+    grant_to(story, asked, 17, NOW)
+    story.sees(*(replace(each, annotations=later) for each in NODES))
+    read(story)
+    assert [each.spec.tasks for each in requests(story, NOW + 1)] == [3]
+
+
+# --- the next life ----------------------------------------------------------------------------------------------------
+
+
+def stage_name(story: Story, stage: str) -> tuple[str, str]:
+    """The key of that stage's workload, and the name of its job."""
+    key = names.workload_key("\0".join(("jobset", "hpc", "train", "", stage)))
+    return key, f"hpc/train-{stage}~{CLUSTER}.{key}"
+
+
+def test_after_a_restart_the_job_of_a_running_stage_is_its_own() -> None:
+    first = Story()
+    first.sees(*FIRST)
+    read(first)
+    [asked] = requests(first, NOW)
+    binds = grant_to(first, asked, 17, NOW)
+    story = Story()
+    story.sees(*(shown(*each) for each in zip(FIRST, binds, strict=True)))
+    key, name = stage_name(story, "dataset-initializer")
+    assert asked.spec.name == name
+    story.polls({17: "RUNNING"}, at=START + 1)
+    job = Job(17, name, "alice", frozenset({"RUNNING"}), partition="main", nodes="x1", tasks=2)
+    story.reads(job, at=START + 1, granted=granted(17, ("x1", 2)))
+    assert story.world.phase_of[key] is Phase.BOUND
+    assert story.acts(CancelJob, START + 60) == []
+
+
+def test_a_stage_that_waits_in_slurms_queue_keeps_its_job_over_a_restart() -> None:
+    """Until the JobSet is read nobody knows whose job that is; it takes long to be read."""
+    story = Story()
+    story.sees(*NODES)
+    key, name = stage_name(story, "node")
+    story.polls({18: "PENDING"}, at=START + 1)
+    story.reads(Job(18, name, "alice", frozenset({"PENDING"}), partition="main", tasks=3), at=START + 1)
+    for second in range(1, 60):
+        for action in story.decides(START + second):
+            assert not isinstance(action, CancelJob)
+            story.ended(action, Outcome.UNKNOWN, at=START + second)
+    read(story, at=START + 120)
+    assert story.world.phase_of[key] is Phase.QUEUED
+    assert story.acts(CancelJob, START + 121) == []
+
+
+def test_a_stages_job_without_pods_ends_when_the_job_set_can_never_be_read() -> None:
+    story = Story()
+    story.sees(*NODES)
+    _, name = stage_name(story, "other")
+    story.polls({18: "PENDING"}, at=START + 1)
+    story.reads(Job(18, name, "alice", frozenset({"PENDING"}), partition="main", tasks=3), at=START + 1)
+    at = START + 1
+    while not (cancels := story.acts(CancelJob, at)):
+        at += 1
+        assert at < START + 400
+    assert at >= START + 300
+    assert cancels[0].job_id == 18
+    assert ReadJob not in map(type, cancels)

@@ -1,0 +1,194 @@
+"""/explain and /release are for the machine that the bridge runs on, or for whoever shows its token."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from bridge.errors import ConfigError
+from bridge.health import Health
+from bridge.http_access import BearerFile, headers, is_loopback, refusal
+from bridge.release import ask
+from bridge.telemetry import Telemetry
+from tests.builders import START, Story, pod
+from tests.unit.test_health import Tokens, Turning
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+OTHER = "fedcba9876543210fedcba9876543210"
+RELEASE = {"X-Slurm-Bridge": "release"}
+
+
+@asynccontextmanager
+async def served(token_file: Path | None = None) -> AsyncIterator[str]:
+    story = Story()
+    story.runs(pod("secret"), 17, at=START + 20)
+    loop: Any = Turning(story.world)
+    tokens: Any = Tokens()
+    bearer = BearerFile(str(token_file)) if token_file else None
+    runner = await Health(loop, [tokens], Telemetry(), lambda: START, bearer).serve("127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def answers(url: str, shown: Mapping[str, str]) -> tuple[int, int]:
+    """The status of /explain and of /release."""
+    async with aiohttp.ClientSession(headers=shown) as session:
+        async with session.get(f"{url}/explain?namespace=hpc&pod=secret") as explain:
+            assert explain.headers["X-Content-Type-Options"] == "nosniff"
+        async with session.post(f"{url}/release", headers=RELEASE) as release:
+            return explain.status, release.status
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost@evil.example", "10.0.0.7:8080", ""],
+)
+async def test_a_page_that_gives_its_own_name_our_address_learns_and_releases_nothing(host: str) -> None:
+    async with served() as url:
+        assert await answers(url, {"Host": host}) == (421, 421)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:80", "LOCALHOST", "[::1]:8080", "[::1]"])
+async def test_commands_on_this_machine_are_answered(host: str) -> None:
+    async with served() as url:
+        assert await answers(url, {"Host": host}) == (200, 200)
+
+
+async def test_what_a_proxy_on_this_machine_passes_on_is_not_from_this_machine() -> None:
+    async with served() as url:
+        assert await answers(url, {"X-Forwarded-For": "198.51.100.7"}) == (403, 403)
+
+
+async def test_health_and_metrics_are_answered_under_any_name() -> None:
+    async with served() as url, aiohttp.ClientSession(headers={"Host": "10.0.0.7:8080"}) as session:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            async with session.get(url + path) as answer:
+                assert answer.status == 200, path
+
+
+def from_peer(address: str, shown: Mapping[str, str]) -> web.Request:
+    class Socket:
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return (address, 40_000) if name == "peername" else default
+
+        def is_closing(self) -> bool:
+            return False
+
+    transport: Any = Socket()
+    return make_mocked_request("GET", "/explain", headers=shown, transport=transport)
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.7", "2001:db8::7", "::ffff:10.0.0.7"])
+def test_other_machines_are_refused_whatever_name_they_use(peer: str) -> None:
+    no = refusal(from_peer(peer, {"Host": "127.0.0.1:8080"}), None)
+    assert no is not None
+    assert no.status == 403
+    assert "http_token_file" in (no.text or "")
+
+
+def test_other_machines_are_answered_if_they_show_the_token(tmp_path: Path) -> None:
+    bearer = BearerFile(str(written(tmp_path)))
+    shown = {"Host": "slurm-bridge.hpc.svc:8080", "Authorization": f"Bearer {TOKEN}"}
+    assert refusal(from_peer("10.0.0.7", shown), bearer) is None
+
+
+def written(folder: Path, token: str = TOKEN) -> Path:
+    path = folder / "token"
+    path.write_text(f"{token}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {},
+        {"Authorization": f"Bearer {OTHER}"},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer "},
+        {"Authorization": TOKEN},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": f"Bearer {TOKEN}x"},
+        {"Authorization": f"Bearer {TOKEN[:-1]}"},
+        {"Authorization": "Bearer \u00e9"},
+    ],
+)
+async def test_with_a_token_file_nobody_is_answered_without_the_token(tmp_path: Path, shown: dict[str, str]) -> None:
+    async with served(written(tmp_path)) as url:
+        assert await answers(url, shown) == (401, 401)
+
+
+async def test_the_commands_send_the_token(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    async with served(path) as url:
+        assert await answers(url, headers(str(path))) == (200, 200)
+        assert await ask(url, str(path)) == "Nothing is held back."
+        with pytest.raises(ConfigError, match="bearer token of the setting http_token_file"):
+            await ask(url)
+
+
+async def test_a_token_that_was_replaced_is_asked_for_at_once_and_a_removed_one_locks(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    async with served(path) as url:
+        assert await answers(url, {"Authorization": f"bearer {TOKEN}"}) == (200, 200)
+        renewed = tmp_path / "renewed"
+        renewed.write_text(OTHER)
+        os.replace(renewed, path)
+        assert await answers(url, {"Authorization": f"Bearer {TOKEN}"}) == (401, 401)
+        assert await answers(url, {"Authorization": f"Bearer {OTHER}"}) == (200, 200)
+        path.write_text("")  # somebody is about to write it
+        assert await answers(url, {"Authorization": "Bearer "}) == (401, 401)
+        path.unlink()
+        assert await answers(url, {"Authorization": f"Bearer {OTHER}"}) == (401, 401)
+
+
+@pytest.mark.parametrize("content", ["", "short", "two words in one line of text", "a" * 5000, "\0" * 40])
+def test_a_file_that_holds_no_token_is_refused_and_not_shown(tmp_path: Path, content: str) -> None:
+    bearer = BearerFile(str(written(tmp_path, content)))
+    with pytest.raises(ConfigError) as caught:
+        bearer.token()
+    assert "http_token_file" in str(caught.value)
+    assert not content or content not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match="http_token_file: /nowhere/token: No such file"):
+        BearerFile("/nowhere/token").token()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_addresses(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "0.0.0.0", "10.0.0.1", "localhost.example", "::", "fe80::1%lo", "127.1", "1" * 400]
+)
+def test_no_other_address_counts_as_loopback(address: str) -> None:
+    assert not is_loopback(address)
+
+
+def test_a_loopback_peer_of_a_socket_for_both_families_is_one() -> None:
+    assert is_loopback("::ffff:127.0.0.1")
+    assert not is_loopback("::ffff:10.0.0.1")
+
+
+async def test_a_request_without_a_host_is_refused() -> None:
+    async with served() as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(b"GET /explain?pod=secret HTTP/1.0\r\n\r\n")
+            raw.setblocking(False)
+            first = await asyncio.get_running_loop().sock_recv(raw, 200)
+    assert b" 421 " in first
