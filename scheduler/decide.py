@@ -180,7 +180,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
 def _may_be_bound_yet(workload: Workload, view: View) -> bool:
     """A bind for a job that has ended is under way, or its answer was lost and nobody has looked at the pod yet."""
     binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
-    return binding or any(uid in workload.pods for uid in view.world.may_land)
+    return binding or any(uid in view.world.may_land for uid in workload.pods)
 
 
 def _queued(workload: Workload, view: View) -> None:
@@ -353,6 +353,8 @@ def _bound(workload: Workload, view: View) -> None:
 def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
     """Its own job, which lives: does it hold what the pods stand on?"""
     world = view.world
+    if cancel_broken(workload, job, view):  # first: what is left of such a job is read as no grant
+        return
     if job.holds_nodes and job.grant is None:  # a twin of a previous life, which started when the other ended
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
     elif job.grant is not None and not _stands_on_grant(workload, job, view):
@@ -366,7 +368,7 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
         cancel(job, workload, view, why)
     elif "PENDING" in job.states and job.id == workload.hint:
         cancel(job, workload, view, f"Slurm requeued job {job.id} while its pods run")
-    elif not cancel_broken(workload, job, view) and not end_job_of_the_silent(workload, job, view):
+    elif not end_job_of_the_silent(workload, job, view):
         if job.holds_nodes:
             show(workload, job, view)
             if workload.edited and is_managed(workload.pod, world):

@@ -6,7 +6,7 @@ state.  Parts of `World.apply`; only marks what is worth another look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -321,7 +321,7 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
     world.nodes[event.node.name] = event.node
     world.note_health([event.node], () if before is not None else (event.node.name,))
     if before is None or before.silent_since != event.node.silent_since:
-        _look_at_those_on(world, event.node.name)
+        _look_at_those_on(world, {event.node.name})
     world.upkeep.seen(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
     if before is None or slurm_name(before) != slurm_name(event.node):
         _nodes_changed(world)
@@ -334,11 +334,13 @@ def _read_by_feasibility(node: Node) -> tuple[object, ...]:
     return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
 
 
-def _look_at_those_on(world: World, name: str) -> None:
-    """Its kubelet fell silent, or speaks again: that matters to pods that are to end there (S8)."""
-    there = world.standing.get(name)
-    keys = (world.key_of_pod.get(uid) for uid in (there.pods if there is not None else ()))
+def _look_at_those_on(world: World, names: Collection[str]) -> None:
+    """Their kubelets fell silent or speak again: that matters to pods that end there, and to those gone from there (S8)."""
+    there = [world.standing[name] for name in names if name in world.standing]
+    keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
+    done = ((key, world.workloads[key].gone.values()) for key in world.by_phase[Phase.DONE])
+    world.dirty.update(dict.fromkeys(key for key, gone in done if any(each.pod.node in names for each in gone)))
 
 
 def _node_gone(world: World, event: ev.NodeGone) -> None:
@@ -346,6 +348,7 @@ def _node_gone(world: World, event: ev.NodeGone) -> None:
     world.silent_since.pop(event.name, None)
     world.ready_since.pop(event.name, None)
     if gone is not None:
+        _look_at_those_on(world, {event.name})
         world.upkeep.lost(gone)
         _nodes_changed(world)
 
@@ -362,8 +365,7 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
             for name in index.keys() - nodes.keys():
                 del index[name]
         world.note_health(event.nodes, nodes.keys() - before.keys())
-        for name in nodes:
-            _look_at_those_on(world, name)
+        _look_at_those_on(world, before.keys() | nodes.keys())
         known = world.upkeep.forget_names()
         for node in tuple(nodes.values()):
             try:

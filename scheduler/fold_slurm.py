@@ -271,15 +271,14 @@ def _came_later(world: World, hinted: Placeholder, read: Job) -> bool:
 
 
 def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
-    """Made by this life, read for the first time, and the same user's by another name, as old as the pods that run for it.
+    """Made by this life, read for the first time, and the same user's by another name, no younger than Slurm's answer.
 
-    It may be theirs, renamed: they are left in peace, as they are after a restart (docs/decisions/0003).
+    It may be theirs, renamed: the pods that run for it are left in peace, as after a restart (docs/decisions/0003).
     """
     if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
         return False
-    running = [pod for workload in world.concerned(job) for pod in workload.unfinished if workload.node_of(pod)]
-    submitted = world.clocks[Side.SLURM].ours(read.submitted) - _inexact_s(world)
-    return bool(running) and all((at := world.started_at(pod)) is not None and at >= submitted for pod in running)
+    running = any(workload.node_of(pod) for workload in world.concerned(job) for pod in workload.unfinished)
+    return running and world.clocks[Side.SLURM].ours(read.submitted) - _inexact_s(world) <= job.learned
 
 
 def _inexact_s(world: World) -> float:

@@ -744,6 +744,21 @@ def test_a_component_that_ended_in_a_former_life_is_seen_when_its_leader_is_read
     assert cancel.job_id == 17
 
 
+def test_it_ends_although_what_is_left_of_it_is_read_as_no_grant() -> None:
+    """The bridge started anew, and waited for ever to be told the nodes; the pods held GPUs that Slurm gave to others."""
+    former = Story()
+    launched(former)
+    left = het(former, 17, "CANCELLED")
+    story = Story()
+    story.sees(
+        *(story.bound(each, 17, where) for each, where in zip(launcher_and_workers(), ("x1", "x2", "x2"), strict=True))
+    )
+    story.polls({17: "RUNNING", 18: "CANCELLED"}, at=NOW + 20)
+    story.reads(left, at=NOW + 20)
+    [cancel] = story.acts(CancelJob, NOW + 40)
+    assert (cancel.job_id, cancel.reason) == (17, "a component of job 17 ended")
+
+
 # --- what accounting learns of each of its jobs (S2) ----------------------------------------------------------------
 
 

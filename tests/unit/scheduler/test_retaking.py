@@ -67,6 +67,25 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     assert [each.job_id for each in story.acts(CancelJob, NOW + 3600)] == [30]
 
 
+def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
+    """It is younger than the pod that runs for it, and as old as Slurm's answer: the pod is left in peace (decision 0003)."""
+    story = Story()
+    story.sees(replace(story.runs(TRAIN, 17, on="x2", at=NOW), started=NOW))
+    loses(story, NOW + 7)
+    story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    story.sees(story.bound(TRAIN, 30, "x2", started=NOW))
+    story.polls({30: "RUNNING"}, at=NOW + 8)
+    renamed = replace(job_of(TRAIN, 30), name="mine", submitted=NOW + 7)
+    for second in range(70, 130):
+        story.polls({30: "RUNNING"}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            assert isinstance(action, ReadJob | Report)
+            if isinstance(action, ReadJob):
+                story.reads(renamed, at=NOW + second)
+            story.ended(action, at=NOW + second)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
 def test_what_slurm_will_not_give_again_ends_the_pod_after_one_attempt() -> None:
     story = Story()
     story.ended(lost(story), Outcome.REFUSED, at=NOW + 7, number=2016)

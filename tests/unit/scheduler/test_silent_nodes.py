@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, ReadJob, Report
-from scheduler.events import NodeSeen, OwnerRead, PodSeen, Scope
+from scheduler.events import Event, NodeGone, NodeSeen, OwnerRead, PodSeen, Scope
 from scheduler.model import Job, OwnerRef, Pod, PodPhase
 from tests.builders import CLUSTER, START, A, Story, grant, job_of, node, pod
 from tests.unit.scheduler.test_gangs import JOB, granted, member, ring
@@ -66,6 +66,17 @@ def test_a_pod_taken_away_by_force_keeps_its_job_as_long_as_it_may_run_there() -
     story.loses(shown, NOW + 20)
     assert [cancels(story, NOW + at) for at in (36, 100, 309)] == [[], [], []]
     assert len(cancels(story, NOW + 310)) == 1
+
+
+@pytest.mark.parametrize("then", [NodeSeen(node("x1")), NodeGone("x1")], ids=["speaks again", "is gone"])
+def test_its_job_ends_as_soon_as_the_node_is_silent_no_more(then: Event) -> None:
+    story = Story()
+    shown = runs(story)
+    story.sees(NodeSeen(SILENT))
+    story.loses(shown, NOW + 20)
+    assert cancels(story, NOW + 36) == []
+    story.sees(then)
+    assert len(cancels(story, NOW + 60)) == 1
 
 
 def test_taken_away_by_force_from_a_node_that_speaks_it_has_its_grace() -> None:
