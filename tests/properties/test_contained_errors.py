@@ -31,6 +31,7 @@ from scheduler import (
 )
 from scheduler.events import Event, Planned
 from scheduler.jobspec import needs
+from scheduler.model import Pod
 from scheduler.placement import Standing
 from scheduler.upkeep import Upkeep
 from scheduler.view import View
@@ -177,6 +178,11 @@ class Defects(Histories):
     def known_of(self, key: str) -> Collection[str]:
         entry = self.world.quarantine.get((act.Kind.WORKLOAD, key))
         return {*super().known_of(key), *(entry.pods if entry is not None else ())}
+
+    def stands_on_its_job(self, one: Pod) -> bool:
+        """What was known of its job may be dropped: one by another name may be its own, as after a restart (decision 0003)."""
+        workload = self.world.workloads[self.world.key_of_pod[one.uid]]
+        return super().stands_on_its_job(one) or workload.renamed == workload.hint is not None
 
     def lanes(self) -> Counter[str]:
         return Counter(act.LANES.get(type(each), "") for each in self.world.in_flight.values())
