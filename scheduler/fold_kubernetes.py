@@ -266,7 +266,8 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         workload.hint is None or not leaves
     ):  # of a gang whose job is another by now the last one may still show the former
         workload.hint = job_id
-    if job_id not in world.placeholders and job_id not in world.foreign:
+    dropped = workload.bound_here and not world.mine(workload)  # what was known of its job was (`quarantine`)
+    if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         unlisted = world.polled is not None and job_id not in world.states
         if unlisted and (not pod.node or pod.finished):
             return  # it is over, and nobody depends on it
@@ -274,11 +275,14 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
         if world.inherited(workload):  # a pod of this life may show what is somebody else's: that one is read
             world.known(job_id)
+        if job_id in world.foreign:  # it may have been theirs until its id was given out again
+            world.foreign.discard(job_id)
+            world.to_be_read(job_id, world.last_poll_began)
         world.expected.add(job_id)
     workload.jobs.add(job_id)
     if (job := world.placeholders.get(job_id)) is not None:
         if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
-            world.to_be_read(job_id, world.polled.began if world.polled is not None else float("-inf"))
+            world.to_be_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
 
 

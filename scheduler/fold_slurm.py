@@ -212,7 +212,7 @@ def _needs_reading(world: World, job_id: int) -> bool:
 def _read_anew(world: World, at: float) -> None:
     """Ids are given out again after slurmctld lost its state: hints and foreign ids prove nothing (ARCHITECTURE 4)."""
     tuning = world.config.tuning
-    began = world.polled.began if world.polled else float("-inf")
+    began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
         if not is_ended(world.states.get(job_id, CANCELLED)):
             world.seen_first.setdefault(job_id, began)
@@ -508,7 +508,7 @@ def _side_back(world: World, event: ev.SideBack) -> None:
     if event.at - lost.since >= world.config.tuning.outage_s:
         _read_anew(world, event.at)
     else:  # a hiccup, or a quick restart: what is acted on is read again first, the rest is believed
-        world.trust_since = world.polled.began if world.polled else float("-inf")
+        world.trust_since = world.last_poll_began
 
 
 def _accounting_lost(world: World, event: ev.AccountingLost) -> None:

@@ -227,7 +227,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         if (job := world.placeholders.get(job_id)) is not None:
             forget_job(world, job)
         else:
-            world.to_be_read(job_id, _polled(world))
+            world.to_be_read(job_id, world.last_poll_began)
     world.shelve(bare)
     return kept
 
@@ -239,11 +239,7 @@ def forget_job(world: World, job: Placeholder) -> None:
     world.placeholders.pop(job.id, None)
     for workload in world.concerned(job):
         workload.jobs.discard(job.id)
-    world.to_be_read(job.id, _polled(world))
-
-
-def _polled(world: World) -> float:
-    return world.polled.began if world.polled is not None else float("-inf")
+    world.to_be_read(job.id, world.last_poll_began)
 
 
 def pod_failed(world: World, scope: Scope, pod: Pod, error: Exception, *, gone_at: float | None = None) -> None:
@@ -309,7 +305,7 @@ def _read_failed(world: World, event: ev.JobRead, error: Exception) -> None:
     named = names.whose(event.job.name) if event.job is not None else None
     if named is not None and named[1] in world.workloads and not is_dropped(world, Kind.WORKLOAD, named[1]):
         workload_failed(world, named[1], error, jobs=[event.job_id])
-    world.to_be_read(event.job_id, _polled(world))
+    world.to_be_read(event.job_id, world.last_poll_began)
     world.put_off_until(event.job_id, world.heard_at + world.config.tuning.quarantine_s)
 
 

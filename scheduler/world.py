@@ -651,6 +651,11 @@ class World:
         if (job.absent, job.lost(absent_s)) != before:
             self.touch(job)
 
+    @property
+    def last_poll_began(self) -> float:
+        """When the last poll of jobs began that was answered; "-inf" before the first."""
+        return self.polled.began if self.polled is not None else float("-inf")
+
     def to_be_read(self, job_id: int, began: float) -> None:
         """It is to be asked for itself; by a poll that began then it is there."""
         if job_id not in self.seen_first:
@@ -841,7 +846,7 @@ class World:
                 self.expected.discard(job_id)
         for job_id in workload.disowned & self.foreign:  # without the workload another user of the policy's will do
             self.foreign.discard(job_id)
-            self.to_be_read(job_id, self.polled.began if self.polled else float("-inf"))
+            self.to_be_read(job_id, self.last_poll_began)
         before = self.phase_of.pop(key, None)
         if before is not None:
             self.by_phase[before].pop(key, None)

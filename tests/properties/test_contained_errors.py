@@ -29,7 +29,7 @@ from scheduler import (
     membership,
     telling,
 )
-from scheduler.events import Event, Planned
+from scheduler.events import AbsenceBelieved, Event, Planned, Side, SideBack
 from scheduler.jobspec import needs
 from scheduler.model import Pod
 from scheduler.placement import Standing
@@ -180,9 +180,9 @@ class Defects(Histories):
         return {*super().known_of(key), *(entry.pods if entry is not None else ())}
 
     def stands_on_its_job(self, one: Pod) -> bool:
-        """What was known of its job may be dropped: one by another name may be its own, as after a restart (decision 0003)."""
+        """What was known of its job may be dropped: one by another name may be its own then (docs/decisions/0003)."""
         workload = self.world.workloads[self.world.key_of_pod[one.uid]]
-        return super().stands_on_its_job(one) or workload.renamed == workload.hint is not None
+        return super().stands_on_its_job(one) or workload.renamed is not None
 
     def lanes(self) -> Counter[str]:
         return Counter(act.LANES.get(type(each), "") for each in self.world.in_flight.values())
@@ -191,9 +191,12 @@ class Defects(Histories):
 
     def teardown(self) -> None:
         self.armed = (0, False)
-        self.now += self.world.config.tuning.quarantine_s
-        self.the_loop_passes()
-        self.the_loop_passes()
+        for side in Side:
+            self.tell(SideBack(side, self.now))
+        self.an_ordinary_second(self.world.config.tuning.quarantine_s, "x1", starts=False)
+        self.tell(
+            AbsenceBelieved(self.now)
+        )  # a defect while absence was weighed holds it back until an admin says so (X6)
         super().teardown()
 
     def in_order(self) -> None:

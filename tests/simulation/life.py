@@ -30,7 +30,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
-from scheduler.events import AbsenceBelieved, ActionEnded, Event
+from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodsListed
 from scheduler.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.strangers import UNMANAGED, stranger
@@ -74,6 +74,7 @@ class _Listener:
     """The bridge's own story, for a failure's report."""
 
     promises: Promises
+    listed: bool = False
 
     def planned(self, action: Action, at: float) -> None:
         self.promises.note(f"plans {type(action).__name__} {getattr(action, 'name', '')}: {action.reason}")
@@ -84,7 +85,9 @@ class _Listener:
         self.promises.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
     def seen(self, event: Event) -> None:
-        """What was seen follows from what was done."""
+        """What is there when it lists pods first may be of an earlier life, however late that is."""
+        if isinstance(event, PodsListed) and not self.listed:
+            self.listed, self.promises.born = True, self.promises.clock()
 
     def passed(self, world: World) -> None:
         """Nothing to tell of it."""
