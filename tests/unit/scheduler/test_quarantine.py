@@ -24,7 +24,7 @@ from scheduler.actions import (
 )
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
 from scheduler.explaining import explain, key_of
-from scheduler.model import Pod
+from scheduler.model import Job, Pod
 from scheduler.phase import Phase
 from scheduler.view import View
 from scheduler.workload import Workload
@@ -287,6 +287,30 @@ def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: 
     story.polls({17: "RUNNING"}, at=NOW + AGAIN_S + 1)
     acts += story.decides(NOW + AGAIN_S + 100)
     assert not [each for each in acts if isinstance(each, CancelJob | EvictPod | SubmitJob | AllocateNow)]
+
+
+def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job was read as a stranger's while the pod was in quarantine; its nodes are asked for again (S7)."""
+    story = Story(guarded=True)
+    story.sees(replace(story.runs(BAD, 17, on="x2", at=NOW), started=NOW))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    mend = breaks(monkeypatch, fold_slurm, "_denied", lambda *_: True)
+    strangers = Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=NOW + 40)
+    story.reads(strangers, at=NOW + 61)
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    mend()
+    asked: list[Action] = []
+    for at in (62, 70, 61 + AGAIN_S, 62 + AGAIN_S, 63 + AGAIN_S, 66 + AGAIN_S):
+        story.polls({17: "RUNNING"}, at=NOW + at)
+        for action in story.decides(NOW + at):
+            asked += [action] if isinstance(action, AllocateNow) else []
+            if isinstance(action, ReadJob):
+                story.reads(strangers, at=NOW + at)
+            if not isinstance(action, AllocateNow):
+                story.ended(action, at=NOW + at)
+    assert [each.spec.required_nodes for each in asked if isinstance(each, AllocateNow)] == ["x2"]
 
 
 def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
