@@ -7,6 +7,7 @@ and starts what was decided.  However many events came between, the decision is 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import ParamSpec, Protocol
@@ -39,7 +40,7 @@ class Observer(Protocol):
         """Something was observed."""
         ...
 
-    def passed(self, world: World) -> None:
+    def passed(self, world: World, took_s: float) -> None:
         """A pass is over: the world is as it was decided on."""
         ...
 
@@ -93,6 +94,7 @@ class Loop:
                 await self._rest(wake_at)
 
     def _pass(self, tasks: asyncio.TaskGroup) -> float | None:
+        began = time.perf_counter()
         while self._events:
             event = self._events.popleft()
             if isinstance(event, ActionEnded):
@@ -110,7 +112,7 @@ class Loop:
             self.guard.caught(error, "pass", "nothing could be decided")
             return now + AGAIN_S  # /healthz says after a while that nothing moves
         self.world.apply(Planned(plan, now))
-        self._tell(self._observer.passed, self.world)
+        self._tell(self._observer.passed, self.world, time.perf_counter() - began)
         for action in plan.actions:
             if not self.world.is_under_way(action):
                 continue

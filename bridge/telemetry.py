@@ -120,6 +120,9 @@ class Telemetry:
         self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")
         self._created_bound = meter.create_histogram("slurm_bridge_create_to_bind_seconds", "s", "pod created to bound")
         self._granted_bound = meter.create_histogram("slurm_bridge_grant_to_bind_seconds", "s", "grant seen to bound")
+        self._passes = meter.create_histogram(
+            "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
+        )
         self._actions = meter.create_counter("slurm_bridge_actions", "1", "actions by kind and outcome")
         self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
         self._told = meter.create_counter("slurm_bridge_bound_pods_told", "1", "what bound pods were told, by reason")
@@ -237,8 +240,9 @@ class Telemetry:
         elif isinstance(event, AbsenceBelieved):
             log.warning("an admin says that the jobs which Slurm lists no more are gone: their pods are ended")
 
-    def passed(self, world: World) -> None:
+    def passed(self, world: World, took_s: float) -> None:
         """What the core does not believe is worth a line, each kind at most one a pass; and that it is over."""
+        self._passes.record(took_s)
         for why, count in world.disbelieved.items():
             if new := count - self._told_of[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")

@@ -172,9 +172,9 @@ class Stage:
         """See bridge.loop.Observer."""
         self.telemetry.seen(event)
 
-    def passed(self, world: World) -> None:
+    def passed(self, world: World, took_s: float) -> None:
         """See bridge.loop.Observer."""
-        self.telemetry.passed(world)
+        self.telemetry.passed(world, took_s)
 
     # --- the promises ---------------------------------------------------------------------------------------------
 

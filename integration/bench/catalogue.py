@@ -10,6 +10,7 @@ from integration.bench.scenarios.ends import ends
 from integration.bench.scenarios.freed import freed
 from integration.bench.scenarios.gang import gang
 from integration.bench.scenarios.help import help_
+from integration.bench.scenarios.hostile import hostile
 from integration.bench.scenarios.one import one
 from integration.bench.scenarios.pending import pending
 
@@ -28,6 +29,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         gang(512, granted_s=1.5, created_s=2),
         freed(pods or 20),
         pending(pods or 1000, seconds or 60),
+        hostile(pods or 150),
         bound(pods or 10_000, seconds or 60),
         ends(pods or 10_000),
     ]

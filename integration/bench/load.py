@@ -29,12 +29,14 @@ class Wishes:
     gang    they are a gang of this name, all of them; "": each is alone
     nodes   where they may stand; nothing: anywhere
     owner   name and UID of the config map that is their controller; nothing: they have none
+    labels  that they have besides
     """
 
     cpus: int = 1
     gang: str = ""
     nodes: tuple[str, ...] = ()
     owner: tuple[str, str] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 PLAIN = Wishes()
@@ -44,10 +46,10 @@ def pod(name: str, scheduler: str, wishes: Wishes = PLAIN, *, of: int = 1) -> by
     """A pod as it is sent.  of: how many they are."""
     wants = {"cpu": str(wishes.cpus), "memory": f"{MEMORY_MIB}Mi"}
     container = {"name": "main", "image": "none", "resources": {"requests": wants}}
-    metadata: dict[str, Any] = {"name": name}
+    metadata: dict[str, Any] = {"name": name, "labels": dict(wishes.labels)}
     spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container]}
     if wishes.gang:
-        metadata["labels"] = {"slurm-bridge/gang": wishes.gang}
+        metadata["labels"] |= {"slurm-bridge/gang": wishes.gang}
         metadata["annotations"] = {"slurm-bridge/gang-size": str(of)}
     if wishes.nodes:
         these = {"key": "kubernetes.io/hostname", "operator": "In", "values": wishes.nodes}
@@ -96,9 +98,9 @@ class Stopwatch(Following):
             for _ in range(CREATORS):
                 creators.create_task(creator())
 
-    async def one_by_one(self, names: Sequence[str], *, every_s: float) -> None:
+    async def one_by_one(self, names: Sequence[str], wishes: Wishes = PLAIN, *, every_s: float) -> None:
         """One every so many seconds, whatever became of those before."""
-        bodies = {name: pod(name, self._scheduler) for name in names}
+        bodies = {name: pod(name, self._scheduler, wishes) for name in names}
         await at_times(names, lambda name: self.create(name, bodies[name]), every_s=every_s)
 
     async def until_bound(self, names: Iterable[str], *, within_s: float) -> None:

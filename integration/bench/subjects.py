@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import yaml
@@ -25,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 START_S = 120.0  # on a busy machine; a start is timed by the scenario that is about it
 SCHEDULER = "slurm-bridge"
 ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
-POLICY = {"rules": [{"namespaces": [NAMESPACE], "user": TENANT}]}
+HOSTILE = "alice-hostile"  # a second namespace that may use the bridge
+POLICY = {"rules": [{"namespaces": [NAMESPACE, HOSTILE], "user": TENANT}]}
 SLURM, KUBERNETES = "slurm", "kubernetes"
 POLLS = frozenset(("states", "nodes", "partitions"))  # asked for whether or not there is anything to do
 LOOKS = POLLS | {"job", "grant"}  # jobs whose pods run are read in turn, for ever
@@ -69,10 +71,23 @@ class Bridge(Subject):
 
     async def calls(self) -> dict[str, Counter[str]]:
         """How often it called each operation since it started, of SLURM and of KUBERNETES."""
+        metrics = await self._metrics()
+        return {side: _calls(metrics, side) for side in (SLURM, KUBERNETES)}
+
+    async def passes(self) -> Counter[float]:
+        """How many passes took at most so many seconds since it started; cumulated, as Prometheus has it."""
+        return Counter(
+            {
+                float(sample.labels["le"]): int(sample.value)
+                for sample in _samples(await self._metrics(), "slurm_bridge_pass_seconds")
+                if sample.name.endswith("_bucket")
+            }
+        )
+
+    async def _metrics(self) -> str:
         url = f"http://127.0.0.1:{self.process.port}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            metrics = await answer.text()
-        return {side: _calls(metrics, side) for side in (SLURM, KUBERNETES)}
+            return await answer.text()
 
     async def slurm_calls(self) -> Counter[str]:
         return (await self.calls())[SLURM]
@@ -93,12 +108,16 @@ class Bridge(Subject):
 
 def _calls(metrics: str, side: str) -> Counter[str]:
     found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(metrics):  # type: ignore[no-untyped-call]
-        if family.name == "slurm_bridge_call_seconds":
-            for sample in family.samples:
-                if sample.name.endswith("_count") and sample.labels["side"] == side:
-                    found[sample.labels["operation"]] += int(sample.value)
+    for sample in _samples(metrics, "slurm_bridge_call_seconds"):
+        if sample.name.endswith("_count") and sample.labels["side"] == side:
+            found[sample.labels["operation"]] += int(sample.value)
     return found
+
+
+def _samples(metrics: str, name: str) -> list[Any]:
+    """Of one metric."""
+    families = text_string_to_metric_families(metrics)  # type: ignore[no-untyped-call]
+    return [sample for family in families if family.name == name for sample in family.samples]
 
 
 @contextmanager

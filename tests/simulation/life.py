@@ -89,7 +89,7 @@ class _Listener:
         if isinstance(event, PodsListed) and not self.listed:
             self.listed, self.promises.born = True, self.promises.clock()
 
-    def passed(self, world: World) -> None:
+    def passed(self, world: World, took_s: float) -> None:
         """Nothing to tell of it."""
 
 

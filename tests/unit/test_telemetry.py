@@ -245,7 +245,7 @@ def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.Lo
     jobs = {100 + number: "RUNNING" for number in range(11)}
     for at, listed in ((21, jobs), (25, {}), (26, {}), (27, jobs)):
         story.polls(listed, at=START + at)
-        telemetry.passed(story.world)
+        telemetry.passed(story.world, 0.01)
     assert [record.getMessage() for record in caplog.records] == [
         "not believed: mass absence",
         "Slurm lists 11 of 11 jobs no more: no pod is ended for it. Where they are gone indeed: slurm-bridge release",
