@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
+from scheduler.limits import beyond_limits
 from scheduler.model import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.placement import Standing
 from scheduler.tuning import Tuning
@@ -180,7 +181,8 @@ class View:
         if not (neighbours.some_are_shy or key in self.world.choosy) or self.world.phase_of[key] not in WAITING:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
-        return neighbours.prepare(workload.pods.values(), left)
+        pods = (pod for pod in workload.pods.values() if not beyond_limits(pod))  # the others are refused uncompared
+        return neighbours.prepare(pods, left)
 
     @property
     def tired(self) -> bool:

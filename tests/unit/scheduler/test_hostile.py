@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Outcome, SubmitJob
+from scheduler.actions import AllocateNow, Outcome, Report, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import Planned, PodSeen, PodsListed, Scope
 from scheduler.model import HostPort, Pod, PodTerm, Requirement
+from scheduler.neighbours import FEW
 from scheduler.turns import Turns
 from tests.builders import CONFIG, START, Story, node, pod, without
 
@@ -77,6 +78,20 @@ def test_a_thousand_terms_of_others_neither_lengthen_a_pass_nor_hold_up_another_
     before = neighbours.effort
     assert names.workload_key(second.uid) in {*asked(story, NOW + 1), *asked(story, NOW + 1.01)}
     assert neighbours.effort - before < 40_000, "what was compared is remembered"
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_pod_that_is_refused_for_its_terms_is_compared_with_nobody(shape: Shape) -> None:
+    story = Story(CONFIG, [node(name) for name in NODES])
+    story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
+    for number in range(WAITING):
+        story.sees(pod(f"train{number}", labels={"app": "train"}, apart=terms(shape, f"t{number}")))
+    before = story.world.neighbours.effort
+    plan = story.plan(NOW)
+    assert plan.deferred == (), "one pass is enough for all"
+    assert len(plan.looked_at) == WAITING
+    assert all(isinstance(each, Report) and "takes at most 20" in each.message for each in plan.actions)
+    assert story.world.neighbours.effort - before <= FEW, "for all of them together, which have equal labels"
 
 
 def test_an_anti_affinity_that_comes_or_leaves_concerns_only_the_pods_that_it_selects() -> None:
