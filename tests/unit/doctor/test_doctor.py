@@ -300,6 +300,19 @@ async def test_not_one_common_node_is_an_error(both: Both) -> None:
     assert exit_code(found) == 2
 
 
+async def test_two_nodes_that_claim_one_node_of_slurm_are_an_error_that_names_both(both: Both) -> None:
+    [before] = said(await both.findings(), "node names", Level.OK)
+    assert before == "each node has a name of its own in Slurm"
+    impostor = objects.node("impostor", labels={names.SLURM_NODE_LABEL: "x1"})
+    both.kube.create(time.time(), "nodes", impostor)
+    found = await both.findings()
+    [sentence] = said(found, "node names", Level.ERROR)
+    assert sentence == (
+        "The Kubernetes nodes impostor, x1 claim to be the same node of Slurm, x1: none of them is used."
+    )
+    assert exit_code(found) == 2
+
+
 async def test_a_drained_node_is_a_warning_with_its_reason(both: Both) -> None:
     both.slurm.drain("x1", "fan broken")
     [sentence] = said(await both.findings(), "nodes", Level.WARNING)
