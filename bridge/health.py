@@ -151,7 +151,9 @@ class Health:
         telemetry.counter("slurm_bridge_records_dropped", "ends that accounting was never told", self._dropped)
         telemetry.gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
 
-        telemetry.counter("slurm_bridge_disbelieved", "times that what was said was not believed", self._disbelieved)
+        telemetry.counter(
+            "slurm_bridge_disbelieved", "observations rejected as implausible, by reason", self._disbelieved
+        )
         telemetry.gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
         telemetry.counter(
             "slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors

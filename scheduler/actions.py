@@ -167,7 +167,7 @@ class EvictPod:
 class EndByDeadline:
     """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4).
 
-    counts   it is no disruption: its time ran out, or it never started; a backoff limit counts it (S4b, S12)
+    counts   no disruption: the time ran out, or the pod never started; a backoff limit counts such an end (S4b, S12)
     """
 
     key: str

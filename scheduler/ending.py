@@ -100,7 +100,10 @@ def _over_at(workload: Workload, pod: Pod, view: View) -> float | None:
 
 
 def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
-    """It did not end, it is not there: nothing was heard (X1), another of theirs is yet to be found, or had (S7)."""
+    """True while the pods may keep running though no job of theirs is known to live.
+
+    Slurm does not answer (X1), another job of theirs may be found, or their nodes may be granted to them again (S7).
+    """
     if Side.SLURM in view.world.lost:
         return True
     until = scan_until(workload, view)
@@ -139,7 +142,7 @@ def _held_back(workload: Workload, job: Placeholder, view: View) -> bool:
 
 
 def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> float:
-    """Until when to leave it to what is under way: an end of ours, or the deadline that kubelet was handed (S4b)."""
+    """Until when an end in flight, or the deadline that kubelet was handed (S4b), is left to end the pod."""
     held = workload.pod_holds.get(pod.uid)
     until = float("-inf")
     if held is not None and held.until is None:
@@ -162,13 +165,13 @@ def _outlives_at(pod: Pod, job: Placeholder | None, view: View) -> float | None:
 
 
 def _outlives(pod: Pod, job: Placeholder | None, view: View) -> bool:
-    """It has a grace that nobody waits for: kubelet counts that, whatever its deadline, and only a deletion shortens it."""
+    """True if the pod outlives its deadline because of a grace longer than `silent_node_s`; only a deletion shortens that."""
     outlives_at = _outlives_at(pod, job, view)
     return pod.grace_s > view.tuning.silent_node_s and outlives_at is not None and view.now >= outlives_at
 
 
 def _out_of_time(job: Placeholder | None) -> bool:
-    """Its own time ran out: no disruption (S4b)."""
+    """True if the job reached its time limit, which does not count as a disruption (S4b)."""
     return job is not None and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
 
 

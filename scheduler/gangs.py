@@ -175,7 +175,7 @@ def _ended_since(workload: Workload, read_at: float | None, view: View) -> bool:
 
 
 def _teller_known(workload: Workload, view: View) -> bool:
-    """Who would tell how many there are was read, or there is nobody."""
+    """True if the object that defines the size of the gang has been read, or none exists."""
     group = workload.group
     assert group is not None
     if group.teller is not None:

@@ -173,7 +173,7 @@ def _share(name: str, known: SlurmNode, view: View) -> bool:
 
 
 def _is_shared(known: SlurmNode, view: View) -> bool:
-    """One with the mark of another bridge that one keeps."""
+    """True if the setting `shared_nodes` is on and no other bridge registered the node: that bridge keeps it in step."""
     anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)
     return view.world.config.shared_nodes and not anothers
 

@@ -121,7 +121,7 @@ def places(parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[s
 
 
 def _along(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
-    """Where the bound ones stand otherwise (one took a freed place), they stay, and the others take what is left."""
+    """A node for each pod by UID: bound pods keep theirs, even out of rank order; None: there are too few places."""
     ranked = by_rank(part.members)
     held = Counter(leaving)
     slots = [node for node in part.nodes for _ in range(tasks_on(node, part.spec) - held[node.name])]

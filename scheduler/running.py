@@ -281,7 +281,7 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, view: View) -> bool
 
 
 def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], view: View) -> None:
-    """Worth a word only where something else was said before, or an admin changed its time (S9)."""
+    """Tell the pods that their job runs, if they were told something else before, or its time limit changed (S9)."""
     pods = [pod for pod in pods if not _crashes(workload, job, pod, view)]
     limit = _minutes(read.time_limit_min)
     until = f" until {exact_clock(view.from_slurm(read.ends), view.now)}" if read.ends is not None else ""
@@ -299,7 +299,7 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
 
 
 def _may_be_short(job: Placeholder, pods: Sequence[Pod]) -> str:
-    """That it was asked for with a limit that may be cut (time-min), in words; "": it was not."""
+    """The annotation time-min, in words, by which Slurm may have cut the time limit; "": the job has none."""
     if job.spec is not None:
         return f"time-min {_minutes(job.spec.time_least_min)}" if job.spec.time_least_min is not None else ""
     said = next(
@@ -328,7 +328,7 @@ def _minutes(limit: int | None) -> str:
 
 
 def _read_since(workload: Workload, job: Placeholder, since: float, why: str, view: View) -> bool:
-    """Whether the job was read since then; else it is."""
+    """True if the job was read after `since`; otherwise plans a read and returns False."""
     if job.job is not None and job.read_began >= since and trusted(job, view):
         return True
     look_at(job, workload, view, why)
@@ -336,7 +336,7 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, vi
 
 
 def may_act(workload: Workload, pod: Pod, view: View) -> bool:
-    """Nothing of ours is on its way to that pod, and no earlier life's request can be (ARCHITECTURE 3)."""
+    """True if no action on the pod is in flight, and no request of an earlier life can be; else plans the next look."""
     held = workload.pod_holds.get(pod.uid)
     until = max(view.world.quiet_until(), workload.wait_until)
     if held is not None:
