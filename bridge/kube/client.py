@@ -216,7 +216,8 @@ class KubeClient:
         """False: this incarnation is gone.
 
         Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
-        at the pod's end, which may come within milliseconds of the write that ends the pod.  So it has to be written before.
+        at the pod's end, which may come within milliseconds of the write that ends the pod.  So it is written before
+        (docs/decisions/0004).
         """
         try:
             condition = ("DisruptionTarget", "True", names.ENDED, action.reason)
