@@ -94,6 +94,21 @@ def _nodes(seen: Sights) -> Iterator[Said]:
     yield ok(said) if usable else error(f"{said}.", "kubectl get nodes; kubectl describe node NAME")
 
 
+def _readable(seen: Sights) -> Iterator[Said]:
+    """The bridge does nothing to an object that it cannot decode."""
+    lists = (seen.namespaces.get(), seen.nodes.get(), seen.ours.get(), seen.standing.get().pods)
+    if seen.undecoded:
+        each = [
+            f"{what.kind} {'/'.join(filter(None, (what.namespace, what.name)))} ({what.why})" for what in seen.undecoded
+        ]
+        yield warning(
+            f"{count(len(each), 'object')} cannot be read, and nothing is done to such: {some(each)}.",
+            "kubectl get … -o yaml shows what is unusual there; correct or recreate it.",
+        )
+    else:
+        yield ok(f"all {sum(map(len, lists)):,} namespaces, nodes and pods that are listed can be read")
+
+
 def _clock(seen: Sights) -> Iterator[Said]:
     theirs = seen.greeting.get().clock
     if theirs is None:
@@ -119,5 +134,6 @@ CHECKS = (
     Check("rights", _rights),
     Check("namespaces", _namespaces),
     Check("nodes", _nodes),
+    Check("readable", _readable),
     Check("clock", _clock),
 )

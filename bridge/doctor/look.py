@@ -146,24 +146,28 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
     client = KubeClient(transport, chosen.scheduler_name, time.time)
     seen.whoami = await _sight(lambda: kube_survey.whoami(transport))
     seen.rights = await _sight(lambda: _rights(client))
-    seen.namespaces = await _sight(lambda: _listed(transport, watch.namespaces()))
-    seen.nodes = await _sight(lambda: _listed(transport, watch.nodes()))
-    seen.standing = await _sight(lambda: _standing(transport, chosen.scheduler_name))
+    seen.namespaces = await _sight(lambda: _listed(seen, transport, watch.namespaces()))
+    seen.nodes = await _sight(lambda: _listed(seen, transport, watch.nodes()))
+    seen.ours = await _sight(lambda: _listed(seen, transport, watch.our_pods(chosen.scheduler_name)))
+    seen.standing = await _sight(lambda: _standing(seen, transport, chosen.scheduler_name))
 
 
 def _no_kubernetes(seen: Sights, because: str) -> None:
     if seen.greeting.missing is None:
         seen.greeting = nothing(because)
     seen.whoami, seen.rights, seen.namespaces = nothing(because), nothing(because), nothing(because)
-    seen.nodes, seen.standing = nothing(because), nothing(because)
+    seen.nodes, seen.ours, seen.standing = nothing(because), nothing(because), nothing(because)
 
 
-async def _listed(transport: HttpTransport, resource: watch.Resource[T]) -> tuple[T, ...]:
-    return (await watch.listed(transport, resource)).found
+async def _listed(seen: Sights, transport: HttpTransport, resource: watch.Resource[T]) -> tuple[T, ...]:
+    """All that can be decoded; what cannot be is added to `seen.undecoded`."""
+    listed = await watch.listed(transport, resource)
+    seen.undecoded.extend(listed.undecoded)
+    return listed.found
 
 
-async def _standing(transport: HttpTransport, scheduler_name: str) -> Standing:
-    return Standing(await _listed(transport, watch.other_pods(scheduler_name)))
+async def _standing(seen: Sights, transport: HttpTransport, scheduler_name: str) -> Standing:
+    return Standing(await _listed(seen, transport, watch.other_pods(scheduler_name)))
 
 
 async def _rights(client: KubeClient) -> Mapping[tuple[str, str, str, str], bool]:

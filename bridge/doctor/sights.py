@@ -10,7 +10,7 @@ from bridge.kube.survey import Greeting
 from bridge.settings import Settings
 from bridge.slurm.client import Discovery
 from bridge.slurm.survey import Configuration, NodeDetails, PartitionDetails, Verdict
-from scheduler.model import Namespace, Node, Partition, Pod
+from scheduler.model import Namespace, Node, Partition, Pod, Undecoded
 
 T = TypeVar("T")
 
@@ -93,6 +93,8 @@ class Sights:
     doubtful       keys of the settings that may have been meant where the mistake is
     knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
     rights         each of app.RIGHTS, look.REFERRED and app.NODE_RIGHTS to whether we have it
+    ours           pods of the bridge's scheduler
+    undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
     all_jobs       Slurm hides nobody's jobs from our token
     accounting     there is a slurmdbd, and it answers
     bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready and all works
@@ -111,7 +113,9 @@ class Sights:
     rights: Sight[Mapping[tuple[str, str, str, str], bool]] = field(default_factory=Sight)
     namespaces: Sight[tuple[Namespace, ...]] = field(default_factory=Sight)
     nodes: Sight[tuple[Node, ...]] = field(default_factory=Sight)
+    ours: Sight[tuple[Pod, ...]] = field(default_factory=Sight)
     standing: Sight[Standing] = field(default_factory=Sight)
+    undecoded: list[Undecoded] = field(default_factory=list)
     token: Sight[Token] = field(default_factory=Sight)
     acting_token: Sight[Token] = field(default_factory=Sight)
     discovery: Sight[Discovery] = field(default_factory=Sight)

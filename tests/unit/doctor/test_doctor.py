@@ -313,6 +313,19 @@ async def test_two_nodes_that_claim_one_node_of_slurm_are_an_error_that_names_bo
     assert exit_code(found) == 2
 
 
+async def test_objects_that_cannot_be_decoded_are_named_and_hide_no_other(both: Both) -> None:
+    assert said(await both.findings(), "readable", Level.OK)
+    odd = objects.node("odd")
+    odd["metadata"]["labels"] = 7
+    both.kube.store.put("nodes", odd)
+    found = await both.findings()
+    [sentence] = said(found, "readable", Level.WARNING)
+    assert sentence.startswith("1 object cannot be read, and nothing is done to such: node odd (")
+    assert exit_code(found) == 1
+    [nodes] = [each.sentence for each in found if (each.group, each.check) == ("Both", "nodes")]
+    assert nodes == "2 nodes known to both, 2 of them external"
+
+
 async def test_a_drained_node_is_a_warning_with_its_reason(both: Both) -> None:
     both.slurm.drain("x1", "fan broken")
     [sentence] = said(await both.findings(), "nodes", Level.WARNING)
