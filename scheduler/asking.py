@@ -73,7 +73,7 @@ def full_limit(workload: Workload, view: View) -> tuple[str, str] | None:
 
 
 def all_known(workload: Workload, pods: Iterable[Pod], view: View) -> bool:
-    """Of every one, so that all reads go out at once."""
+    """True if the owners and volume claims of all these pods are read; plans the reads of all that are missing at once."""
     known = [_known_enough(workload, pod, view) for pod in pods]
     return all(known)
 
@@ -207,7 +207,7 @@ class _Party:
 
 
 def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec | Refusal:
-    """One member, as if it were alone."""
+    """What one member asks for as if it were alone, nodes included; or why not."""
     world, pods = view.world, party.pods
     view.effort += TRANSLATION
     shown = group_of(pod)
@@ -315,7 +315,7 @@ def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, view: Vi
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) -> bool:
-    """It may start now, nobody of ours waits or is about to wait there, and the breaker is closed."""
+    """True if the job may start now, no job of ours waits or is about to wait in the partition, and the breaker is closed."""
     world = view.world
     if (
         spec.parts
@@ -330,7 +330,7 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, view: View) ->
 
 
 def _chooses_beside_others(workload: Workload, view: View) -> bool:
-    """It keeps away from others, and so do some for whom nodes are asked for just now: Slurm would pack them together."""
+    """True if its pods have an anti-affinity, and so have pods whose allocation is in flight: Slurm might pack both."""
     return workload.keeps_apart and (view.apart or bool(view.world.apart_under_way))
 
 

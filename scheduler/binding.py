@@ -270,7 +270,7 @@ def _place(
 
 
 def _parts(workload: Workload, asked: JobSpec, grant: Grant, view: View) -> list[Part] | None:
-    """Who is to stand on what of the grant; None: the pods are no longer those that it was asked for."""
+    """The members of each component, and the nodes granted to it; None: the pods have other shapes than the job."""
     if not asked.parts:
         return [Part(asked, grant.nodes, workload.members)]
     now = asked_by(workload, view)
@@ -434,7 +434,7 @@ def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[st
 
 
 def _keys_of(pod: Pod, place: Place, gpus: Mapping[str, str], common: Mapping[str, str]) -> Mapping[str, str]:
-    """Those of one pod; a trace that it brings is its caller's."""
+    """The annotations of one pod.  A `traceparent` that the pod has already is kept."""
     keys = {**common, names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
     keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what somebody else wrote there does not survive the bind
     if names.TRACEPARENT in pod.annotations:

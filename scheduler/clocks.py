@@ -29,17 +29,17 @@ class FarClock:
     told: bool = False
 
     def tells(self, theirs: float, began: float, ended: float) -> None:
-        """It said that it is `theirs`, in whole seconds, in an answer to what was asked at `began` and came at `ended`."""
+        """Note that an answer tells the time `theirs`, in whole seconds.  began, ended: of the call, by the bridge's clock"""
         if max(abs(theirs - ended), abs(theirs + 1.0 - began)) < NONSENSE_S:
             self.told = True
             self.ahead = min(max(self.ahead, theirs - ended), theirs + 1.0 - began)
 
     def ours(self, theirs: float) -> float:
-        """That time by the bridge's clock."""
+        """A time of this clock, by the bridge's clock."""
         return theirs - self.ahead
 
     def theirs(self, ours: float) -> float:
-        """That time by this clock."""
+        """A time of the bridge's clock, by this clock."""
         return ours + self.ahead
 
     def happened(self, theirs: float | None, seen: float) -> float:

@@ -68,7 +68,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
 
 
 def _keys(view: View, everything: bool, quarantined: Iterable[str]) -> list[str]:
-    """Whom to look at: those that the last pass had no time for, who waited for a lane, what changed, whose time has come."""
+    """Keys of the workloads to look at: deferred by the last pass, next in line for a lane, changed, or due."""
     world = view.world
     keys: dict[str, None] = dict.fromkeys(world.deferred)
     for lane, waiting_keys in world.parked.items():
@@ -133,7 +133,7 @@ def _gathering(workload: Workload, view: View) -> None:
 
 
 def _keep_for_a_while(workload: Workload, job: Placeholder, view: View) -> None:
-    """Who left a gang that has a job already may be replaced in a moment: the job keeps its age so long."""
+    """Keep the job of an incomplete gang, and so its age in the queue, for as long as the lost member may be replaced."""
     until = max(workload.left_at, view.world.started) + view.tuning.gang_bind_deadline_s
     if view.now < until:
         view.wake_at(workload.key, until)
@@ -253,7 +253,7 @@ def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
 def _change(
     workload: Workload, job: Placeholder, spec: JobSpec, component: int, changes: frozenset[str], view: View
 ) -> None:
-    """One component a call, and one call a second: the others follow."""
+    """Update one component of the job; at most one call a second, so that the other components follow."""
     next_at = max(workload.wait_until, workload.updated_at + view.tuning.feasibility_every_s)
     parts = job.job.parts if job.job is not None else ()
     if view.now < next_at:
@@ -443,9 +443,10 @@ def _say_once(workload: Workload, pod: Pod, event: str, message: str, view: View
 
 
 def _stands_on_grant(workload: Workload, job: Placeholder, view: View) -> bool:
-    """Which Kubernetes node a granted one is may not be known (any more): that proves nothing (V7).
+    """True unless a pod stands on a node that its job does not hold.
 
-    Asked of where each pod stands: a second node that an admin called by the same name takes no place from it.
+    If the Kubernetes node of a granted one is not known, or not any more, that proves nothing (V7).  The node of each
+    pod is compared, so that a second node with the same name in Slurm changes nothing.
     """
     assert job.grant is not None
     world = view.world

@@ -117,7 +117,7 @@ def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
 
 
 def _say_left_alone(workload: Workload, job: Placeholder, view: View) -> None:
-    """Of a namespace that is not managed, or not any more: nothing is asked of Slurm, and nobody is ended on a doubt."""
+    """Tell pods of a namespace that is not managed (any more) that they are left alone though Slurm knows no such job."""
     message = (
         f"Slurm knows no job {job.id} of this pod. It is left alone, and nothing is asked for it. "
         f"{not_managed(workload.pod)}"
@@ -209,7 +209,7 @@ def end_pod(
 
 
 def _capped(workload: Workload, pod: Pod, view: View) -> int | None:
-    """Of a pod with devices on a node with a slurmd, where Slurm's own next job may get them (G3); None: its own grace."""
+    """The grace in seconds of a pod with devices that Slurm may give to a native job next (G3); None: the pod's own."""
     world, most = view.world, view.tuning.revoke_grace_max_s
     node = (world.nodes or {}).get(workload.node_of(pod))
     known = (world.slurm_nodes or {}).get(slurm_name(node)) if node is not None else None
@@ -307,7 +307,7 @@ def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> b
 
 
 def _all_that_were(workload: Workload, job: Placeholder) -> list[Pod]:
-    """Those that stood on what that job held; not those of another one, which the gang had before or has since."""
+    """The pods that ran for this job; not those of a job that the gang had before, or has since."""
     every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
     return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
 
@@ -345,7 +345,7 @@ def _may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool
 
 
 def _to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:
-    """Whichever ended first: of a job that is ours what became of its pods is known now."""
+    """True if the job is ours, has ended, and accounting is yet to be told how its pods ended."""
     known = job.key == workload.key and job.ended and not job.recorded
     return view.world.config.accounting and known and bool(_record_of(workload, job))
 

@@ -104,7 +104,7 @@ def _write_off(world: World, key: str, uid: str) -> None:
 
 
 def _place(world: World, action: act.Action, at: float) -> None:
-    """It is under way from now on.  Of a workload that was dropped by this very plan only what tells or reads is."""
+    """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
     key = getattr(action, "key", "")
     if world.quarantine and isinstance(action, act.CHANGES) and quarantine.is_dropped(world, Kind.WORKLOAD, key):
         return
@@ -330,7 +330,7 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
 
 
 def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
-    """That id was learned to be another's while this answer was on its way."""
+    """True if the id was found to be another job's after this call was sent."""
     assert event.job_id is not None
     if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
         return True
@@ -389,7 +389,7 @@ def _made(
 
 
 def _forget_lost(world: World, workload: Workload) -> None:
-    """It has another job now: nobody misses those that Slurm lost."""
+    """Forget the jobs that Slurm lost: the workload has another one."""
     workload.bereft = None
     for job in world.mine(workload):
         if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
@@ -610,7 +610,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
 
 
 def _bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
-    """It stands there, for the job that it was bound for; whose that job's id is may have changed meanwhile."""
+    """The pod stands on the node, for the job that it was bound for; the id of that job may be another's by now."""
     workload.failures = 0
     world.may_land.pop(action.uid, None)
     if not workload.pods[action.uid].node:
@@ -669,7 +669,7 @@ def _eviction_ended(
 
 
 def _deadline_ended(world: World, action: act.HandDeadline, event: ev.ActionEnded) -> None:
-    """It ends nothing yet, and other news of the job is acted on meanwhile: waited for is only that the watch shows it."""
+    """A deadline ends nothing yet.  The pod is held only until the watch shows the deadline."""
     workload = _workload_of(world, action.uid)
     if workload is None:
         return

@@ -303,7 +303,7 @@ def _component(world: World, job_id: int, leader: int) -> None:
 
 
 def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
-    """It is not what was taken for a job of ours, or hinted at as one."""
+    """A read proved that the id is not a job of ours, which it was taken for, or which a pod shows."""
     began = event.began
     if job is None:
         return

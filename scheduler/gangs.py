@@ -112,7 +112,7 @@ def why_gathering(workload: Workload, view: View) -> str:
 
 
 def _disagreement(workload: Workload) -> str:
-    """Who says what: one pod for each size, the first by name."""
+    """The sizes that the members name, each with the first pod by name that names it."""
     assert workload.group is not None
     group, firsts = workload.group, dict[int | None, str]()
     for uid, shown in workload.shown.items():

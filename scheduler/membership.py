@@ -204,7 +204,7 @@ def _told_to_end(workload: Workload) -> list[Pod]:
 
 
 def _available(world: World, workload: Workload) -> list[Pod]:
-    """Of those who were too many: who has no job of his own yet, and nothing under way."""
+    """The pods beyond the gang's size that have no job of their own yet, and no action in flight."""
     found = []
     for uid in sorted(workload.surplus):
         own = world.workloads.get(world.key_of_pod.get(uid, ""))

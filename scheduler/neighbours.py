@@ -58,7 +58,7 @@ def beside_its_own(pod: Pod) -> bool:
 
 
 def shun(pod: Pod, others: Collection[Pod]) -> bool:
-    """Whether it keeps away from one of them, or one of them from it."""
+    """True if the anti-affinity of this pod selects one of the others, or theirs selects this pod."""
     return any(matches(term, each) for term in pod.apart for each in others) or any(
         matches(term, pod) for each in others for term in each.apart
     )

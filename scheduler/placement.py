@@ -168,7 +168,7 @@ class Standing:
         self._ports: dict[str, frozenset[int]] = {}  # of pods with host ports
 
     def put(self, pod: Pod, at: float | None = None, most_grace_s: float = float("inf")) -> Pod | None:
-        """It stands here, as it is now; as it was before, None: it did not.
+        """Add the pod, or replace it by how it is now.  Returns the pod as it was before; None: it was not here.
 
         at            when that was seen, by the bridge's clock; None: deletion times are by that clock, too
         most_grace_s  a grace counts for so long at most: Kubernetes takes one of 300 years
@@ -190,7 +190,7 @@ class Standing:
         return before
 
     def remove(self, uid: str) -> Pod | None:
-        """It stands here no more; None: it did not."""
+        """Remove the pod.  Returns it as it was; None: it was not here."""
         left = self.pods.pop(uid, None)
         self._ends.pop(uid, None)
         if left is not None:

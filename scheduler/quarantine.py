@@ -87,7 +87,7 @@ def origin_of(error: BaseException) -> Origin:
 
 
 def holds(world: World, key: str) -> bool:
-    """That workload is in quarantine: nothing is done to it, and nobody waits for what it might do."""
+    """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
     return bool(world.quarantine) and (Kind.WORKLOAD, key) in world.quarantine
 
 
@@ -300,7 +300,7 @@ def job_failed(world: World, job_id: int, error: Exception) -> None:
 
 
 def _read_failed(world: World, event: ev.JobRead, error: Exception) -> None:
-    """It is read again, and again after a while: each read would raise."""
+    """A job whose answer could not be folded is dropped, and read again after `quarantine_s`: each read might raise."""
     job_failed(world, event.job_id, error)
     named = names.whose(event.job.name) if event.job is not None else None
     if named is not None and named[1] in world.workloads and not is_dropped(world, Kind.WORKLOAD, named[1]):
@@ -319,7 +319,7 @@ def _answer_lost(world: World, event: ev.ActionEnded) -> None:
 
 
 def action_failed(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
-    """That it is under way, or how it ended, could not be folded.  job_id: the job that it made"""
+    """Contain an error in the fold of an action that began or ended.  job_id: the job that the action made"""
     _only_guarded(world, error)
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
         slurm_node_failed(world, action.name, error)

@@ -33,31 +33,31 @@ class Quotas:
         self.limited = bool(self.most) or any(each.max_submit_rate is not None for each in self._tenants)
 
     def rations(self) -> dict[str, Ration]:
-        """Of the rules with a rate, by lane: a second's worth at once, at least one."""
+        """The ration of each rule with a `max_submit_rate`, by lane: a second's worth at once, at least one."""
         rates = ((n, each.max_submit_rate) for n, each in enumerate(self._tenants))
         return {_rate(n): Ration(rate, max(1.0, rate)) for n, rate in rates if rate is not None}
 
     def tenant(self, workload: Workload) -> Tenant | None:
-        """Whose limits count for it; None: nobody's."""
+        """The rule whose limits count for the workload; None: no rule maps it."""
         rule = self._rule(workload)
         return None if rule == NOBODYS else self._tenants[rule]
 
     def lane(self, workload: Workload) -> str | None:
-        """In which it counts as a job; None: there is no such limit."""
+        """The lane in which the workload counts as a job; None: its rule has no `max_jobs`."""
         tenant = self.tenant(workload)
         return None if tenant is None or tenant.max_jobs is None else _jobs(self._rule(workload))
 
     def rate(self, workload: Workload) -> str | None:
-        """The ration out of which its submissions come; None: there is none."""
+        """The ration of the workload's submissions; None: its rule has no `max_submit_rate`."""
         tenant = self.tenant(workload)
         return None if tenant is None or tenant.max_submit_rate is None else _rate(self._rule(workload))
 
     def has_one(self, workload: Workload) -> bool:
-        """It counts already: it has a job, or one is being asked for."""
+        """True if the workload counts already: it has a job, or a submission is in flight."""
         return workload.key in self._counted
 
     def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
-        """As it is now.  mine: its jobs"""
+        """Count the workload, or count it no more, by the jobs that it has now.  mine: its jobs"""
         held = workload.hold is not None and isinstance(workload.hold.action, act.AllocateNow | act.SubmitJob)
         counts = held or workload.look is not None or any(not (job.ended or job.denied) for job in mine)
         lane = self.lane(workload) if counts else None
@@ -68,7 +68,7 @@ class Quotas:
             self.jobs[lane] += 1
 
     def forget(self, workload: Workload) -> None:
-        """It has no job."""
+        """Count the workload no more."""
         if (lane := self._counted.pop(workload.key, None)) is not None:
             self.jobs[lane] -= 1
 

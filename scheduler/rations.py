@@ -82,7 +82,7 @@ class FairQueue:
             self._queues.setdefault(namespace, {})[key] = None
 
     def pop(self, key: str) -> None:
-        """It had its turn, and so had its namespace; or it waits no more."""
+        """Take the key out of its queue; its namespace goes behind the others."""
         namespace = self._namespaces.pop(key, None)
         if namespace is None:
             return

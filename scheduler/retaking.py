@@ -111,7 +111,7 @@ def _spec(workload: Workload, view: View) -> JobSpec | None:
 
 
 def check(workload: Workload, job: Placeholder, view: View) -> str:
-    """Of a job that took the place of a lost one: why it is not what they stand on, in words, "" it is."""
+    """Why a job that was asked for in place of a lost one does not hold the nodes of its pods, in words; "": it does."""
     assert job.spec is not None
     assert job.grant is not None
     if missing := shortfall(job.spec, job.grant):

@@ -94,7 +94,7 @@ def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], vie
 
 
 def read_hinted(workload: Workload, job: Placeholder, view: View) -> None:
-    """Of a job of an earlier life only the id is known: by what its pods ask for it must have been read in time."""
+    """Plan the read of a job of an earlier life, of which only the id is known, before the earliest end its pods may have."""
     pods = workload.unfinished
     limits = ((_bound_at(pod, view), _asked_for(pod)) for pod in pods)
     ends = [bound_at + limit * 60 for bound_at, limit in limits if bound_at is not None and limit is not None]

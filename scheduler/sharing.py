@@ -36,7 +36,7 @@ def most_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collectio
 
 
 def _largest(pods: Collection[Pod]) -> dict[str, int]:
-    """Of each resource the most that one of them needs: what Slurm is asked for leaves room for rounding."""
+    """For each resource the most that one of these pods needs."""
     largest: dict[str, int] = {}
     asking = {
         (id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)): pod for pod in pods

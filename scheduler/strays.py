@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def stands_on_shared(world: World, pod: Pod) -> bool:
-    """It stands on a node that Slurm gives away, and is no daemon and no static pod of that node."""
+    """True if the pod stands on a node that Slurm gives away, and is no daemon and no static pod of that node."""
     if (pod.owner is not None and pod.owner.kind == "DaemonSet") or names.MIRROR in pod.annotations:
         return False
     node = (world.nodes or {}).get(pod.node)

@@ -37,7 +37,7 @@ class Turns:
         return self._queues[self._next[0][2]][0]
 
     def took(self, effort: int) -> None:
-        """It was looked at, with so much effort: the next one's turn comes."""
+        """Charge the namespace of the key that was looked at with this effort; the next turn comes."""
         turns, number, name = self._next[0]
         self._queues[name].popleft()
         after = turns + 1 + effort // TURN

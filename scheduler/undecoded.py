@@ -43,7 +43,7 @@ class UndecodedObjects:
         return (each for found in self._found.values() for each in found)
 
     def pods(self) -> list[Undecoded]:
-        """Those of this scheduler."""
+        """The undecoded pods of this scheduler."""
         return self._found.get(Scope.OURS, [])
 
     def among(self, uids: Collection[str]) -> bool:

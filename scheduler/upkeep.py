@@ -90,7 +90,7 @@ class Upkeep:
         return [node for node in found if wanted_in_slurm(node)]
 
     def left(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """Those that are not labelled, or no more."""
+        """Kubernetes nodes of that name in Slurm that are not to be registered (any more)."""
         found = (nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes)
         return [node for node in found if not wanted_in_slurm(node)]
 
@@ -110,7 +110,7 @@ class Upkeep:
     def seen(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
     ) -> None:
-        """One changed.  What is well again is forgotten at once; what is wrong counts from the next poll on."""
+        """A Kubernetes node changed.  What is well again is forgotten at once; what is wrong counts from the next poll on."""
         if before is not None:
             self._unname(before)
         self.saying.discard(node.name)
@@ -125,7 +125,7 @@ class Upkeep:
                 self.unlike.pop(name, None)
 
     def drop(self, node: str) -> None:
-        """That Kubernetes node is not known any more, whatever name it has in Slurm."""
+        """Forget that Kubernetes node, whatever name it has in Slurm."""
         for name in [name for name, there in self.named.items() if node in there]:
             self.named[name].discard(node)
             if not self.named[name]:
@@ -144,7 +144,7 @@ class Upkeep:
                 self.holds[name] = at
 
     def lost(self, node: Node) -> None:
-        """One is gone."""
+        """A Kubernetes node is gone."""
         self._unname(node)
         self.saying.discard(node.name)
 

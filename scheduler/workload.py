@@ -79,14 +79,14 @@ class Placeholder:
 
     @property
     def name(self) -> str:
-        """With the id it says which job is meant, whatever became of the id: as it was read last, or as it was asked for."""
+        """The job's name, as it was read last, or as it was asked for.  Id and name together say which job is meant."""
         known = self.job or self.spec
         assert known is not None, "a job that is proven ours was read, or made by this life"
         return known.name
 
     @property
     def proven(self) -> bool:
-        """It is ours: made by this life, or read and checked; not only an id that a pod shows."""
+        """True if the job is ours: made by this life, or read and checked; not only an id that a pod shows."""
         return self.key is not None
 
     @property
@@ -112,7 +112,7 @@ class Placeholder:
         return not self.ended and not self.absent and not self.denied
 
     def is_there(self) -> None:
-        """It is not absent, or not any more."""
+        """Note that the job is not absent, or not any more."""
         self.absent_first = self.absent_last = None
         self.released = False
 
@@ -127,11 +127,11 @@ class Placeholder:
 
     @property
     def lost_since(self) -> float:
-        """Of a job that Slurm lost, or gave back to its queue."""
+        """Since when Slurm has not listed the job, or has had it in its queue again, epoch seconds."""
         return self.absent_first if self.absent_first is not None else self.states_since
 
     def proven_end(self, absent_s: float) -> bool:
-        """It ended, and that was read of the job itself; or it is lost."""
+        """True if the job ended, and that was read of the job itself; or if it is lost."""
         return (self.ended and self.end_read) or self.lost(absent_s)
 
 
@@ -282,7 +282,7 @@ class Tally:
         return not now.is_like(before)
 
     def drop(self, uid: str) -> None:
-        """It is none of these pods any more."""
+        """Count the pod no more."""
         if (before := self._of.pop(uid, None)) is not None:
             self._add(before, -1)
 
@@ -409,7 +409,7 @@ class Workload:
         self._count(pod)
 
     def take_out(self, uid: str) -> Pod | None:
-        """That pod is none of it any more; None: it was none."""
+        """Remove the pod from the workload.  Returns it; None: it was not there."""
         self.tally.drop(uid)
         self.last_rank = None
         self.shown.pop(uid, None)
@@ -418,7 +418,7 @@ class Workload:
         return self.pods.pop(uid, None)
 
     def release(self, action: Action) -> Hold | None:
-        """That action ended: the hold that it was, which is no more; None: the workload waits for another, or for none."""
+        """End the hold of this action.  Returns the hold; None: the workload is held by another action, or by none."""
         held = self.hold
         if held is None or held.action != action:
             return None
@@ -470,7 +470,7 @@ class Workload:
 
     @property
     def namespace(self) -> str:
-        """Of its pods, also of the last one that is gone; "": it never had one."""
+        """The namespace of its pods, also after the last one is gone; "": it never had a pod."""
         for pod in self.pods.values():
             return pod.namespace
         return next((gone.pod.namespace for gone in self.gone.values()), "")

@@ -326,7 +326,7 @@ class World:
         return tuple(chain), None
 
     def teller_of(self, workload: Workload) -> Owner | None:
-        """Who says how many pods its group has, where they do not say it themselves; None: unread, or nobody (W2)."""
+        """The object that defines the size of the workload's group; None: it is not read, or none exists (W2)."""
         group = workload.group
         if group is None or not workload.pods:
             return None
@@ -344,7 +344,7 @@ class World:
         return mine if workload.bereft is None else [*mine, workload.bereft]
 
     def inherited(self, workload: Workload) -> bool:
-        """It is older than this life: an earlier one may have bound its pods."""
+        """True if the workload is older than this life: an earlier life may have bound its pods."""
         if not self.found_at_start.isdisjoint(workload.pods):
             return True
         return self.clocks[Side.KUBERNETES].ours(workload.created) < self.started - WHOLE_SECOND_S
@@ -360,7 +360,7 @@ class World:
         return workload.bound_here or self.inherited(workload)
 
     def map_names(self) -> None:
-        """Which Kubernetes node is which of Slurm's.  A name that several claim is nobody's: one may be an impostor."""
+        """Map Slurm's node names to Kubernetes nodes; a name that several claim to none, since one may be an impostor."""
         claims: dict[str, list[str]] = {}
         for node in (self.nodes or {}).values():
             claims.setdefault(slurm_name(node), []).append(node.name)
@@ -368,7 +368,7 @@ class World:
         self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
 
     def users_of(self, workload: Workload) -> frozenset[str]:
-        """Whose jobs can be this workload's: the policy's user for its pods, or, where it has none, any of the policy's."""
+        """The Slurm users whose jobs can be this workload's: the user of its pods; without pods, every user of the policy."""
         users = set()
         for pod in [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]:
             tenant = self.config.policy.tenant(pod.namespace, pod.service_account)
@@ -433,7 +433,7 @@ class World:
         return self.neighbours.closed(pod, self.nodes or {}, company, self._about_to_stand() if soon else ())
 
     def _about_to_stand(self) -> Sequence[Coming]:
-        """Who has been granted a node and is not bound there yet."""
+        """The workloads that have been granted nodes and are not bound there yet."""
         if self.coming is None:
             found = []
             for key in self.by_phase[Phase.GRANTED]:
@@ -501,7 +501,7 @@ class World:
         self.stand(pod, node)
 
     def stand(self, pod: Pod, node: str) -> Pod | None:
-        """That pod stands there, as it is now; as it was before, None: it did not."""
+        """Note that the pod stands on the node.  Returns the pod as it was there before; None: it was not."""
         there = self.standing.get(node)
         if there is None:
             there = self.standing[node] = Standing()
@@ -544,14 +544,14 @@ class World:
         self.host_ports.left(pod, node)
 
     def _neighbours_changed(self, pod: Pod) -> None:
-        """It came to a node, or left one: who minds waits for another answer (F1, F5)."""
+        """Mark the waiting workloads to which it matters that this pod came to a node, or left one (F1, F5)."""
         if self.minding:
             self.dirty.update(dict.fromkeys(key for key in self.minding if key in self.choosy))
             if pod.host_ports:
                 self._ports_changed()
 
     def leave(self, node: str, uid: str) -> None:
-        """That pod stands there no more."""
+        """Note that the pod stands on the node no more."""
         there = self.standing.get(node)
         left = there.remove(uid) if there is not None else None
         if there is None or left is None:
@@ -657,13 +657,13 @@ class World:
         return self.polled.began if self.polled is not None else float("-inf")
 
     def to_be_read(self, job_id: int, began: float) -> None:
-        """It is to be asked for itself; by a poll that began then it is there."""
+        """Have the job read.  began: when the poll that showed the id began"""
         if job_id not in self.seen_first:
             self.seen_first[job_id] = began
             bisect.insort(self.unread, job_id)
 
     def known(self, job_id: int) -> None:
-        """It needs no reading any more."""
+        """The job is known: it is not read any more."""
         self.unreadable.pop(job_id, None)
         self.put_off.pop(job_id, None)
         if self.seen_first.pop(job_id, None) is not None:
@@ -692,7 +692,7 @@ class World:
             self.dirty.update(self.by_phase[Phase.REVOKED])
 
     def given_to(self, key: str, job: Placeholder, at: float) -> None:
-        """That id is another workload's job now: whoever had it, or shows it, has lost the job that it was."""
+        """The id belongs to a job of another workload now: workloads that had the id, or show it, have lost their job."""
         for workload in self.concerned(job):
             if workload.key == key:
                 continue
@@ -723,7 +723,7 @@ class World:
             workload.bereft = lost_one(job, proven, at, self.config.tuning.absent_s)
 
     def drop(self, job: Placeholder) -> None:
-        """It is over and told: nothing depends on it any more."""
+        """Forget a job on which nothing depends any more."""
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
@@ -804,18 +804,18 @@ class World:
             self.partition_of[workload.key] = partition
 
     def park(self, key: str, lane: str) -> None:
-        """It waits for its turn in that lane."""
+        """Let the workload wait for its turn in that lane."""
         if (workload := self.workloads.get(key)) is not None:
             self.parked[lane].put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(lane)
 
     def unpark(self, key: str) -> None:
-        """It was looked at, or is no more."""
+        """Let the workload wait in no lane any more."""
         for lane in self.parked_in.pop(key, ()):
             self.parked[lane].pop(key)
 
     def shelve(self, workload: Workload) -> None:
-        """It takes its own place without a pod.  Whatever the indexes said of it, it counts as one that is over."""
+        """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""
         key = workload.key
         self.workloads[key] = workload
         for keys in self.by_phase.values():

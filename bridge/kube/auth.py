@@ -334,14 +334,14 @@ class _Kept:
         self._looked_at = self.now()
 
     async def credentials(self) -> Credentials:
-        """Those of now; a look at what may have changed, where that is due."""
+        """The current credentials, after a look at their sources if that is due."""
         if self._is_due():
             # What cannot be read now may still be good; if it is not, the server says 401 and `renew` says why.
             await self._look()
         return self._current
 
     async def renew(self, used: int) -> bool:
-        """After a 401 on those of that generation: are there newer ones?  Raises ConfigError."""
+        """True if there are newer credentials than that generation, which a 401 answered.  Raises ConfigError."""
         if self._current.generation == used and (
             self._looking is not None or self.now() - self._looked_at >= RENEW_EVERY_S
         ):
@@ -357,7 +357,7 @@ class _Kept:
         return age >= RELOAD_EVERY_S or (self._problem is not None and age >= RENEW_EVERY_S)
 
     async def _look(self) -> None:
-        """One look for all who ask meanwhile; it goes on when one of them is cancelled."""
+        """Look at the sources once for all callers; the look goes on if one caller is cancelled."""
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_once(), name="look for credentials")
         await asyncio.shield(self._looking)
