@@ -1,8 +1,8 @@
-"""What a pod's controllers say, read again while the pod waits (K: annotations "else of its owners, nearest first").
+"""What a pod's controllers say, and when that is read (K: annotations "else of its owners, nearest first").
 
 Owners are not watched: there are as many kinds of them as there are operators.  They are read once before the first decision
 about a pod, and again while the pod waits, because its user may correct there what keeps it waiting.  An owner that cannot be
-read keeps its pods waiting, and they say so.
+read keeps its pods waiting, and they say so.  After a restart the owners of pods that run are read before their job ends.
 """
 
 from __future__ import annotations
@@ -76,6 +76,23 @@ def read_in_passing(workload: Workload, pods: Iterable[Pod], view: View) -> bool
         if not known or (view.free("reads") > 0 and view.ration("owners")):
             view.add(_read(pod, ref, workload), workload.key)
     return all_known
+
+
+def read_unknown(workload: Workload, pods: Iterable[Pod], view: View) -> None:
+    """Plan the read of owners of which nothing is known, as after a restart; one that fails is repeated after a while."""
+    for pod, ref in _owners(pods, view.world):
+        key = owner_key(pod.namespace, ref)
+        if key in view.world.owners:
+            continue
+        due = _read_or_asked_at(key, view.world) + UNREAD_AGAIN_S
+        if view.now < due or view.being_read(key):
+            view.wake_at(workload.key, max(due, view.now + UNREAD_AGAIN_S))
+        elif view.ration("owners"):
+            view.add(_read(pod, ref, workload), workload.key)
+            view.wake_at(workload.key, view.now + UNREAD_AGAIN_S)
+        else:
+            view.park(workload.key, "owners")
+            return
 
 
 def say_unread(workload: Workload, pod: Pod, what: str, key: OwnerKey | str, view: View) -> None:

@@ -19,6 +19,7 @@ from scheduler.events import Side
 from scheduler.jobspec import deadline_min
 from scheduler.looking import look_at, trusted
 from scheduler.model import UNLIMITED, Job, Pod, PodPhase, Refusal, owner_key
+from scheduler.owners import read_unknown
 from scheduler.plain import line
 from scheduler.telling import clock, exact_clock
 from scheduler.view import View
@@ -63,6 +64,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     if ends is None:
         _all_is_well(workload, job, read, pods, view)
         return
+    _read_owners(workload, pods, ends, view)
     length_s = max(0.0, ends - view.from_slurm(read.starts)) if read.starts else None
     leads = {pod.uid: lead_of(pod, view.world.owners_of(pod)[0], length_s, view.tuning) for pod in pods}
     opens = {pod.uid: ends - _notice_s(pod, leads[pod.uid], length_s, view) for pod in pods}
@@ -76,6 +78,17 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
         for pod in near:
             _warn(workload, job, ends, pod, leads[pod.uid], view)
             (_move if is_service(pod) else _hand_over)(workload, job, ends, pod, leads[pod.uid], view)
+
+
+def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, view: View) -> None:
+    """After a restart, plan the read of owners before the earliest SIGTERM that their annotation `signal` may ask for."""
+    signal = names.PREFIX + names.SIGNAL
+    asking = [pod for pod in pods if signal not in pod.annotations and view.world.owners_of(pod)[1] is not None]
+    opens = ends - notice_s(view.tuning.end_lead_max_s, view.tuning)
+    if asking and view.now < opens:
+        view.wake_at(workload.key, opens)
+    elif asking:
+        read_unknown(workload, asking, view)
 
 
 def _notice_s(pod: Pod, lead: Lead, length_s: float | None, view: View) -> float:

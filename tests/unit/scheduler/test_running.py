@@ -17,11 +17,12 @@ from scheduler.actions import (
     HandDeadline,
     Outcome,
     ReadJob,
+    ReadOwner,
     Report,
     ReportRunning,
 )
 from scheduler.deadlines import lead_of
-from scheduler.events import Side, SideLost
+from scheduler.events import OwnerRead, PodsListed, Scope, Side, SideLost
 from scheduler.model import Condition, Owner, Pod, PodPhase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
 
@@ -607,6 +608,40 @@ def test_an_owners_signal_counts_where_the_pod_says_nothing() -> None:
     owned = pod("worker", owner=OWNER)
     owner = Owner(OWNER, annotations={names.PREFIX + "signal": "200"})
     assert lead_of(owned, (owner,), 3600.0, story.world.config.tuning).seconds == 200
+
+
+def test_after_a_restart_an_owners_signal_is_read_before_it_may_be_due() -> None:
+    story = Story(ALONE)
+    starts, ends = START - 3600, START + 90_000
+    limit = {"starts": starts, "ends": ends, "time_limit_min": (ends - starts) // 60}
+    shown = replace(story.bound(pod("worker", owner=OWNER, created=starts), 17), started=starts, bound_at=starts)
+    story.sees(PodsListed(Scope.OURS, (shown,), START))
+    story.polls({17: "RUNNING"}, at=START)
+    told(story, shown, at=START + 1, **limit)
+    assert not story.acts(ReadOwner, NOW), "an hour before the end is soon enough"
+    [read] = story.acts(ReadOwner, ends - 3600)
+    assert (read.namespace, read.ref) == ("hpc", OWNER)
+    story.sees(OwnerRead(OWNER, Owner(OWNER, annotations={names.PREFIX + "signal": "900"}), ends - 3599, "hpc"))
+    story.ended(read, at=ends - 3599)
+    assert not [each for each in story.decides(ends - 961) if isinstance(each, HandDeadline | ReadOwner)]
+    [hand] = [each for each in looks_and_learns(story, shown, at=ends - 960, **limit) if isinstance(each, HandDeadline)]
+    assert starts + hand.seconds == ends - 900
+
+
+def test_an_owner_that_cannot_be_read_does_not_keep_a_pod_from_its_end() -> None:
+    story = Story(ALONE)
+    starts = START - 100
+    limit = {"starts": starts, "ends": starts + 3600}
+    shown = replace(story.bound(pod("worker", owner=OWNER, created=starts), 17), started=starts, bound_at=starts)
+    story.sees(PodsListed(Scope.OURS, (shown,), START))
+    story.polls({17: "RUNNING"}, at=START)
+    told(story, shown, at=NOW + 1, **limit)
+    for at in (NOW + 2, NOW + 7, starts + 3600 - 124):
+        [read] = story.acts(ReadOwner, at)
+        assert not story.acts(ReadOwner, at + 1), "not all the time"
+        story.ended(read, Outcome.UNKNOWN, at=at + 1)
+    acts = looks_and_learns(story, shown, at=starts + 3600 - 120, **limit)
+    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [3600 - 40]
 
 
 @pytest.mark.parametrize(
