@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[][{},]', re.DOTALL)
+# A string that never ends is one token, too: a search that began again at each quote inside it would take time without end.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
 _FIELD = re.compile(rb'\s*("(?:[^"\\]++|\\.)*+")\s*:', re.DOTALL)
 _CLOSES = {b"[": b"]", b"{": b"}"}
 

@@ -7,11 +7,12 @@ carries no kind.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 Texts = dict[str, str]
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # the API has no others, and no float holds 10^400
 Time = str  # RFC 3339; read by `objects.epoch`, because one unreadable time must not spoil its object
 
 
@@ -42,7 +43,7 @@ class Meta(Wire):
     resource_version: str = ""
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int | None = None
     labels: Texts | None = None
     annotations: Texts | None = None
     owner_references: list[OwnerReference] | None = None
@@ -71,7 +72,7 @@ class Resources(Wire):
 class ContainerPort(Wire):
     """`ports[]`."""
 
-    host_port: int | None = None
+    host_port: Int | None = None
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
     protocol: str | None = None
 
@@ -190,8 +191,8 @@ class PodSpec(Wire):
     service_account_name: str = ""
     node_name: str = ""
     restart_policy: str = "Always"
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int | None = None
+    active_deadline_seconds: Int | None = None
     scheduling_gates: list[Anything] | None = None
     scheduling_group: SchedulingGroup | None = None
     node_selector: Texts | None = None
@@ -215,8 +216,8 @@ class WireCondition(Wire):
 class Terminated(Wire):
     """`state.terminated`."""
 
-    exit_code: int = 0
-    signal: int | None = None
+    exit_code: Int = 0
+    signal: Int | None = None
     reason: str | None = None
     finished_at: Time | None = None
 
@@ -324,8 +325,8 @@ class WireNamespace(Wire):
 class JobTemplateSpec(Wire):
     """`template.spec` of a replicated Job."""
 
-    parallelism: int | None = None
-    completions: int | None = None
+    parallelism: Int | None = None
+    completions: Int | None = None
 
 
 class JobTemplate(Wire):
@@ -351,7 +352,7 @@ class ReplicatedJob(Wire):
     """`replicatedJobs[]` of a JobSet."""
 
     name: str = ""
-    replicas: int = 1
+    replicas: Int = 1
     template: JobTemplate = msgspec.field(default_factory=JobTemplate)
     depends_on: list[DependsOn] | None = None
 
@@ -359,7 +360,7 @@ class ReplicatedJob(Wire):
 class GangPolicy(Wire):
     """`schedulingPolicy.gang` of a PodGroup of Kubernetes itself."""
 
-    min_count: int
+    min_count: Int
 
 
 class GroupPolicy(Wire):
@@ -372,10 +373,10 @@ class GroupPolicy(Wire):
 class OwnerSpec(Wire):
     """`spec` of what makes pods or groups of them: what of it decides about its pods."""
 
-    active_deadline_seconds: int | None = None
-    parallelism: int | None = None
-    completions: int | None = None
-    min_member: int | None = None
+    active_deadline_seconds: Int | None = None
+    parallelism: Int | None = None
+    completions: Int | None = None
+    min_member: Int | None = None
     replicated_jobs: list[ReplicatedJob] | None = None
     startup_policy: StartupPolicy | str | None = None  # of other kinds a word
     scheduling_policy: GroupPolicy | None = None
@@ -384,7 +385,7 @@ class OwnerSpec(Wire):
 class OwnerStatus(Wire):
     """`status` of a batch Job."""
 
-    succeeded: int | None = None
+    succeeded: Int | None = None
 
 
 class WireOwner(Wire):
@@ -445,7 +446,7 @@ class WireStorageClass(Wire):
 class WireEvent(Wire):
     """An event: how often it was said."""
 
-    count: int | None = None
+    count: Int | None = None
 
 
 class Review(Wire):
@@ -476,7 +477,7 @@ class StatusDetails(Wire):
     """`details` of a Status.  A 404 that is about an object names it."""
 
     name: str = ""
-    retry_after_seconds: int | None = None
+    retry_after_seconds: Int | None = None
     causes: list[StatusCause] | None = None
 
 
@@ -487,7 +488,7 @@ class Status(Wire):
     status: str = ""
     message: str = ""
     reason: str = ""
-    code: int = 0
+    code: Int = 0
     details: StatusDetails | None = None
 
 

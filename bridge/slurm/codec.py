@@ -224,7 +224,7 @@ def _cpus_per_core(node: wire.Node) -> int:
     return min(node.threads, max(1, node.cpus // cores)) if cores else node.threads
 
 
-_SOCKETS = re.compile(r"\([^)]*\)")
+_SOCKETS = re.compile(r"\([^()]*\)")  # no bracket inside: many that open and never close would be searched without end
 _COUNT = re.compile(r"([0-9]+)([KMGTP]?)", re.IGNORECASE)
 
 

@@ -102,3 +102,9 @@ def test_the_words_are_the_servers_bounded_and_printable() -> None:
 
 def test_an_error_page_of_something_else_is_not_quoted() -> None:
     assert "secret" not in str(refusal("bind", Reply(502, {}, b"<html>secret</html>")))
+
+
+def test_a_wait_of_more_seconds_than_a_float_holds_is_no_wait() -> None:
+    error = refusal("bind", status(429, retryAfterSeconds=10**400))
+    assert isinstance(error, Exhausted)
+    assert error.retry_after_s is None

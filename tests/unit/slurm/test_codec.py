@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -198,6 +199,13 @@ def test_any_list_of_devices_is_counted_fully(devices: dict[tuple[str, str], int
     counts = codec.gres_counts(text)
     assert sum(n for name, n in counts.items() if ":" not in name) == sum(devices.values())
     assert all(counts[f"{name}:{kind}"] == n for (name, kind), n in devices.items() if kind)
+
+
+def test_brackets_that_never_close_are_no_devices_and_take_no_time_without_end() -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="not a GRES"):
+        codec.gres_counts("gpu:" + "(a:" * 200_000)
+    assert time.process_time() - began < 2
 
 
 def test_a_node_offers_what_slurm_does_not_keep_for_itself() -> None:
