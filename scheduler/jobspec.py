@@ -79,13 +79,12 @@ def _effective(
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in pod.init_containers:
+        amounts = of(container)
+        # Only what it asks for can be more than before: of other schedulers' pods nothing bounds how many there are of both.
+        for resource, amount in amounts.items():
+            starting[resource] = max(starting.get(resource, 0), sidecars.get(resource, 0) + amount)
         if container.sidecar:
-            _add(sidecars, of(container))
-            starting = _max(starting, sidecars)
-        else:
-            beside = dict(sidecars)
-            _add(beside, of(container))
-            starting = _max(starting, beside)
+            _add(sidecars, amounts)
     _add(running, sidecars)
     total = _max(running, starting)
     total.update(pod_level)
