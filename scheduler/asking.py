@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.feasible import Demand, Feasible, demand, feasible
+from scheduler.feasible import Demand, Feasible, demand, feasible, weight
 from scheduler.gangs import components, together
 from scheduler.grouping import by_rank, group_of
 from scheduler.hostlist import expand, folded
@@ -26,7 +26,6 @@ from scheduler.world import World
 
 FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
 TRANSLATION = 15  # of the effort of a pass: what one pod asks for
-MAX_REMEMBERED = 4096  # answers of feasibility; where pods mind each other the questions change all the time
 
 
 def is_managed(pod: Pod, world: World) -> bool:
@@ -277,11 +276,10 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, view: View
     party.demands.add(wanted)
     known = world.feasibility.get(wanted)
     if known is None:
-        if len(world.feasibility) >= MAX_REMEMBERED:
-            world.feasibility.clear()
         nodes = world.nodes or {}
-        view.effort += len(nodes)
-        known = world.feasibility[wanted] = feasible(wanted, nodes.values(), world.slurm_nodes or {}, world.contested)
+        view.effort += len(nodes) * weight(wanted)
+        found = feasible(wanted, nodes.values(), world.slurm_nodes or {}, world.contested)
+        known = world.feasibility.put(wanted, found, len(found.nodes) + len(wanted.closed) + len(wanted.ports_taken))
     return known
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 from scheduler import names
 from scheduler.hostlist import folded
@@ -20,10 +21,13 @@ from scheduler.jobspec import needs
 from scheduler.model import Amounts, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-MANY_VALUES = 8
+COMPARED_PER_NODE = 16  # so many expressions or tolerations are compared in the time that a node takes besides
 CONTESTED = "claiming the same Slurm node as another"
 CLOSED = "not satisfying pod (anti-)affinity"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # what Go reads as a number; Python's int reads more
+
+Matcher = Callable[[Node], bool]
+Check = Callable[[str | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def feasible(
     slurm_nodes  all nodes of Slurm, by name
     contested    names of Slurm's nodes that several Kubernetes nodes claim: none of these is used
     """
-    wanted = _quick(wanted)
+    affine = affinity(wanted)
     fit: dict[str, bool] = {}  # Slurm name -> is it external
     misses: Counter[str] = Counter()
     count = 0
@@ -103,7 +107,7 @@ def feasible(
         count += 1
         name = slurm_name(node)
         known = slurm_nodes.get(name)
-        why = miss(wanted, node, known) if name not in contested else CONTESTED
+        why = miss(wanted, node, known, affine) if name not in contested else CONTESTED
         if why is None and known is not None:
             fit[known.name] = known.external
         else:
@@ -116,23 +120,6 @@ def feasible(
     return Feasible(frozenset(usable), excluded, problem, exclusive=wanted.devices and bool(fit) and not external)
 
 
-def _quick(wanted: Demand) -> Demand:
-    """The same, with long lists of values as sets: each node is looked up there."""
-    if not any(
-        len(each.values) > MANY_VALUES for term in wanted.affinity or () for each in term.expressions + term.fields
-    ):
-        return wanted
-    assert wanted.affinity is not None, "there are values in it"
-    return replace(wanted, affinity=tuple(NodeTerm(*map(_as_sets, (t.expressions, t.fields))) for t in wanted.affinity))
-
-
-def _as_sets(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
-    return tuple(
-        replace(each, values=frozenset(each.values)) if each.operator in ("In", "NotIn") else each
-        for each in requirements
-    )
-
-
 def _sentence(count: int, misses: Counter[str], partition: str) -> str:
     """As kube-scheduler says it, commonest first."""
     parts = ", ".join(f"{number} {why}" for why, number in sorted(misses.items(), key=lambda item: (-item[1], item[0])))
@@ -140,8 +127,23 @@ def _sentence(count: int, misses: Counter[str], partition: str) -> str:
     return f"0/{count} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
 
 
-def miss(wanted: Demand, node: Node, known: SlurmNode | None) -> str | None:
-    """Why this node cannot be used, in words that follow a number of nodes; None: it can."""
+def weight(wanted: Demand) -> int:
+    """How many times as long as usual one node takes to be judged."""
+    terms = [*(wanted.affinity or ()), *(term for volume in wanted.volumes for term in volume)]
+    compared = sum(len(term.expressions) + len(term.fields) for term in terms)
+    return 1 + (compared + len(wanted.selector) + len(wanted.tolerations)) // COMPARED_PER_NODE
+
+
+def affinity(wanted: Demand) -> Matcher:
+    """Whether a node matches the required node affinity of this demand; made once, for many nodes."""
+    return matcher(wanted.affinity) if wanted.affinity is not None else lambda _: True
+
+
+def miss(wanted: Demand, node: Node, known: SlurmNode | None, affine: Matcher | None = None) -> str | None:
+    """Why this node cannot be used, in words that follow a number of nodes; None: it can.
+
+    affine   what `affinity` makes of this demand, where many nodes are asked about
+    """
     if known is None:
         return "not known to Slurm"
     if wanted.partition and wanted.partition not in known.partitions:
@@ -154,7 +156,7 @@ def miss(wanted: Demand, node: Node, known: SlurmNode | None) -> str | None:
         return f"with untolerated taint {{{taint.key}: {taint.value}}}"
     if any(node.labels.get(key) != value for key, value in wanted.selector):
         return "not matching the pod's node selector"
-    if wanted.affinity is not None and not any_term(wanted.affinity, node):
+    if not (affine or affinity(wanted))(node):
         return "not matching the pod's node affinity"
     if not all(any_term(terms, node) for terms in wanted.volumes):
         return "out of reach of the pod's volumes"
@@ -193,14 +195,48 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     )  # an operator newer than this code tolerates nothing
 
 
-def any_term(terms: Iterable[NodeTerm], node: Node) -> bool:
+def matcher(terms: Iterable[NodeTerm]) -> Matcher:
     """Required node affinity: one term must match wholly; an empty term matches nothing."""
-    return any(
-        (term.expressions or term.fields)
-        and all(holds(requirement, node.labels) for requirement in term.expressions)
-        and all(holds(requirement, {"metadata.name": node.name}) for requirement in term.fields)
+    made = [
+        ([(each.key, _check(each)) for each in term.expressions], [(each.key, _check(each)) for each in term.fields])
         for term in terms
-    )
+        if term.expressions or term.fields
+    ]
+
+    def matches(node: Node) -> bool:
+        said, fields = node.labels.get, {"metadata.name": node.name}.get
+        for of_labels, of_fields in made:
+            for key, check in of_labels:
+                if not check(said(key)):
+                    break
+            else:
+                if all(check(fields(key)) for key, check in of_fields):
+                    return True
+        return False
+
+    return matches
+
+
+def any_term(terms: Iterable[NodeTerm], node: Node) -> bool:
+    """The same of one node."""
+    return matcher(terms)(node)
+
+
+def _check(requirement: Requirement) -> Check:
+    """One expression, as a question about the value of its label."""
+    values = frozenset(requirement.values)
+    match requirement.operator:
+        case "In":
+            return values.__contains__  # a label that is not there, None, is in no list
+        case "NotIn":
+            return lambda value: value not in values
+        case "Exists":
+            return lambda value: value is not None
+        case "DoesNotExist":
+            return lambda value: value is None
+        case "Gt" | "Lt":
+            return _comparison(requirement)
+    return lambda _: False  # an operator newer than this code: better no node than a wrong one
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -216,14 +252,21 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(requirement, value)
+            return _comparison(requirement)(value)
     return False  # an operator newer than this code: better no node than a wrong one
 
 
-def _compares(requirement: Requirement, value: str | None) -> bool:
+def _comparison(requirement: Requirement) -> Check:
     """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
-    texts = (value or "", *tuple(requirement.values)[:1])
-    if len(texts) < 2 or not all(_WHOLE.fullmatch(text) for text in texts):
-        return False
-    number, bound = (int(text) for text in texts)
-    return number > bound if requirement.operator == "Gt" else number < bound
+    bound, greater = _number(next(iter(requirement.values), "")), requirement.operator == "Gt"
+
+    def compares(value: str | None) -> bool:
+        number = _number(value) if value is not None and bound is not None else None
+        return number is not None and bound is not None and (number > bound if greater else number < bound)
+
+    return compares
+
+
+@lru_cache(4096)
+def _number(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) else None

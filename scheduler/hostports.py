@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from scheduler.model import HostPort, Pod
+from scheduler.remembered import Remembered
 
 NOWHERE: frozenset[str] = frozenset()
 EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 - compared with, not bound to
@@ -23,7 +24,7 @@ class HostPorts:
     def __init__(self) -> None:
         self.effort = 0
         self._held: dict[_Port, dict[str, Counter[str]]] = {}  # port and protocol to node to address
-        self._answers: dict[tuple[HostPort, ...], frozenset[str]] = {}
+        self._answers: Remembered[tuple[HostPort, ...], frozenset[str]] = Remembered()
 
     def came(self, pod: Pod, node: str) -> None:
         """The pod has that node now."""
@@ -44,7 +45,8 @@ class HostPorts:
             return frozenset(self._clashes(pod.host_ports, discount))
         known = self._answers.get(pod.host_ports)
         if known is None:
-            known = self._answers[pod.host_ports] = frozenset(self._clashes(pod.host_ports, discount))
+            found = frozenset(self._clashes(pod.host_ports, discount))
+            known = self._answers.put(pod.host_ports, found, len(found))
         return known
 
     def _clashes(self, wanted: Iterable[HostPort], discount: Counter[tuple[int, str, str, str]]) -> Iterator[str]:

@@ -81,12 +81,11 @@ class Requirement:
     """One expression of a selector.
 
     operator  In, NotIn, Exists, DoesNotExist, Gt, Lt
-    values    a set where many nodes are compared with many values (feasible.py)
     """
 
     key: str
     operator: str
-    values: tuple[str, ...] | frozenset[str] = ()
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

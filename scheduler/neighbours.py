@@ -16,13 +16,14 @@ Both counts are carried from one question to the next.  The cost of a question i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from scheduler.feasible import holds
 from scheduler.model import Pod, PodTerm
 from scheduler.placement import Standing
+from scheduler.remembered import Remembered
 
 NOWHERE: frozenset[str] = frozenset()
 # How much is remembered.  What is dropped is counted again by the next question that needs it.
@@ -31,6 +32,7 @@ MAX_TERMS = 16_384
 MAX_CHANGES = 8192
 MAX_GROUPINGS = 64
 MAX_ANSWERS = 4096
+MAX_HOMES = 1_000_000  # nodes of all terms together: some 30 MiB, though each term may select a pod on each node
 FEW = 256  # comparisons
 PER_TERM = 20  # comparisons that take as long as what each term of a question costs besides
 MAX_HEADINGS = 8  # a term that accepts more values of a label is filed under the label alone
@@ -125,6 +127,7 @@ class _Homes:
 
     nodes: Counter[str]
     changes: int
+    first: int  # how many nodes these were when they were counted
 
 
 class Neighbours:
@@ -144,10 +147,11 @@ class Neighbours:
         self._keys: set[str] = set()  # of labels that a filed term asks for
         self._known: dict[_Kind, _Known] = {}
         self._homes: dict[PodTerm, _Homes] = {}
+        self._homes_held = 0
         self._changes: list[tuple[Pod, str, int]] = []
         self._groups: dict[tuple[str | None, tuple[str, ...]], _Groups] = {}  # until the next change
         self._news: dict[_Shy, None] = {}
-        self._answers: dict[object, frozenset[str]] = {}
+        self._answers: Remembered[Hashable, frozenset[str]] = Remembered(MAX_ANSWERS)
 
     @property
     def some_are_shy(self) -> bool:
@@ -211,6 +215,7 @@ class Neighbours:
         if len(self._changes) > MAX_CHANGES:
             self._homes.clear()
             self._changes.clear()
+            self._homes_held = 0
 
     def _file(self, shy: _Shy) -> None:
         self._serial += 1
@@ -263,9 +268,8 @@ class Neighbours:
         question = (self.kind(pod), pod.apart, pod.beside, among_its_own, company if company.standing else None, others)
         known = self._answers.get(question)
         if known is None:
-            if len(self._answers) >= MAX_ANSWERS:
-                self._answers.clear()
-            known = self._answers[question] = frozenset(self._closed(pod, nodes, company.standing, others))
+            found = frozenset(self._closed(pod, nodes, company.standing, others))
+            known = self._answers.put(question, found, len(found))
         return known
 
     def _closed(
@@ -350,11 +354,13 @@ class Neighbours:
     def _counted(self, term: PodTerm) -> Counter[str]:
         known = self._homes.get(term)
         if known is None:
-            if len(self._homes) >= MAX_TERMS:
-                del self._homes[next(iter(self._homes))]
+            nodes = self._count_all(term)
+            self._homes_held += len(nodes)
+            while self._homes and (len(self._homes) >= MAX_TERMS or self._homes_held > MAX_HOMES):
+                self._homes_held -= self._homes.pop(next(iter(self._homes))).first
             if not self._homes:
                 self._changes.clear()
-            known = self._homes[term] = _Homes(self._count_all(term), len(self._changes))
+            known = self._homes[term] = _Homes(nodes, len(self._changes), len(nodes))
         self.effort += len(self._changes) - known.changes
         for pod, node, by in self._changes[known.changes :]:
             if matches(term, pod):

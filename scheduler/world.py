@@ -48,6 +48,7 @@ from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
 from scheduler.quotas import Quotas
 from scheduler.rations import Breaker, FairQueue, Ration
+from scheduler.remembered import Remembered
 from scheduler.tuning import Config
 from scheduler.undecoded import UndecodedObjects
 from scheduler.upkeep import Upkeep
@@ -187,7 +188,7 @@ class World:
         self.tried_at: dict[str, float] = {}  # partition to when the oldest of them was sent, while one is under way
         self.reading: set[int] = set()
         self.reading_refs: set[str | OwnerKey] = set()  # owners, and pods whose volume claims are read
-        self.feasibility: dict[Demand, Feasible] = {}
+        self.feasibility: Remembered[Demand, Feasible] = Remembered()
         tuning = config.tuning
         self.rations = {
             "detail": Ration(tuning.detail_rate, tuning.detail_rate),

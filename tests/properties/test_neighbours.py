@@ -158,7 +158,7 @@ def test_what_is_counted_is_what_the_definition_says_after_any_history(told: lis
 @given(steps)
 @settings(max_examples=50)
 def test_what_outgrows_the_memory_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
-    limits = {"MAX_KINDS": 1, "MAX_TERMS": 1, "MAX_CHANGES": 1, "MAX_ANSWERS": 1, "MAX_GROUPINGS": 1}
+    limits = {"MAX_KINDS": 1, "MAX_TERMS": 1, "MAX_CHANGES": 1, "MAX_ANSWERS": 1, "MAX_HOMES": 1, "MAX_GROUPINGS": 1}
     before = {name: getattr(neighbours, name) for name in limits}
     try:
         for name, limit in limits.items():

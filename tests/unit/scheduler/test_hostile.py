@@ -13,8 +13,9 @@ from scheduler.decide import decide
 from scheduler.events import Planned, PodSeen, PodsListed, Scope
 from scheduler.hostports import HostPorts, clash
 from scheduler.jobspec import needs
-from scheduler.model import Container, HostPort, Pod, PodTerm, Requirement
-from scheduler.neighbours import FEW
+from scheduler.model import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
+from scheduler.neighbours import FEW, MAX_HOMES, Company
+from scheduler.remembered import Remembered
 from scheduler.turns import Turns
 from tests.builders import CONFIG, START, Story, node, pod, without
 
@@ -177,3 +178,48 @@ def test_thousands_of_init_containers_with_a_resource_each_are_summed_up_once() 
         return time.process_time() - began
 
     assert seconds(16_000) < 0.5, "four seconds where each is compared with all before it"
+
+
+def test_a_pod_whose_node_affinity_is_long_takes_more_of_a_pass_and_not_a_second_of_it() -> None:
+    """As many terms and expressions as a pod may have, each of them compared with each of 500 nodes."""
+    names_of = [f"n{number}" for number in range(500)]
+    story = Story(CONFIG, [node(name, labels={"rank": "1", "zone": "a"}) for name in names_of])
+    never = Requirement("rack", "Exists")
+    asks = tuple(
+        NodeTerm((Requirement("rank", "Gt", (f"-{number}",)), Requirement("zone", "NotIn", ("b", "c")), never))
+        for number in range(1, 65)
+    )
+    some = [(Toleration(f"k{number}", "Exists"),) for number in range(30)]  # no two ask the same
+    story.sees(*[pod(f"train{number}", tolerations=each, node_affinity=asks) for number, each in enumerate(some)])
+    story.sees(late := web("late"))
+    began = time.process_time()
+    first, second = story.plan(NOW), story.plan(NOW)
+    assert len(first.looked_at) == 1, "one of them is enough for a pass"
+    assert names.workload_key(late.uid) in second.looked_at, "another namespace has its turn"
+    assert time.process_time() - began < 1
+
+
+def test_what_is_remembered_of_many_terms_is_bounded_by_the_nodes_they_select() -> None:
+    """Each term of a waiting pod may select a pod on each node: 800 such pods and 5,000 nodes took gigabytes."""
+    story = Story(CONFIG, [node(f"n{number}") for number in range(400)])
+    for number in range(400):
+        story.sees(PodSeen(Scope.OTHERS, Pod(f"d{number}", "hpc", f"d{number}", node=f"n{number}")))
+    index = story.world.neighbours
+    for number in range(200):
+        unlike = tuple(said(("app", "NotIn", (f"{number}-{term}",))) for term in range(20))
+        assert len(index.closed(pod(f"train{number}", apart=unlike), story.world.nodes or {}, Company())) == 400
+    assert len(index._homes) * 400 <= MAX_HOMES
+    assert index._homes_held <= MAX_HOMES
+
+
+def test_answers_that_name_every_node_are_forgotten_before_they_fill_the_memory() -> None:
+    remembered: Remembered[int, frozenset[int]] = Remembered(most=100, most_names=1000)
+    for question in range(1000):
+        remembered.put(question, frozenset(range(question, question + 300)), 300)
+        assert len(remembered) <= 3, "three such answers are a thousand names"
+    remembered.clear()
+    same = frozenset(range(300))
+    assert all(remembered.put(question, frozenset(same), 300) == same for question in range(100))
+    assert len(remembered) == 100, "equal answers are held once"
+    remembered.put(101, same, 300)
+    assert len(remembered) == 1, "and no more than so many questions"

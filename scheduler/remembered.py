@@ -1,0 +1,52 @@
+"""Answers that are asked for again and again, kept until they hold too much.
+
+Tenants choose how many different questions there are, and an answer may name every node.  So what bounds the memory is the
+number of names in all answers, not the number of answers alone.  Equal answers are held once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+MOST = 4096  # answers
+MOST_NAMES = 500_000  # in all of them: some 30 MiB
+
+Q = TypeVar("Q", bound=Hashable)
+A = TypeVar("A", bound=Hashable)
+
+
+class Remembered(Generic[Q, A]):
+    """Question to answer; all are forgotten when there are too many, and found anew by whoever asks."""
+
+    def __init__(self, most: int = MOST, most_names: int = MOST_NAMES) -> None:
+        self._most = most
+        self._most_names = most_names
+        self._answers: dict[Q, A] = {}
+        self._held: dict[A, A] = {}
+        self._names = 0
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def get(self, question: Q) -> A | None:
+        """The answer; None: not known."""
+        return self._answers.get(question)
+
+    def put(self, question: Q, answer: A, names: int) -> A:
+        """Keep this answer, which holds so many names; returns the one of equal answers that is held."""
+        if len(self._answers) >= self._most:
+            self.clear()
+        if answer not in self._held:
+            if self._names + names > self._most_names:
+                self.clear()
+            self._held[answer] = answer
+            self._names += names
+        same = self._answers[question] = self._held[answer]
+        return same
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._answers.clear()
+        self._held.clear()
+        self._names = 0
