@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from scheduler import actions as act
 from scheduler import names
 from scheduler.grouping import GANG_SIZE, MAX_SIZE, natural
+from scheduler.membership import members_of
 from scheduler.model import JobSpec, Pod, Refusal, owner_key
 from scheduler.owners import say_unread
 from scheduler.telling import say_all
@@ -39,10 +40,13 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
     first_pod, first = asked[0]
     if len(asked) == 1:
         return first
+    others = {
+        id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
+    }  # one may stand for thousands
     for field in fields(JobSpec):
         if field.name in SHAPE | LATEST:
             continue
-        for pod, spec in asked[1:]:
+        for pod, spec in reversed(others.values()):
             one, other = getattr(first, field.name), getattr(spec, field.name)
             if one != other:
                 return Refusal(
@@ -50,16 +54,20 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
                     f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
                     f"{first_pod.name} has {_shown(one)}, {pod.name} has {_shown(other)}.",
                 )
-    head, *others = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
-    return replace(head, parts=tuple(others))
+    head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
+    return replace(head, parts=tuple(parts))
 
 
 def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
     """The shapes, and whose they are, in the order in which they first come: each is a component of the job (W7)."""
     begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
     found: dict[JobSpec, list[Pod]] = {}
+    same: dict[int, list[Pod]] = {}
     for pod, spec in asked:
-        found.setdefault(replace(spec, begin=begin), []).append(pod)
+        pods = same.get(id(spec))
+        if pods is None:
+            pods = same[id(spec)] = found.setdefault(replace(spec, begin=begin), [])
+        pods.append(pod)
     return list(found.items())
 
 
@@ -103,6 +111,9 @@ def why_gathering(workload: Workload, view: View) -> str:
     if len(sizes) > 1:
         return _disagreement(workload)
     if not workload.size and _teller_known(workload, view):
+        owner = view.world.teller_of(workload)
+        if owner is not None and (told := members_of(owner, group)) > MAX_SIZE:
+            return f"{group.kind} {group.name} means to have {told:,} pods, and a gang has at most {MAX_SIZE:,}."
         return (
             f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE})."

@@ -241,7 +241,7 @@ def _tell_alone(gang: Workload, alone: Workload, pod: Pod) -> None:
 
 
 def _size(world: World, workload: Workload) -> int:
-    """How many unfinished members it needs (W5); 0: not known, or its pods do not agree.
+    """How many unfinished members it needs (W5); 0: not known, more than a gang may have, or its pods do not agree.
 
     Those that succeeded count less, except where as many as the group has did: then they are a run of it that is over.
     """
@@ -255,6 +255,8 @@ def _size(world: World, workload: Workload) -> int:
         if owner is None or owner.members is None:
             return 0
         size = members_of(owner, workload.group)
+        if size > MAX_SIZE:
+            return 0
         if owner.ref.kind == "Job":  # it tells how many it means to have still
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.teller_of(workload)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import FrameType
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from scheduler import grouping, membership, names
 from scheduler.actions import AllocateNow, Report, SubmitJob
-from scheduler.model import Pod, PodTerm, Requirement
+from scheduler.events import OwnerRead
+from scheduler.explaining import explain
+from scheduler.model import Owner, OwnerRef, Pod, PodTerm, Requirement
 from tests.builders import START, Story, node, pod
 
 NOW = START + 10
@@ -125,3 +128,27 @@ def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> N
         "w-0: Its pod anti-affinity wants each of the 2 pods of hpc/ring on a node of its own, "
         "and annotation slurm-bridge/max-nodes allows 1."
     }
+
+
+def test_a_controller_that_means_to_have_two_thousand_million_pods_is_refused_in_words_and_is_explained_at_once() -> (
+    None
+):
+    """Kubernetes takes any parallelism of 32 bits; an explanation made that many jobs of one, and ran out of memory."""
+    story, job = Story(), OwnerRef("batch/v1", "Job", "ring", "uid-ring")
+    first = pod("w-0", labels={names.PREFIX + names.GANG: "job"}, owner=job)
+    story.sees(first, OwnerRead(job, Owner(job, members=2**31 - 1), NOW - 1, "hpc"))
+    why = "batch Job ring means to have 2,147,483,647 pods, and a gang has at most 10,000."
+    assert [each.message for each in story.acts(Report, NOW)] == [why]
+    assert why in explain(story.world, names.workload_key(f"job\0hpc\0ring\0{job.uid}"), NOW).sentence
+    story.sees(OwnerRead(job, Owner(job, members=1), NOW + 40, "hpc"))
+    assert [each.spec.tasks for each in story.acts(AllocateNow, NOW + 40)] == [1]
+
+
+def test_a_gang_that_lacks_thousands_of_pods_is_explained_at_once() -> None:
+    story = Story()
+    story.sees(first := member(0, str(grouping.MAX_SIZE)))
+    began = time.process_time()
+    found = explain(story.world, story.world.key_of_pod[first.uid], NOW)
+    assert found.spec is not None
+    assert found.spec.tasks == grouping.MAX_SIZE
+    assert time.process_time() - began < 0.3, "half a second where each of them is compared with the first"
