@@ -260,7 +260,7 @@ class Neighbours:
 
         nodes     all nodes
         company   pods that do not count, the asking pod among them
-        coming    pods that count as if they had their granted nodes already, those of the company aside
+        coming    pods that close nodes as if they had their granted nodes already, those of the company aside
         """
         self.effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
         others = tuple(each for each in coming if each.key != company.key)
@@ -282,9 +282,10 @@ class Neighbours:
             shut |= self._homes_of(term, own, coming)
         shut.update(*self._shut_by(pod, coming))
         for term in pod.beside:
-            homes = self._homes_of(term, own, coming)
-            if homes or not matches(term, pod):  # the first of those that want each other may stand anywhere
-                shut |= set(nodes) - homes
+            homes = self._homes_of(term, own, ())
+            if not homes and matches(term, pod):  # the first of those that want each other may stand anywhere
+                homes = self._homes_of(term, own, coming) or set(nodes)
+            shut |= set(nodes) - homes  # where others are only about to stand is not open yet: they may never be bound
         return shut
 
     def _shut_by(self, pod: Pod, coming: Iterable[Coming]) -> Iterator[frozenset[str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob, UpdateJob
-from scheduler.events import PodSeen, Scope
+from scheduler.events import PodGone, PodSeen, Scope
 from scheduler.model import Grant, GrantedNode, JobSpec, Pod, PodPhase, PodTerm, Requirement
 from scheduler.neighbours import Company, Neighbours
 from scheduler.placement import Standing
@@ -191,3 +191,27 @@ def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
     story.polls({17: "CANCELLED"}, at=NOW + 0.5)
     [spec] = [each.spec for each in story.decides(NOW + 0.5) if isinstance(each, AllocateNow | SubmitJob)]
     assert (spec.name.partition("~")[0], spec.excluded_nodes) == ("hpc/second", "x1")
+
+
+def test_who_wants_to_stand_beside_a_pod_that_waits_for_room_is_not_granted_and_given_back_meanwhile() -> None:
+    """A place in which a pod is only about to stand is no home yet: what it waits for may last, and it may never come."""
+    story = Story()
+    leaves = Pod(
+        "old", "grey", "old", node="x1", deleting_at=NOW + 3600, grace_s=3600, containers=pod(memory=511_500).containers
+    )
+    story.sees(PodSeen(Scope.OTHERS, leaves), db := app("db", "db", memory=600))
+    [ask] = story.acts(AllocateNow, NOW)
+    story.ended(ask, at=NOW, job_id=17, grant=grant(17, "x1", memory=600))
+    assert not story.acts(BindPod, NOW + 1)
+
+    story.sees(app("web", "web", beside=of_app("db")))
+    acts = story.decides(NOW + 2)
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
+    assert ["2 not satisfying pod (anti-)affinity" in each.message for each in acts if isinstance(each, Report)] == [
+        True
+    ]
+
+    story.sees(PodGone(Scope.OTHERS, leaves, NOW + 3))
+    [bind] = story.acts(BindPod, NOW + 3)
+    assert bind.uid == db.uid
+    assert asked(story, NOW + 3.1).excluded_nodes == "x2"
