@@ -18,7 +18,7 @@ from scheduler.ending import end_pod, is_service
 from scheduler.events import Side
 from scheduler.jobspec import deadline_min
 from scheduler.looking import look_at, trusted
-from scheduler.model import UNLIMITED, Job, Pod, PodPhase, Refusal, owner_key
+from scheduler.model import UNLIMITED, Job, Owner, Pod, PodPhase, Refusal, owner_key
 from scheduler.owners import read_unknown
 from scheduler.plain import line
 from scheduler.telling import clock, exact_clock
@@ -302,7 +302,7 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
     if job.limit_before is not None:
         before = _minutes(job.limit_before)
         message = f"The time limit of Slurm job {job.id} is {limit} now, and was {before}: it runs{until}."
-    elif flexible := _may_be_short(job, pods):
+    elif flexible := _may_be_short(job, pods, view):
         message = f"Slurm gave job {job.id} a time limit of {limit} ({flexible}): it runs{until}."
     for pod in pods:
         said = _said(workload, pod)
@@ -311,18 +311,15 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
             _tell(workload, pod, view, names.RUNS, message, essence=(str(job.id), limit, until))
 
 
-def _may_be_short(job: Placeholder, pods: Sequence[Pod]) -> str:
+def _may_be_short(job: Placeholder, pods: Sequence[Pod], view: View) -> str:
     """The annotation time-min, in words, by which Slurm may have cut the time limit; "": the job has none."""
     if job.spec is not None:
         return f"time-min {_minutes(job.spec.time_least_min)}" if job.spec.time_least_min is not None else ""
-    said = next(
-        (
-            pod.annotations[names.PREFIX + names.TIME_MIN]
-            for pod in pods
-            if names.PREFIX + names.TIME_MIN in pod.annotations
-        ),
-        "",
-    )
+    key = names.PREFIX + names.TIME_MIN
+    sources: list[Pod | Owner] = [*pods]
+    for pod in pods:
+        sources += view.world.owners_of(pod)[0]
+    said = next((source.annotations[key] for source in sources if key in source.annotations), "")
     return f"time-min {said}" if said else ""
 
 

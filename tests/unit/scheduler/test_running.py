@@ -727,6 +727,17 @@ def test_the_limit_that_backfill_left_counts_and_is_said() -> None:
     assert hand.seconds == 29 * 60 - 40
 
 
+def test_after_a_restart_the_limit_is_said_by_an_owners_word_too() -> None:
+    story = Story(ALONE)
+    story.sees(OwnerRead(OWNER, Owner(OWNER, annotations={names.PREFIX + "time-min": "10"}), START, "hpc"))
+    shown = replace(story.bound(pod("worker", owner=OWNER), 17), started=START, bound_at=START)
+    story.sees(PodsListed(Scope.OURS, (shown,), START))
+    story.polls({17: "RUNNING"}, at=START)
+    told(story, shown, at=NOW, ends=ENDS, time_limit_min=29)
+    [(_, _, message)] = said(story.decides(NOW + 1))
+    assert message.startswith("Slurm gave job 17 a time limit of 29 minutes (time-min 10): it runs until ")
+
+
 def test_a_job_whose_limit_may_have_been_cut_is_read_before_the_shortest_end_that_it_may_have() -> None:
     story = Story(ALONE)
     story.runs(FLEXIBLE, 17, at=NOW)
