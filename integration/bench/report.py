@@ -59,6 +59,9 @@ and largest. "Others" is how much of the machine was busy with what has nothing 
 * **freed** full nodes and a queue; every 4.7 s a pod ends, or its job is cancelled in Slurm; until the next waiting
   pod is bound.
 * **pending** pods that find no room, watched for a minute once each has been told why it waits.
+* **hostile** a pod every 83 ms, before and beside 1,000 standing pods of 100 terms of pod anti-affinity each, 200 waiting
+  ones that are refused for as many, and 200 that wait with 20, all of other namespaces; the bridge's passes while these come,
+  and then.
 * **bound** with that many bound pods: one more pod every 83 ms; killed and started again in the moment in which a pod
   is created; and a minute in which nothing happens.
 * **ends** of that many running pods a fiftieth end one by one, every 83 ms, then as many jobs are cancelled in Slurm; then

@@ -39,9 +39,11 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     async with ground.bridge() as bridge:
         usual = await waits(ground, bridge, pods, "usual", WEB)
         await bridge.at_rest()
+        alone = await bridge.passes()
         await _crowd(ground.kube)
         await bridge.at_rest()
         before = await bridge.passes()
+        coming = before - alone
         beside = await waits(ground, bridge, pods, "beside", WEB)
         passes = await bridge.passes() - before
     longest = percentile(beside, 0.99) / percentile(usual, 0.99)
@@ -49,6 +51,8 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         Figure(
             scenario, "a pass, p99: at most", "ms", (_at_most(passes, 0.99) * MS_PER_S,), at_most(LONG_S * MS_PER_S)
         ),
+        Figure(scenario, "a pass while they come, p99: at most", "ms", (_at_most(coming, 0.99) * MS_PER_S,)),
+        Figure(scenario, "passes over 50 ms while they come", "", (max(coming.values()) - coming[LONG_S],)),
         Figure(scenario, "passes", "", (max(passes.values()),)),
         Figure(scenario, "passes over 50 ms", "", (max(passes.values()) - passes[LONG_S],)),
         Figure(
