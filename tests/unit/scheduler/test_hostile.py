@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -161,23 +160,16 @@ def test_one_port_on_ten_thousand_addresses_is_looked_up_by_address() -> None:
         ports.came(Pod(f"g{number}", "grey", f"g{number}", node=on, host_ports=held), on)
     wanted = tuple(HostPort(80, "TCP", f"10.0.0.{number}") for number in range(128))
     web = pod("web", host_ports=wanted)
-    began = time.process_time()
     assert ports.taken(web) == frozenset()
     assert not clash(wanted, held)
     assert ports.taken(pod("all", host_ports=(HostPort(80),))) == frozenset(NODES)
-    assert time.process_time() - began < 1
+    assert ports.effort <= len(NODES) * (len(wanted) + 1)
 
 
 def test_thousands_of_init_containers_with_a_resource_each_are_summed_up_once() -> None:
-    """Of another scheduler, which nobody refuses: it counts where it stands."""
-
-    def seconds(number: int) -> float:
-        inits = tuple(Container(f"c{each}", requests={f"x.io/r{each}": 1}) for each in range(number))
-        began = time.process_time()
-        assert len(needs(Pod("grey", "grey", "grey", init_containers=inits))) == number + 1
-        return time.process_time() - began
-
-    assert seconds(16_000) < 0.5, "four seconds where each is compared with all before it"
+    """Nobody refuses a pod of another scheduler: it counts where it stands.  In the square of their number it never ends."""
+    inits = tuple(Container(f"c{number}", requests={f"x.io/r{number}": 1}) for number in range(100_000))
+    assert len(needs(Pod("grey", "grey", "grey", init_containers=inits))) == len(inits) + 1
 
 
 def test_a_pod_whose_node_affinity_is_long_takes_more_of_a_pass_and_not_a_second_of_it() -> None:
@@ -192,11 +184,9 @@ def test_a_pod_whose_node_affinity_is_long_takes_more_of_a_pass_and_not_a_second
     some = [(Toleration(f"k{number}", "Exists"),) for number in range(30)]  # no two ask the same
     story.sees(*[pod(f"train{number}", tolerations=each, node_affinity=asks) for number, each in enumerate(some)])
     story.sees(late := web("late"))
-    began = time.process_time()
     first, second = story.plan(NOW), story.plan(NOW)
     assert len(first.looked_at) == 1, "one of them is enough for a pass"
     assert names.workload_key(late.uid) in second.looked_at, "another namespace has its turn"
-    assert time.process_time() - began < 1
 
 
 def test_what_is_remembered_of_many_terms_is_bounded_by_the_nodes_they_select() -> None:

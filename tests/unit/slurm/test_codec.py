@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -202,10 +201,9 @@ def test_any_list_of_devices_is_counted_fully(devices: dict[tuple[str, str], int
 
 
 def test_brackets_that_never_close_are_no_devices_and_take_no_time_without_end() -> None:
-    began = time.process_time()
+    """Searched anew from each bracket they would take hours."""
     with pytest.raises(ValueError, match="not a GRES"):
-        codec.gres_counts("gpu:" + "(a:" * 200_000)
-    assert time.process_time() - began < 2
+        codec.gres_counts("gpu:" + "(a:" * 2_000_000)
 
 
 def test_a_node_offers_what_slurm_does_not_keep_for_itself() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import msgspec
 import pytest
@@ -99,9 +98,7 @@ def test_a_text_is_split_without_recursion() -> None:
 
 
 def test_a_text_that_never_ends_is_no_list_and_takes_no_time_without_end() -> None:
-    """A proxy cut the answer inside a string full of quotes: 200 kB of these took three minutes."""
-    body = b'{"nodes": [{"name": "' + b'\\"' * 100_000 + b"}"
-    began = time.process_time()
+    """A proxy cut the answer inside a string full of quotes: 4 MB of these would take a day."""
+    body = b'{"nodes": [{"name": "' + b'\\"' * 2_000_000 + b"}"
     with pytest.raises(ContractError):
         names_and_left_out(body)
-    assert time.process_time() - began < 2
