@@ -18,7 +18,7 @@ from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode, owner_k
 from scheduler.neighbours import Company, apart_from_its_own, beside_its_own
 from scheduler.owners import say_unread
 from scheduler.room import lacking, laid_out
-from scheduler.sharing import most_on
+from scheduler.sharing import keep_apart, most_on, unsharing
 from scheduler.telling import say, say_all
 from scheduler.view import View
 from scheduler.workload import Workload
@@ -139,12 +139,22 @@ def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, view: View) -> JobSpec 
     if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
     laid: list[JobSpec] = []
-    for each, (_, pods) in zip((spec, *spec.parts), components(asked), strict=True):
+    parts = components(asked)
+    if why := unsharing(parts):
+        return Refusal(names.REFUSED, _UNSHARING.format(why))
+    for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True):
         found = _laid_out(each, pods, view) if each.tasks > 1 else each
         if isinstance(found, Refusal):
             return found
         laid.append(found)
     return replace(laid[0], parts=tuple(laid[1:]))
+
+
+_UNSHARING = (
+    "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node to "
+    "two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    f"{names.PREFIX}{names.EXCLUSIVE}: true)."
+)
 
 
 def _laid_out(spec: JobSpec, pods: Sequence[Pod], view: View) -> JobSpec | Refusal:
@@ -180,7 +190,7 @@ def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refu
 def _asked_by(workload: Workload, pods: list[Pod], more: int, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:
     """more: so many are taken to come that ask for the same as the last of these."""
     asked = []
-    party = _Party(view.world.company(workload.key, pods), len(pods) + more)
+    party = _Party(view.world.company(workload.key, pods), len(pods) + more, keep_apart(pods))
     for pod in pods:
         spec = _spec_of(workload, pod, party, view)
         if isinstance(spec, Refusal):
@@ -197,11 +207,13 @@ class _Party:
     """Those that are asked for together.
 
     pods     how many these will be
+    keep_apart  whether one of them keeps away from another
     demands  what nodes those that were looked at ask for
     """
 
     company: Company
     pods: int
+    keep_apart: bool
     demands: set[Demand] = field(default_factory=set)
 
 
@@ -233,7 +245,7 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec
             return Refusal(names.NO_NODE, f"The only nodes that can run this pod could not be used just now: {tried}.")
     if pods > 1 and beside_its_own(pod):
         spec = replace(spec, min_nodes=1, max_nodes=1)
-    if pods > 1 and apart_from_its_own(pod):
+    if pods > 1 and (party.keep_apart or apart_from_its_own(pod)):
         spec = replace(spec, tasks_per_node=1)
         if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
             each = f"each of the {pods} pods of {workload.readable}"

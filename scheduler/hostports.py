@@ -75,13 +75,19 @@ class HostPorts:
 
 
 def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """True if one port is wanted and taken: two pods cannot listen on one port of one address."""
+    """True if one port is wanted and taken."""
+    return bool(clashing_port(wanted, taken))
+
+
+def clashing_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
+    """A port that is wanted and taken, as two pods cannot listen on one port of one address; 0: there is none."""
     held: dict[_Port, set[str]] = {}
     for port in taken:
         held.setdefault((port.port, port.protocol), set()).add(port.address)
-    return any(
-        any(True for _ in _in_the_way(port.address, held.get((port.port, port.protocol), ()))) for port in wanted
-    )
+    for port in wanted:
+        for _ in _in_the_way(port.address, held.get((port.port, port.protocol), ())):
+            return port.port
+    return 0
 
 
 def _in_the_way(address: str, held: Collection[str]) -> Iterable[str]:

@@ -13,7 +13,8 @@ from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob
 from scheduler.events import JobRead
 from scheduler.hostports import common_port
 from scheduler.jobspec import Translation
-from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
+from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Node, Pod, PodTerm, Requirement
+from scheduler.sharing import keep_apart
 from tests.builders import CONFIG, START, Story, amounts, job_of, node, pod
 
 NOW = START + 20
@@ -137,3 +138,53 @@ def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it() ->
     read = job_of(first, 17, "RUNNING")
     story.sees(JobRead(17, NOW + 1, NOW + 1, read, Grant(17, (GrantedNode("x1", 1, 0),))))
     assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == 2
+
+
+UNSHARING = (
+    "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node "
+    "to two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    "slurm-bridge/exclusive: true)."
+)
+
+
+def of_role(role: str) -> tuple[PodTerm, ...]:
+    return (PodTerm((Requirement("role", "In", (role,)),), frozenset({"hpc"})),)
+
+
+def led(**leader: Any) -> list[Pod]:
+    first, *others = ring(3)
+    first = replace(first, labels={**first.labels, "role": "leader"}, **leader)
+    return [first, *(replace(each, labels={**each.labels, "role": "worker"}) for each in others)]
+
+
+def test_members_that_keep_away_from_unlike_members_are_asked_for_one_to_a_node() -> None:
+    """The leader keeps away from workers, and no pod from its like: all three were bound to one node."""
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    assert asked(story, led(apart=of_role("worker"))).tasks_per_node == 1
+    assert asked(Story(), led(apart=of_role("other"))).tasks_per_node is None
+
+
+def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_words() -> None:
+    """Slurm may give both components one node: with one host port they were granted and given back for ever."""
+    port = HostPort(29500)
+    launcher, *workers = ring(3, host_ports=(port,))
+    mixed = [replace(launcher, **wanting(cpu=4000)), *workers]
+    assert refused(Story(), mixed) == UNSHARING.format("host port 29500")
+    away = led(apart=of_role("worker"), **wanting(cpu=4000))
+    assert refused(Story(nodes=[node("x1"), node("x2"), node("x3")]), away) == UNSHARING.format(
+        "their required pod anti-affinity"
+    )
+    whole = [replace(each, annotations={**each.annotations, names.PREFIX + "exclusive": "true"}) for each in mixed]
+    spec = asked(Story(), whole)
+    assert [each.exclusive for each in (spec, *spec.parts)] == ["exclusive", "exclusive"]
+
+
+def test_a_gang_whose_members_keep_away_from_thousands_of_things_is_compared_no_longer_than_that() -> None:
+    """Each of 5,000 pods has labels and 20 terms of its own: five hundred million comparisons."""
+    many = []
+    for number, each in enumerate(ring(5000)):
+        terms = tuple(
+            PodTerm((Requirement("who", "NotIn", (f"{number}-{n}",)),), frozenset({"hpc"})) for n in range(20)
+        )
+        many.append(replace(each, labels={**each.labels, "who": str(number)}, apart=terms))
+    assert keep_apart(many)
