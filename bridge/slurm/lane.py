@@ -57,6 +57,7 @@ class Lane(asyncio.Protocol):
         self._answer: asyncio.Future[Reply] | None = None
         self._begin()
         self._heard = False
+        self._bytes = 0  # of all that came since it was asked
         self.reusable = True
         self.idle_since = float("inf")
         self.tls: ssl.SSLContext | None = None
@@ -67,7 +68,7 @@ class Lane(asyncio.Protocol):
         assert self._answer is None, "one exchange at a time"
         data = _encoded(request)
         self._answer = asyncio.get_running_loop().create_future()
-        self._asked, self._heard = request, False
+        self._asked, self._heard, self._bytes = request, False, 0
         self._begin()
         request.sent = True
         self._transport.write(data)
@@ -98,12 +99,13 @@ class Lane(asyncio.Protocol):
             self.drop()
             return
         self._heard = True
-        self._head_bytes += 0 if self._in_body else len(data)
+        self._bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._refuse("what answers there does not speak HTTP/1.1")
-        if self._head_bytes > MOST_HEAD_BYTES and not self._in_body:
+        # Headers, and what is around the parts of a body: at most as much as these. Trailers might go on for ever.
+        if self._bytes - self._body_bytes > MOST_HEAD_BYTES + self._body_bytes and self._waiting is not None:
             self._refuse(f"headers of more than {MOST_HEAD_BYTES >> 10} KiB")
 
     def eof_received(self) -> None:
@@ -125,7 +127,8 @@ class Lane(asyncio.Protocol):
         self._begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self._in_body:  # a trailer says nothing that anybody reads
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._in_body = True
@@ -150,7 +153,7 @@ class Lane(asyncio.Protocol):
         """Nothing of an answer has come."""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._body_bytes = self._head_bytes = 0
+        self._body_bytes = 0
         self._in_body = False
 
     def _check(self, length: int) -> None:

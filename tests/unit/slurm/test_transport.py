@@ -272,6 +272,30 @@ async def test_endless_headers_are_refused_without_being_kept() -> None:
             await ask(pool)
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b""], ids=["many", "one"])
+async def test_endless_trailers_are_refused_without_being_kept(end: bytes) -> None:
+    async def chatty(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-More: ")
+        while True:
+            await visit.say(b"X-More: " + b"x" * 1000 + end)
+
+    async with serving(chatty) as server, HttpPool(server.url) as pool:
+        with pytest.raises(ContractError, match="headers of more than 64 KiB"):
+            await ask(pool)
+
+
+async def test_a_trailer_says_nothing_in_place_of_a_header() -> None:
+    async def saying(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(
+            b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nRetry-After: 999999\r\n\r\n"
+        )
+
+    async with serving(saying) as server, HttpPool(server.url) as pool:
+        assert (await ask(pool)).headers["retry-after"] == "3"
+
+
 @pytest.mark.parametrize(
     "answer",
     [
