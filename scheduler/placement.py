@@ -124,7 +124,8 @@ def _along(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dic
     """A node for each pod by UID: bound pods keep theirs, even out of rank order; None: there are too few places."""
     ranked = by_rank(part.members)
     held = Counter(leaving)
-    slots = [node for node in part.nodes for _ in range(tasks_on(node, part.spec) - held[node.name])]
+    most = len(ranked)  # however many places Slurm says that a node has
+    slots = [node for node in part.nodes for _ in range(min(tasks_on(node, part.spec) - held[node.name], most))]
     if len(slots) < len(ranked):
         return None
     chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Pod
-from scheduler.placement import EXTRA_WAIT_S, Blocked, Standing, blocked, shortfall
+from scheduler.placement import EXTRA_WAIT_S, Blocked, Part, Standing, blocked, places, shortfall
 from tests.builders import grant, node, pod
 
 SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100", 2),))
@@ -133,3 +133,12 @@ def test_what_a_node_has_taken_follows_its_pods() -> None:
     assert there.remove("uid-b") == standing("b", cpu=2000)
     assert there.remove("uid-b") is None
     assert (there.taken["cpu"], there.needed_by("uid-a")["cpu"], there.needed_by("uid-b")) == (500, 500, {})
+
+
+def test_a_node_with_more_places_than_there_is_memory_is_no_more_than_the_pods_need() -> None:
+    """slurmrestd told a number of CPUs that nobody has: a list with one entry each would fill the machine."""
+    vast = Grant(17, (GrantedNode("x1", 2**40, 2**60), GrantedNode("x2", 2**40, 2**60)))
+    ring = [pod("w0"), pod("w1"), pod("w2")]
+    found = places([Part(JobSpec("job", "alice", 1, 1, tasks=3), vast.nodes, ring)], {"uid-w1": "x2"})
+    assert found is not None
+    assert [found[each.uid].node.name for each in ring] == ["x1", "x2", "x1"]
