@@ -215,7 +215,8 @@ def _on(value: str) -> int:
 
 # --- lists --------------------------------------------------------------------------------------------------------
 
-GRES_NAME = r"[A-Za-z][\w-]*(?::[A-Za-z0-9_.-]*[A-Za-z_][\w.-]*)?"  # name[:type]; a type has a letter, a count has none
+# name[:type]; a type has a letter, a count has none. Written so that a text matches in one way only, and is read once.
+GRES_NAME = r"[A-Za-z][\w-]*(?::[0-9.-]*[A-Za-z_][\w.-]*)?"
 _GRES = re.compile(rf"(?:gres/)?({GRES_NAME})(?::([0-9]{{1,9}}))?", re.ASCII)
 _LICENSE = re.compile(r"([\w.-]+(?:@[\w.-]+)?)(?::([0-9]{1,9}))?", re.ASCII)
 
