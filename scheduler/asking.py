@@ -11,7 +11,7 @@ from scheduler.feasible import Demand, Feasible, demand, feasible, weight
 from scheduler.gangs import components, together
 from scheduler.grouping import by_rank, group_of
 from scheduler.hostlist import expand, folded
-from scheduler.jobspec import jobspec
+from scheduler.jobspec import jobspec, number_of_amounts
 from scheduler.limits import MAX_SHAPES, beyond_limits
 from scheduler.membership import too_many
 from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode, owner_key
@@ -24,6 +24,7 @@ from scheduler.view import View
 from scheduler.workload import Workload
 from scheduler.world import World
 
+AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
 FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
 TRANSLATION = 15  # of the effort of a pass: what one pod asks for
 
@@ -220,7 +221,7 @@ class _Party:
 def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec | Refusal:
     """What one member asks for as if it were alone, nodes included; or why not."""
     world, pods = view.world, party.pods
-    view.effort += TRANSLATION
+    view.effort += TRANSLATION + number_of_amounts(pod) // AMOUNTS_PER_NODE
     shown = group_of(pod)
     if isinstance(shown, Refusal):
         return shown

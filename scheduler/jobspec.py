@@ -66,6 +66,11 @@ def peak(pod: Pod) -> Amounts:
     return _effective(pod, _larger, caps, at_least=requests)
 
 
+def number_of_amounts(pod: Pod) -> int:
+    """How many amounts there are to be added up: a pod may have 128 containers with 64 kinds of resources each."""
+    return sum(len(each.requests) + len(each.limits) for each in (*pod.containers, *pod.init_containers))
+
+
 def _effective(
     pod: Pod, of: Callable[[Container], Amounts], pod_level: Amounts, at_least: Amounts = EMPTY
 ) -> dict[str, int]:
@@ -95,7 +100,7 @@ def _effective(
 
 
 def _larger(container: Container) -> Amounts:
-    if not container.limits:
+    if not container.limits or container.limits == container.requests:
         return container.requests
     return _max(container.requests, container.limits)
 
