@@ -16,7 +16,7 @@ from scheduler.actions import Kind, Report
 from scheduler.asking import foreseen, full_limit, here, is_managed, missing, spec_for, too_large
 from scheduler.decide import RULES
 from scheduler.events import Side
-from scheduler.feasible import CONTESTED, affinity, demand, feasible, miss, slurm_name
+from scheduler.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
 from scheduler.gangs import together, why_gathering
 from scheduler.guard import sentence
 from scheduler.jobspec import jobspec
@@ -239,7 +239,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     closed, taken = world.closed_to(pod, company), world.host_ports.taken(pod, company.standing)
     wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken)
     nodes, slurm_nodes = list((world.nodes or {}).values()), world.slurm_nodes or {}
-    fit, affine = feasible(wanted, nodes, slurm_nodes, world.contested).nodes, affinity(wanted)
+    fit, made = feasible(wanted, nodes, slurm_nodes, world.contested).nodes, checks(wanted)
     usable: dict[str, SlurmNode] = {}
     misses: Counter[str] = Counter()
     for node in nodes:
@@ -248,7 +248,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
             usable[node.name] = known
         else:
             is_contested = slurm_name(node) in world.contested
-            misses[CONTESTED if is_contested else miss(wanted, node, known, affine) or SECOND_CHOICE] += 1
+            misses[CONTESTED if is_contested else miss(wanted, node, known, made) or SECOND_CHOICE] += 1
     return Nodes(
         count=len(nodes),
         usable=tuple(sorted(usable)),

@@ -99,7 +99,7 @@ def feasible(
     slurm_nodes  all nodes of Slurm, by name
     contested    names of Slurm's nodes that several Kubernetes nodes claim: none of these is used
     """
-    affine = affinity(wanted)
+    made = checks(wanted)
     fit: dict[str, bool] = {}  # Slurm name -> is it external
     misses: Counter[str] = Counter()
     count = 0
@@ -107,7 +107,7 @@ def feasible(
         count += 1
         name = slurm_name(node)
         known = slurm_nodes.get(name)
-        why = miss(wanted, node, known, affine) if name not in contested else CONTESTED
+        why = miss(wanted, node, known, made) if name not in contested else CONTESTED
         if why is None and known is not None:
             fit[known.name] = known.external
         else:
@@ -134,15 +134,24 @@ def weight(wanted: Demand) -> int:
     return 1 + (compared + len(wanted.selector) + len(wanted.tolerations)) // COMPARED_PER_NODE
 
 
-def affinity(wanted: Demand) -> Matcher:
-    """Whether a node matches the required node affinity of this demand; made once, for many nodes."""
-    return matcher(wanted.affinity) if wanted.affinity is not None else lambda _: True
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Whether a node matches what a demand requires of its labels; made once, for many nodes."""
+
+    affinity: Matcher
+    volumes: tuple[Matcher, ...]
 
 
-def miss(wanted: Demand, node: Node, known: SlurmNode | None, affine: Matcher | None = None) -> str | None:
+def checks(wanted: Demand) -> Checks:
+    """Those of this demand: of the pod's node affinity, and of each of its volumes."""
+    affinity = matcher(wanted.affinity) if wanted.affinity is not None else lambda _: True
+    return Checks(affinity, tuple(map(matcher, dict.fromkeys(wanted.volumes))))
+
+
+def miss(wanted: Demand, node: Node, known: SlurmNode | None, made: Checks | None = None) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can.
 
-    affine   what `affinity` makes of this demand, where many nodes are asked about
+    made   the checks of this demand, where many nodes are asked about
     """
     if known is None:
         return "not known to Slurm"
@@ -156,9 +165,10 @@ def miss(wanted: Demand, node: Node, known: SlurmNode | None, affine: Matcher | 
         return f"with untolerated taint {{{taint.key}: {taint.value}}}"
     if any(node.labels.get(key) != value for key, value in wanted.selector):
         return "not matching the pod's node selector"
-    if not (affine or affinity(wanted))(node):
+    made = made or checks(wanted)
+    if not made.affinity(node):
         return "not matching the pod's node affinity"
-    if not all(any_term(terms, node) for terms in wanted.volumes):
+    if not all(reaches(node) for reaches in made.volumes):
         return "out of reach of the pod's volumes"
     if node.name in wanted.closed:
         return CLOSED
@@ -204,13 +214,14 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
     ]
 
     def matches(node: Node) -> bool:
-        said, fields = node.labels.get, {"metadata.name": node.name}.get
+        said = node.labels.get
         for of_labels, of_fields in made:
             for key, check in of_labels:
                 if not check(said(key)):
                     break
             else:
-                if all(check(fields(key)) for key, check in of_fields):
+                fields = {"metadata.name": node.name} if of_fields else {}
+                if all(check(fields.get(key)) for key, check in of_fields):
                     return True
         return False
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.feasible import Feasible, any_term, demand, feasible, slurm_name, untolerated
+from scheduler.feasible import Feasible, any_term, checks, demand, feasible, slurm_name, untolerated
 from scheduler.hostports import HostPorts
 from scheduler.hostports import clash as ports_clash
 from scheduler.model import HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
@@ -272,3 +272,11 @@ def test_the_answer_depends_on_a_pod_only_through_its_demand() -> None:
     assert demand(pod("c", cpu=2000), spec, "main").needs == tuple(
         sorted((amounts(cpu=2000, memory=100) | {"pods": 1}).items())
     )
+
+
+def test_volumes_that_reach_the_same_nodes_are_asked_about_once_and_their_terms_are_read_once() -> None:
+    """A pod may have 64 claims, and a volume any number of terms: read anew at each node they took a second of a pass."""
+    near = (term(Requirement("zone", "In", ("a",))),)
+    far = (term(Requirement("zone", "In", ("b",))),)
+    made = checks(demand(pod(), JobSpec("", "", 1, 1), "", (near,) * 63 + (far,)))
+    assert [reaches(node("x1", labels={"zone": "a"})) for reaches in made.volumes] == [True, False]
