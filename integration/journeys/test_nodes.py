@@ -183,7 +183,7 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(
 ) -> None:
     ordinary, before = nodes(**{PREFIX + "slurm-node": "n1"}), slurm.node("n1")
     wrong = {
-        ordinary: ("SlurmNodeNotOurs", "ordinary node", LABEL),
+        ordinary: ("SlurmNodeContested", f"{ordinary}, n1", "slurm-node"),
         nodes(**{PREFIX + "slurm-node": "DEFAULT"}): ("SlurmNodeInvalid", '"DEFAULT"', "slurm-node"),
         nodes("gpu,nosuch"): ("SlurmNodeInvalid", 'no partition "nosuch"', "partitions"),
         nodes(cpus=1): ("SlurmNodeInvalid", "1 CPUs", "external_nodes"),
@@ -201,8 +201,9 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(
     assert not {"DRAIN", "DOWN"} & state(slurm, "n1"), "somebody else's node is left alone"
     assert {name for name in wrong if slurm.node(name)} == {unknown, outside}
     assert slurm.node(unknown)["gres"] == "gpu:2", "it is in service with what Slurm counts"
-    kube.core.patch_node(ordinary, {"metadata": {"labels": {LABEL: None}}})
+    kube.core.patch_node(ordinary, {"metadata": {"labels": {LABEL: None, PREFIX + "slurm-node": None}}})
     eventually("what the bridge said is taken back", lambda: not said(kube, ordinary))
+    in_service(kube, "n1")
 
 
 def test_the_doctor_says_what_slurm_lacks_for_labelled_nodes(
