@@ -26,7 +26,7 @@ LIVE_PODS = 24  # on the page, at a time
 HEADLESS_PODS = 12
 GIVE_UP_S = 60.0
 A_POD_S = 2.0
-TIDY_S = 45.0
+TIDY_S = 120.0  # busy clusters take long to delete a namespace
 INTERRUPTED = 130
 
 
