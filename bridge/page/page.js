@@ -230,7 +230,7 @@ function updateNode(row, node, name) {
 }
 
 function drawSides() {
-  const { Kubernetes, Slurm, bridge } = known.sides ?? {};
+  const { Kubernetes, Slurm, slurmdbd, bridge } = known.sides ?? {};
   if (!bridge) return;
   const about = known.about ?? {};
   const line = (name, lost, said) => {
@@ -247,7 +247,7 @@ function drawSides() {
     line("Slurm", Slurm.since !== null && Slurm.why, [about.slurm, polled].filter(Boolean).join(", ")),
     self,
   );
-  const lost = [Kubernetes, Slurm].filter((side) => side.since !== null);
+  const lost = [Kubernetes, Slurm, slurmdbd].filter((side) => (side?.since ?? null) !== null);
   if (!disconnected) trouble(lost.map((side) => `${side.why} (since ${timeOf(side.since)})`).join("  "));
 }
 

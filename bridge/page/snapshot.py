@@ -184,12 +184,10 @@ def _held(world: World) -> dict[str, dict[str, int]]:
 
 def sides(world: World, now: float) -> Mapping[str, Item]:
     """Whether each side answers, and since when not; when Slurm's jobs were last told, and what is still waited for."""
+    lost = {side.value: world.lost.get(side) for side in Side} | {"slurmdbd": world.accounting_lost}
     waits = {
-        side.value: {
-            "since": world.lost[side].since if side in world.lost else None,
-            "why": world.lost[side].why[:SENTENCE_MOST] if side in world.lost else "",
-        }
-        for side in Side
+        name: {"since": each.since if each else None, "why": each.why[:SENTENCE_MOST] if each else ""}
+        for name, each in lost.items()
     }
     polled = world.polled.ended if world.polled else None
     bridge = {

@@ -9,7 +9,7 @@ from bridge.page.snapshot import ROWS_A_PHASE, counts, detail, nodes, pods, side
 from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, ReadJob
-from scheduler.events import Side, SideLost
+from scheduler.events import AccountingLost, Side, SideLost
 from scheduler.model import Condition, Grant, GrantedNode, Pod, PodPhase
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
@@ -168,6 +168,8 @@ def test_a_side_that_does_not_answer_says_since_when_and_why() -> None:
     story.sees(SideLost(Side.SLURM, NOW, "Slurm: states: connection refused."))
     assert sides(story.world, NOW + 5)["Slurm"] == {"since": NOW, "why": "Slurm: states: connection refused."}
     assert sides(story.world, NOW)["Kubernetes"]["since"] is None
+    story.sees(AccountingLost(NOW + 1, "slurmdbd does not answer."))
+    assert sides(story.world, NOW)["slurmdbd"] == {"since": NOW + 1, "why": "slurmdbd does not answer."}
 
 
 # --- one workload -------------------------------------------------------------------------------------------------
