@@ -92,7 +92,9 @@ class Stage:
     def left(self) -> bool:
         """Whether a job may be left in Slurm: one that was seen, or one that only the bridge knows of yet."""
         world = self.world
-        return bool(self.promises.ours()) or (world is not None and (not world.ready or bool(world.workloads)))
+        if self.promises.ours() or world is None:
+            return bool(self.promises.ours())
+        return not world.ready or any(not each.others for each in world.workloads.values())
 
     @property
     def violations(self) -> list[Violation]:

@@ -125,6 +125,7 @@ async def test_an_event_about_a_node_stands_where_describe_finds_it(kube: Kube) 
     async with a_node(kube) as node:
         await kube.client.post_event("", node.name, node.uid, "SlurmNodeDrained", "Drained.", time.time())
         _, found = await kube.raw("GET", "/api/v1/namespaces/default/events")
-        [event] = [each for each in found["items"] if each["involvedObject"].get("uid") == node.uid]
+        about = [each for each in found["items"] if each["involvedObject"].get("uid") == node.uid]
+        [event] = [each for each in about if each["source"].get("component") == kube.client.component]
         assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Node", node.name)
         assert (event["reason"], event["message"], event["type"]) == ("SlurmNodeDrained", "Drained.", "Normal")

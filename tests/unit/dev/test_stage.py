@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bridge.dev import kube_objects as objects
 from bridge.dev import sides
 from bridge.dev.faults import FAULTS
 from bridge.dev.hands import Hands
@@ -77,6 +78,21 @@ async def test_a_broken_promise_is_told_with_its_words_and_fails_the_run() -> No
         assert exit_code(told) == 1
         assert [each["what"] for each in stage.look()["violations"].values()] == told["broken"]
         assert stage.look()["promises"]["V2"]["broken"] == 1
+
+
+async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_left() -> None:
+    """Tidying up waited for one in vain, because the bridge knows of it since it stands there without a job."""
+    async with performing() as (stage, run):
+        await run._until("the bridge", lambda: stage.world is not None and stage.world.ready)
+        assert stage.world is not None
+        assert not stage.left
+        assert stage.kube.simulated is not None
+        [space, node] = stage.kube.space, next(iter(stage.slurm.simulated.nodes))  # type: ignore[union-attr]
+        bystander = objects.pod(space, "resident", scheduler="another", nodeName=node)
+        stage.kube.simulated.cluster.create(stage.clock(), "pods", bystander)
+        world = stage.world
+        await run._until("it is known", lambda: any(each.others for each in world.workloads.values()))
+        assert not stage.left
 
 
 async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None:
