@@ -161,8 +161,8 @@ async def test_a_name_that_does_not_resolve_is_unreachable() -> None:
 
 async def test_a_server_that_never_answers_is_unanswered() -> None:
     async with server(never_answers) as url, wire(url) as far:
-        with pytest.raises(Unanswered, match="did not answer within 0 s"):
-            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
+        with pytest.raises(Unanswered, match="did not answer within 2 s"):
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=2))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ async def test_more_calls_than_connections_wait_for_their_turn() -> None:
 async def test_a_call_that_found_no_connection_in_time_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CALLS", 1)
     async with server(never_answers) as url, wire(url) as far:
-        first = asyncio.create_task(far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.6)))
+        first = asyncio.create_task(far.exchange(Call("POST", "/x", body=b"{}", deadline_s=3)))
         await asyncio.sleep(0)  # the first takes the only connection
         with pytest.raises(Unreachable):
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
@@ -261,12 +261,12 @@ async def test_the_deadline_holds_for_credentials_too_and_nothing_was_sent_then(
 
 async def test_the_deadline_holds_for_both_tries_together() -> None:
     async def slowly(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(1)
         await only_newer(head, reader, writer)
 
     async with server(slowly) as url, wire(url, Who("older", "newer")) as far:
         with pytest.raises(Unanswered, match="did not answer"):
-            await far.exchange(Call("POST", "/x", deadline_s=0.4))
+            await far.exchange(Call("POST", "/x", deadline_s=1.8))
 
 
 async def test_a_deadline_that_passes_while_credentials_are_renewed_after_a_401_proves_that_nothing_was_done() -> None:
@@ -277,7 +277,7 @@ async def test_a_deadline_that_passes_while_credentials_are_renewed_after_a_401_
 
     async with server(only_newer) as url, wire(url, Slow("older")) as far:
         with pytest.raises(Unreachable, match="no credentials"):
-            await far.exchange(Call("POST", "/x", deadline_s=0.3))
+            await far.exchange(Call("POST", "/x", deadline_s=2))
 
 
 # --- what is repeated ---
@@ -417,7 +417,7 @@ async def test_a_stream_that_breaks_gives_no_half_line_and_says_so() -> None:
 
 
 async def test_a_stream_that_falls_silent_is_given_up() -> None:
-    heard, error = await lines_of([CHUNKED, chunk(b'{"a":1}\n')], stall_s=0.3, close=False)
+    heard, error = await lines_of([CHUNKED, chunk(b'{"a":1}\n')], stall_s=2, close=False)
     assert heard == [b'{"a":1}']
     assert isinstance(error, Unanswered)
 

@@ -173,8 +173,8 @@ async def test_a_request_without_an_answer_within_its_deadline_may_have_happened
         await visit.gone()
 
     async with serving(silent) as server, HttpPool(server.url) as pool:
-        with pytest.raises(Unanswered, match=r"within 0.2 s"):
-            await ask(pool, method, deadline_s=0.2)
+        with pytest.raises(Unanswered, match=r"within 2 s"):
+            await ask(pool, method, deadline_s=2)
         assert len(server.requests) == 1
 
 
@@ -189,7 +189,7 @@ async def test_an_answer_that_trickles_past_the_deadline_is_unanswered_and_its_c
 
     async with serving(trickling) as server, HttpPool(server.url) as pool:
         with pytest.raises(Unanswered):
-            await ask(pool, "POST", deadline_s=0.2)
+            await ask(pool, "POST", deadline_s=2)
         assert (await ask(pool)).body == b"{}"
 
 
