@@ -191,7 +191,8 @@ def asked_by(workload: Workload, view: View) -> list[tuple[Pod, JobSpec]] | Refu
 def _asked_by(workload: Workload, pods: list[Pod], more: int, view: View) -> list[tuple[Pod, JobSpec]] | Refusal:
     """more: so many are taken to come that ask for the same as the last of these."""
     asked = []
-    party = _Party(view.world.company(workload.key, pods), len(pods) + more, keep_apart(pods))
+    count = len(pods) + more
+    party = _Party(view.world.company(workload.key, pods), count, count > 1 and keep_apart(pods))
     for pod in pods:
         spec = _spec_of(workload, pod, party, view)
         if isinstance(spec, Refusal):
