@@ -228,11 +228,6 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
     return matches
 
 
-def any_term(terms: Iterable[NodeTerm], node: Node) -> bool:
-    """The same of one node."""
-    return matcher(terms)(node)
-
-
 def _check(requirement: Requirement) -> Check:
     """One expression, as a question about the value of its label."""
     values = frozenset(requirement.values)

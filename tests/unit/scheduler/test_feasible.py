@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.feasible import Feasible, any_term, checks, demand, feasible, slurm_name, untolerated
+from scheduler.feasible import Feasible, checks, demand, feasible, matcher, slurm_name, untolerated
 from scheduler.hostports import HostPorts
 from scheduler.hostports import clash as ports_clash
 from scheduler.model import HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
@@ -173,19 +173,19 @@ LABELS = {"zone": "a", "cores": "64", "empty": "", "odd": "1_0"}
 )
 def test_expressions_mean_what_kubernetes_says(requirement: Requirement, holds: bool) -> None:
     labelled = node("x1", labels=LABELS)
-    assert any_term((term(requirement),), labelled) is holds
+    assert matcher((term(requirement),))(labelled) is holds
 
 
 def test_terms_are_alternatives_and_expressions_of_one_term_are_not() -> None:
     yes, no = Requirement("zone", "Exists"), Requirement("none", "Exists")
     labelled = node("x1", labels=LABELS)
-    assert any_term((term(no), term(yes)), labelled)
-    assert not any_term((term(yes, no),), labelled)
-    assert not any_term((), labelled)
+    assert matcher((term(no), term(yes)))(labelled)
+    assert not matcher((term(yes, no),))(labelled)
+    assert not matcher(())(labelled)
 
 
 def test_an_empty_term_matches_nothing() -> None:
-    assert not any_term((term(),), node("x1"))
+    assert not matcher((term(),))(node("x1"))
 
 
 def test_a_term_may_name_the_node_itself() -> None:
@@ -195,9 +195,9 @@ def test_a_term_may_name_the_node_itself() -> None:
 
 def test_fields_and_expressions_of_one_term_must_both_hold() -> None:
     both = term(Requirement("zone", "Exists"), fields=(Requirement("metadata.name", "In", ("x1",)),))
-    assert any_term((both,), node("x1", labels=LABELS))
-    assert not any_term((both,), node("x2", labels=LABELS))
-    assert not any_term((both,), node("x1"))
+    assert matcher((both,))(node("x1", labels=LABELS))
+    assert not matcher((both,))(node("x2", labels=LABELS))
+    assert not matcher((both,))(node("x1"))
 
 
 def test_every_bound_volume_must_be_within_reach() -> None:
