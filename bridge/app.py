@@ -2,8 +2,8 @@
 
 `Bridge` is the bridge between any two transports; the simulated clusters use it as it is.  `run` finds the two real ones,
 waits for them (bridge/starting.py), and checks what an admin would want to know at once: a mistake is one sentence and exit
-code 2, not a log to be searched.  What breaks later is said on the pods and in /readyz, and the bridge goes on when it is
-mended.
+code 2, not a log to be searched.  The pods and /readyz report a later failure, and the bridge goes on once it
+is mended.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Executor:
 
     emit         where facts that were read go
     poll_nodes   asks Slurm for its nodes now
-    guard        where defects are told
+    guard        reports the bridge's own errors
     dropped      how many Kubernetes events were not posted
     """
 

@@ -1,7 +1,7 @@
 """What is asked over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics, /explain (a pod).
 
-/healthz, /readyz and /metrics tell of no pod and need no authentication.  /explain, and /release, the one thing that can be
-told the bridge, are for the machine that it runs on, or for whoever shows a token (bridge/http_access.py).
+/healthz, /readyz and /metrics show no pod and need no authentication.  /explain and /release (the only request that changes
+anything) require a client on the same machine, or the bearer token (bridge/http_access.py).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Loop:
     """Owns the world: nothing else changes it.
 
     passed   when the last pass ended, by the loop's clock: a loop that stands still is not healthy
-    guard    where defects are told
+    guard    reports the bridge's own errors
     """
 
     def __init__(

@@ -141,7 +141,7 @@ def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
 
 
 def partitions(asked: Asked, _: str) -> Answer:
-    """slurmrestd asks slurmdbd for the names of resources that these are told with."""
+    """slurmrestd needs the names of trackable resources from slurmdbd to answer these calls."""
     if asked.cluster.accounting and not asked.cluster.accounting_up:
         return refusal(asked, 111, "slurmdb_tres_get")
     return yes(asked, {"partitions": [_partition(p, asked.version) for p in asked.cluster.partitions.values()]})

@@ -16,7 +16,7 @@ these things are done here, because that package does not:
 Credentials are replaced whole, and each set has a number.  A TLS context is part of the set: connections that were made
 with another one are not used for it, so new certificates are what the server sees from the next request on.  Callers
 whose requests were answered 401 name the number they used: if there is a newer set they repeat, and otherwise all of them
-wait for one look.  Ages are told by a clock that nobody sets.
+wait for one look.  The age of credentials is measured by a monotonic clock.
 
 An `Access` is plain: an address, and where its `Credentials` come from.
 """

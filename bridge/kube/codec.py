@@ -1,6 +1,6 @@
 """JSON in, `scheduler.model` out: how each kind is read from a page of a list, a line of a watch, and an answer.
 
-Items and changes are decoded one by one.  One that cannot be decoded is told as `Undecoded`, and harms no other.
+Items and changes are decoded one by one.  An item that cannot be decoded becomes `Undecoded` and affects no other item.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from scheduler.values import MAX_TEXT
 # Annotations that somebody reads.  Others are not kept: there may be 256 KiB of them on each object.
 READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)
 MOST_ANNOTATIONS = 64  # more than there are keys
-MOST_WRITTEN = 64 * 2**10  # characters of one that the bridge writes: the names of a gang's nodes
+MOST_WRITTEN = 64 * 2**10  # characters of an annotation that the bridge writes: job-nodes lists all nodes of a gang
 MOST_MESSAGE = 8 * 2**10  # characters of a condition's message: more than the bridge writes
 MOST_WORD = 256  # characters of a reason or an address
 MIN_YEAR, MAX_YEAR = 1970, 9998  # outside are no times of a cluster; one inside can be shown, also with a margin added
