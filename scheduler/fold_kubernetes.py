@@ -177,7 +177,7 @@ def _our_pod(world: World, pod: Pod) -> None:
             told = where if workload.group is None else f"{pod.name} {where}"
             workload.tell(max(last_at, world.born(pod)), told)
     if pod.apart or pod.beside:
-        world.choosy.add(workload.key)
+        world.minds(workload, pod)
     if pod.host_ports:
         world.wants_ports.add(workload.key)
     if not counts_the_same(workload, before, pod):

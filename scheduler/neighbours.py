@@ -6,8 +6,7 @@ queue for affinity.  So the nodes that are closed now are excluded now, and the 
 A tenant chooses how many terms its pods have, and pods of other schedulers cannot be refused.  So no question is answered
 pod by pod.  `Neighbours` counts by node:
 
-- the anti-affinity of the pods there, each distinct list of terms once.  Each term is filed under a label that it requires,
-  so that a question meets only the terms that require a label of the asking pod, and the terms that require none.
+- the anti-affinity of the pods there, each distinct list of terms once (terms.py).
 - the pods that a term of a waiting pod selects, from the first question with this term on.
 
 Both counts are carried from one question to the next.  The cost of a question is the cost of what changed since the last.
@@ -17,36 +16,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 
-from scheduler.feasible import holds
 from scheduler.model import Pod, PodTerm
 from scheduler.placement import Standing
 from scheduler.remembered import Remembered
+from scheduler.terms import REQUIRING, Kind, TermIndex, TermList, matches, selects
 
 NOWHERE: frozenset[str] = frozenset()
 # How much is remembered.  What is dropped is counted again by the next question that needs it.
-MAX_KINDS = 16_384  # more than one gang can have, so that the questions of one workload fit
 MAX_TERMS = 16_384
 MAX_CHANGES = 8192
 MAX_GROUPINGS = 64
 MAX_ANSWERS = 4096
 MAX_HOMES = 1_000_000  # nodes of all terms together: some 30 MiB, though each term may select a pod on each node
-FEW = 256  # comparisons
 PER_TERM = 20  # comparisons that take as long as what each term of a question costs besides
-MAX_HEADINGS = 8  # a term that accepts more values of a label is filed under the label alone
-
-_REQUIRING = ("In", "Exists")  # operators that select no pod without the label
-_Labels = Mapping[str, str]
-_Kind = tuple[str, frozenset[tuple[str, str]]]
-_Heading = tuple[str, str | None] | None
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
-
-
-def matches(term: PodTerm, pod: Pod) -> bool:
-    """True if the term selects this pod."""
-    return _selects(term, pod.namespace, pod.labels)
 
 
 def apart_from_its_own(pod: Pod) -> bool:
@@ -91,34 +76,9 @@ class Coming:
     nodes: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
-class _Shy:
-    """One list of anti-affinity terms, and how many pods with this list each node has."""
-
-    terms: tuple[PodTerm, ...]
-    nodes: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class _Filed:
-    """One term under one heading.  serial: ascending in the order of filing."""
-
-    serial: int
-    term: PodTerm
-    shy: _Shy
-
-
-@dataclass(slots=True)
-class _Known:
-    """Which lists speak of one kind of pod, as far as those up to this serial.
-
-    todo, until   the terms that are being compared: up to that serial
-    """
-
-    serial: int = 0
-    shy: dict[_Shy, None] = field(default_factory=dict)
-    todo: Iterator[_Filed] | None = None
-    until: int = 0
+def kinds_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """One of each kind of pod, as the affinity of others and their own anti-affinity tell them apart."""
+    return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in pods}.values())
 
 
 @dataclass(slots=True)
@@ -137,56 +97,42 @@ class Neighbours:
     effort     how many terms were compared with pods so far; the only measure of cost that needs no clock
     """
 
-    def __init__(self, standing: Mapping[str, Standing]) -> None:
-        self.effort = 0
+    def __init__(self, standing: Mapping[str, Standing], effort: int = 0) -> None:
+        self._effort = effort
         self._standing = standing
-        self._shy: dict[tuple[PodTerm, ...], _Shy] = {}
-        self._filed: dict[_Heading, list[_Filed]] = {}
-        self._serial = 0
-        self._dead = 0  # terms that are filed, and that no pod has any more
-        self._keys: set[str] = set()  # of labels that a filed term asks for
-        self._known: dict[_Kind, _Known] = {}
+        self._news: dict[TermList, None] = {}
+        self._apart = TermIndex(kept=self._news)  # anti-affinity of the pods there; their nodes hold the lists
         self._homes: dict[PodTerm, _Homes] = {}
         self._homes_held = 0
         self._changes: list[tuple[Pod, str, int]] = []
         self._groups: dict[tuple[str | None, tuple[str, ...]], _Groups] = {}  # until the next change
-        self._news: dict[_Shy, None] = {}
         self._answers: Remembered[Hashable, frozenset[str]] = Remembered(MAX_ANSWERS)
+
+    @property
+    def effort(self) -> int:
+        return self._effort + self._apart.effort
 
     @property
     def some_are_shy(self) -> bool:
         """True if a pod on some node has an anti-affinity: it closes its node to others, whatever these ask for."""
-        return bool(self._shy)
+        return bool(self._apart)
 
     # --- what changes -------------------------------------------------------------------------------------------------
 
     def came(self, pod: Pod, node: str) -> None:
         """The pod has that node now."""
         self._changed(pod, node, 1)
-        if not pod.apart:
-            return
-        shy = self._shy.get(pod.apart)
-        if shy is None:
-            shy = self._shy[pod.apart] = _Shy(pod.apart)
-            self._file(shy)
-        shy.nodes[node] += 1
-        if shy.nodes[node] == 1:
-            self._news[shy] = None
+        if pod.apart:
+            shy = self._apart.came(pod.apart, node)
+            if shy.holders[node] == 1:
+                self._news[shy] = None
 
     def left(self, pod: Pod, node: str) -> None:
         """The pod, as `came` was told of it, has that node no more."""
         self._changed(pod, node, -1)
-        shy = self._shy.get(pod.apart) if pod.apart else None
-        if shy is None:
-            return
-        _count(shy.nodes, node, -1)
-        if node not in shy.nodes:
+        shy = self._apart.left(pod.apart, node) if pod.apart else None
+        if shy is not None and node not in shy.holders:
             self._news[shy] = None
-        if not shy.nodes:
-            del self._shy[pod.apart]
-            self._dead += len(shy.terms)
-            if self._dead > MAX_TERMS and self._dead > sum(len(each) for each in self._shy):
-                self._file_anew()
 
     def nodes_changed(self) -> None:
         """Nodes came or went."""
@@ -199,8 +145,8 @@ class Neighbours:
 
     def concerns(self, pod: Pod) -> bool:
         """False if none of these selects this pod; True also where that would take many comparisons to know."""
-        known = self._known_as(pod)
-        return not self._compare(known, pod, FEW) or not self._news.keys().isdisjoint(known.shy)
+        found = self._apart.selecting_if_few(pod)
+        return found is None or not self._news.keys().isdisjoint(found)
 
     def heard(self) -> None:
         """All pods that the news concern are being looked at."""
@@ -217,26 +163,11 @@ class Neighbours:
             self._changes.clear()
             self._homes_held = 0
 
-    def _file(self, shy: _Shy) -> None:
-        self._serial += 1
-        for term in dict.fromkeys(shy.terms):
-            self._keys.update(each.key for each in term.expressions)
-            for heading in _headings(term):
-                self._filed.setdefault(heading, []).append(_Filed(self._serial, term, shy))
-
-    def _file_anew(self) -> None:
-        for memory in (self._filed, self._known, self._keys):
-            memory.clear()
-        self._dead = 0
-        for shy in self._shy.values():
-            self._file(shy)
-
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def kind(self, pod: Pod) -> _Kind:
+    def kind(self, pod: Pod) -> Kind:
         """All that the anti-affinity of other pods can ask of it: pods of equal kind get the same answer."""
-        labels = pod.labels
-        return pod.namespace, frozenset((key, labels[key]) for key in labels if key in self._keys)
+        return self._apart.kind(pod)
 
     def prepare(self, pods: Iterable[Pod], most: int) -> bool:
         """Do about so many comparisons of the next questions of these pods; True when they need no more.
@@ -245,7 +176,7 @@ class Neighbours:
         """
         until = self.effort + most
         for pod in pods:
-            if self._shy and not self._compare(self._known_as(pod), pod, max(1, until - self.effort)):
+            if not self._apart.compare(pod, max(1, until - self.effort)):
                 return False
             for term in (*pod.apart, *pod.beside):
                 if self.effort >= until:
@@ -262,7 +193,7 @@ class Neighbours:
         company   pods that do not count, the asking pod among them
         coming    pods that close nodes as if they had their granted nodes already, those of the company aside
         """
-        self.effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
+        self._effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
         others = tuple(each for each in coming if each.key != company.key)
         among_its_own = tuple(matches(term, pod) for term in pod.beside)
         question = (self.kind(pod), pod.apart, pod.beside, among_its_own, company if company.standing else None, others)
@@ -276,8 +207,8 @@ class Neighbours:
         self, pod: Pod, nodes: Collection[str], own: Sequence[tuple[Pod, str]], coming: Sequence[Coming]
     ) -> set[str]:
         shut: set[str] = set()
-        for shy in self._shy_of(pod):
-            shut |= _without(shy.nodes, (node for each, node in own if each.apart == shy.terms))
+        for shy in self._apart.selecting(pod):
+            shut |= _without(shy.holders, (node for each, node in own if each.apart == shy.terms))
         for term in pod.apart:
             shut |= self._homes_of(term, own, coming)
         shut.update(*self._shut_by(pod, coming))
@@ -292,62 +223,16 @@ class Neighbours:
         """The nodes to which pods are coming that keep away from this pod."""
         for each in coming:
             for other in each.pods:
-                self.effort += len(other.apart)
+                self._effort += len(other.apart)
                 if any(matches(term, pod) for term in other.apart):
                     yield each.nodes
                     break
-
-    def _shy_of(self, pod: Pod) -> list[_Shy]:
-        """The lists of anti-affinity terms of standing pods of which one selects this pod."""
-        return [shy for shy in self._known_of(pod).shy if shy.nodes]
-
-    def _known_of(self, pod: Pod) -> _Known:
-        known = self._known_as(pod)
-        while not self._compare(known, pod, None):
-            pass
-        return known
-
-    def _known_as(self, pod: Pod) -> _Known:
-        kind = self.kind(pod)
-        known = self._known.get(kind)
-        if known is None:
-            if len(self._known) >= MAX_KINDS:
-                del self._known[next(iter(self._known))]
-            known = self._known[kind] = _Known()
-        return known
-
-    def _compare(self, known: _Known, pod: Pod, most: int | None) -> bool:
-        """Compare terms that were filed meanwhile with this kind of pod, so many at most; True when none are left."""
-        if known.todo is None:
-            if known.serial == self._serial:
-                return True
-            known.shy = {shy: None for shy in known.shy if shy.nodes or shy in self._news}
-            known.todo, known.until = self._filed_for(pod.labels, known.serial), self._serial
-        compared = 0
-        for filed in islice(known.todo, most):
-            compared += 1
-            alive = filed.shy.nodes or filed.shy in self._news
-            if alive and filed.shy not in known.shy and matches(filed.term, pod):
-                known.shy[filed.shy] = None
-        self.effort += compared
-        if most is not None and compared == most:
-            return False
-        known.serial, known.todo = known.until, None
-        return known.serial == self._serial
-
-    def _filed_for(self, labels: _Labels, since: int) -> Iterator[_Filed]:
-        """The terms filed after that serial that require nothing, or one of these labels."""
-        for heading in (None, *((key, None) for key in labels), *labels.items()):
-            for filed in reversed(self._filed.get(heading, ())):
-                if filed.serial <= since:
-                    break
-                yield filed
 
     def _homes_of(self, term: PodTerm, own: Iterable[tuple[Pod, str]], coming: Iterable[Coming]) -> set[str]:
         """The nodes of the pods that this term selects."""
         homes = _without(self._counted(term), (node for each, node in own if matches(term, each)))
         for each in coming:
-            self.effort += len(each.pods)
+            self._effort += len(each.pods)
             if any(matches(term, other) for other in each.pods):
                 homes |= each.nodes
         return homes
@@ -362,7 +247,7 @@ class Neighbours:
             if not self._homes:
                 self._changes.clear()
             known = self._homes[term] = _Homes(nodes, len(self._changes), len(nodes))
-        self.effort += len(self._changes) - known.changes
+        self._effort += len(self._changes) - known.changes
         for pod, node, by in self._changes[known.changes :]:
             if matches(term, pod):
                 _count(known.nodes, node, by)
@@ -372,17 +257,17 @@ class Neighbours:
     def _count_all(self, term: PodTerm) -> Counter[str]:
         """By the labels that the term asks for: of thousands of pods most have the same of these."""
         keys = tuple(sorted({each.key for each in term.expressions}))
-        required = next((each.key for each in term.expressions if each.operator in _REQUIRING), None)
+        required = next((each.key for each in term.expressions if each.operator in REQUIRING), None)
         groups = self._groups.get((required, keys))
         if groups is None:
             if len(self._groups) >= MAX_GROUPINGS:
                 self._groups.clear()
             groups = self._groups[required, keys] = self._grouped(required, keys)
-        self.effort += len(groups)
+        self._effort += len(groups)
         found: Counter[str] = Counter()
         for (namespace, values), nodes in groups.items():
             labels = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
-            if _selects(term, namespace, labels):
+            if selects(term, namespace, labels):
                 found.update(nodes)
         return found
 
@@ -393,28 +278,13 @@ class Neighbours:
             pods: Iterable[Pod] = there.pods.values()
             if required is not None:
                 pods = [pod for pod in pods if required in pod.labels]
-                self.effort += len(there.pods) // 4 + len(pods)
+                self._effort += len(there.pods) // 4 + len(pods)
             else:
-                self.effort += len(there.pods)
+                self._effort += len(there.pods)
             for pod in pods:
                 group = pod.namespace, tuple(map(pod.labels.get, keys))
                 groups.setdefault(group, Counter())[node] += 1
         return groups
-
-
-def _selects(term: PodTerm, namespace: str, labels: _Labels) -> bool:
-    return namespace in term.namespaces and all(holds(each, labels) for each in term.expressions)
-
-
-def _headings(term: PodTerm) -> list[_Heading]:
-    """Where a term is filed: a pod that it selects has a label that is one of these headings; [None]: it may have none."""
-    required = [each for each in term.expressions if each.operator in _REQUIRING]
-    if not required:
-        return [None]
-    first = min(required, key=lambda each: len(each.values) if each.operator == "In" else MAX_HEADINGS)
-    if first.operator == "In" and len(first.values) <= MAX_HEADINGS:
-        return [(first.key, value) for value in dict.fromkeys(first.values)]
-    return [(first.key, None)]
 
 
 def _without(nodes: Counter[str], own: Iterable[str]) -> set[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from scheduler.hostports import clashing_port, common_port
 from scheduler.jobspec import needs
 from scheduler.model import HostPort, JobSpec, Node, Pod, PodTerm
-from scheduler.neighbours import matches
+from scheduler.terms import matches
 
 MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
 

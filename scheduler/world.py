@@ -43,12 +43,13 @@ from scheduler.model import (
     is_ended,
     owner_key,
 )
-from scheduler.neighbours import NOWHERE, Coming, Company, Neighbours
+from scheduler.neighbours import NOWHERE, Coming, Company, Neighbours, kinds_of
 from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
 from scheduler.quotas import Quotas
 from scheduler.rations import Breaker, FairQueue, Ration
 from scheduler.remembered import Remembered
+from scheduler.terms import WaitingTerms
 from scheduler.tuning import Config
 from scheduler.undecoded import UndecodedObjects
 from scheduler.upkeep import Upkeep
@@ -107,6 +108,8 @@ class World:
         )  # namespaces that anti-affinity of pods with a new grant, or no more, names
         self.turns: Mapping[str, int] = {}  # which each namespace has had, while passes are too short for all workloads
         self.coming: tuple[Coming, ...] | None = None  # None: not known since a grant or a bind changed
+        self.granted_pods: dict[str, tuple[Pod, ...]] = {}  # granted workloads to their pods, as others were last told
+        self.waiting_terms = WaitingTerms()  # those that wait and mind beside whom they stand
         self.listed: dict[Scope, set[str]] = {}
         self.undecoded = UndecodedObjects()
         self.early: list[ev.Event] = []  # news of pods that came before the cluster was known
@@ -173,7 +176,7 @@ class World:
         self.looking: dict[str, None] = {}
         self.choosy: set[str] = set()  # whose pods mind beside whom they stand
         self.wants_ports: set[str] = set()  # whose pods want host ports
-        self.minding: dict[str, None] = {}  # those of these two that wait
+        self.waits_for_ports: dict[str, None] = {}  # those of them that wait
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
         # attention
         self.dirty: dict[str, None] = {}
@@ -442,10 +445,9 @@ class World:
                 job = chosen(workload, self.mine(workload))
                 granted = job.grant.everywhere if job is not None and job.grant is not None else ()
                 nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
-                coming = (pod for pod in workload.members if not workload.node_of(pod))
-                kinds = {(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in coming}
-                if nodes and kinds:
-                    found.append(Coming(key, tuple(kinds.values()), nodes))
+                coming = [pod for pod in workload.members if not workload.node_of(pod)]
+                if nodes and (kinds := kinds_of(coming)):
+                    found.append(Coming(key, kinds, nodes))
             self.coming = tuple(found)
         return self.coming
 
@@ -484,7 +486,7 @@ class World:
 
     def _ports_changed(self) -> None:
         """Somebody took or left a host port: only pods that want one are concerned."""
-        self.dirty.update(dict.fromkeys(key for key in self.minding if key in self.wants_ports))
+        self.dirty.update(self.waits_for_ports)
 
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
@@ -514,7 +516,7 @@ class World:
         self.node_of[pod.uid] = node
         self.neighbours.came(pod, node)
         self.host_ports.came(pod, node)
-        self._neighbours_changed(pod)
+        self._neighbours_changed([pod] if before is None else [before, pod])
         return before
 
     def restand(self, without: str) -> None:
@@ -530,26 +532,24 @@ class World:
                 self.standing[name] = there.without(without)
                 if not self.standing[name].pods:
                     del self.standing[name]
-        effort = self.neighbours.effort
-        self.neighbours, self.host_ports = Neighbours(self.standing), HostPorts()
-        self.neighbours.effort = effort
+        self.neighbours, self.host_ports = Neighbours(self.standing, self.neighbours.effort), HostPorts()
         self.node_of = {uid: name for name, there in self.standing.items() for uid in there.pods}
         for name, there in self.standing.items():
             for pod in there.pods.values():
                 self.neighbours.came(pod, name)
                 self.host_ports.came(pod, name)
-        self.room_changed()
+        for each in WAITING:
+            self.dirty.update(self.by_phase[each])
 
     def _count_out(self, pod: Pod, node: str) -> None:
         self.neighbours.left(pod, node)
         self.host_ports.left(pod, node)
 
-    def _neighbours_changed(self, pod: Pod) -> None:
-        """Mark the waiting workloads to which it matters that this pod came to a node, or left one (F1, F5)."""
-        if self.minding:
-            self.dirty.update(dict.fromkeys(key for key in self.minding if key in self.choosy))
-            if pod.host_ports:
-                self._ports_changed()
+    def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
+        """Mark the waiting workloads to which it matters that one of these pods came to a node, or left one (F1, F5)."""
+        self.dirty.update(dict.fromkeys(self.waiting_terms.concerned(pods)))
+        if any(pod.host_ports for pod in pods):
+            self._ports_changed()
 
     def leave(self, node: str, uid: str) -> None:
         """Note that the pod stands on the node no more."""
@@ -561,17 +561,27 @@ class World:
             del self.standing[node]
         del self.node_of[uid]
         self._count_out(left, node)
-        self._neighbours_changed(left)
+        self._neighbours_changed([left])
         self.room_changed()
+
+    def minds(self, workload: Workload, pod: Pod) -> None:
+        """Note that it matters to this pod beside whom it stands (F5)."""
+        self.choosy.add(workload.key)
+        if workload.key in self.waiting_terms:
+            self.waiting_terms.add(workload.key, [pod])
 
     def about_to_stand(self, workload: Workload) -> None:
         """Where it is to stand is known now, or not any more: that closes a node, as if it stood there already (F5)."""
         self.coming = None
-        terms = {term for pod in workload.pods.values() for term in pod.apart}
-        self.averse_coming.update(namespace for term in terms for namespace in term.namespaces)
+        before = self.granted_pods.pop(workload.key, ())
+        pods = kinds_of(workload.pods.values())
+        if self.phase_of.get(workload.key) is Phase.GRANTED:
+            self.granted_pods[workload.key] = pods
+        namespaces = {namespace for pod in (*before, *pods) for term in pod.apart for namespace in term.namespaces}
+        self.averse_coming.update(namespaces)
         waiting = (Phase.UNCLAIMED, Phase.QUEUED)
-        minds = (key for key in self.minding if key in self.choosy and self.phase_of[key] in waiting)
-        self.dirty.update(dict.fromkeys(minds))
+        concerned = self.waiting_terms.concerned((*before, *pods))
+        self.dirty.update(dict.fromkeys(key for key in concerned if self.phase_of.get(key) in waiting))
 
     def concerned_by_averse(self) -> list[str]:
         """Workloads that wait, and of which an anti-affinity speaks that came to a node, is about to, or left one."""
@@ -777,7 +787,11 @@ class World:
         _keep(self.looking, key, workload.look is not None)
         if self.quotas.most:
             self.quotas.count(workload, self.mine(workload))
-        _keep(self.minding, key, (key in self.choosy or key in self.wants_ports) and now in WAITING)
+        _keep(self.waits_for_ports, key, key in self.wants_ports and now in WAITING)
+        if now not in WAITING:
+            self.waiting_terms.drop(key)
+        elif key in self.choosy and key not in self.waiting_terms:
+            self.waiting_terms.add(key, workload.pods.values())
         self.count_queued(workload)
 
     @staticmethod
@@ -829,6 +843,7 @@ class World:
             index.pop(key, None)
         _keep(self.looking, key, workload.look is not None)
         self.choosy.discard(key)
+        self.waiting_terms.drop(key)
         self.dirty[key] = None
 
     def forget(self, key: str) -> None:
@@ -856,10 +871,12 @@ class World:
             self.queued_in[queued] -= 1
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
-        for marks in (self.looking, self.minding, *self.limited.values()):
+        for marks in (self.looking, self.waits_for_ports, *self.limited.values()):
             marks.pop(key, None)
         self.choosy.discard(key)
         self.wants_ports.discard(key)
+        self.waiting_terms.drop(key)
+        self.granted_pods.pop(key, None)
         self.dirty.pop(key, None)
         self.unpark(key)
         self.quotas.forget(workload)

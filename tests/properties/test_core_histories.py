@@ -63,6 +63,7 @@ CONFIG_HERE = replace(ROOMY, accounting=True)
 NODES = ("x1", "x2")
 ANOTHER = "another"  # what an admin calls one of them in Slurm for a while
 APART = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
+APART_FROM_OTHERS = (PodTerm((Requirement("app", "In", ("b",)),), frozenset({"hpc"})),)
 STEPS = st.sampled_from([0.0, 0.01, 0.3, 1.0, 2.5, 6.0, 13.0, 61.0, 310.0])
 RUNS = frozenset({"RUNNING"})
 WAITS = frozenset({"PENDING"})
@@ -199,7 +200,7 @@ class Histories(RuleBasedStateMachine):
         old=st.booleans(),
         claims=st.sampled_from([(), (), ("data",)]),
         service=st.booleans(),
-        apart=st.sampled_from([(), (), APART]),
+        apart=st.sampled_from([(), (), APART, APART_FROM_OTHERS]),
         wrong=st.sampled_from([{}, {}, {}, {"nice": "-1"}, {"partition": "gpu"}, {"account": "teamx"}]),
     )
     @precondition(lambda self: len(self.pods) < 6)
@@ -238,7 +239,7 @@ class Histories(RuleBasedStateMachine):
             created=START - 60 if old else self.now,
             claims=claims,
             restart_policy="Always" if service else "Never",
-            labels={"app": "a"} if self.serial % 2 else {},
+            labels=({}, {"app": "a"}, {"app": "b"})[self.serial % 3],
             apart=apart,
             says=wrong,
         )

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler import neighbours
+from scheduler import terms as term_index
 from scheduler.feasible import holds
 from scheduler.hostports import HostPorts
 from scheduler.model import HostPort, Pod, PodTerm, Requirement
 from scheduler.neighbours import Coming, Company, Neighbours
 from scheduler.placement import Standing
+from scheduler.terms import WaitingTerms
 from tests.builders import pod
 
 NODES = ("x1", "x2", "x3")
@@ -158,15 +161,54 @@ def test_what_is_counted_is_what_the_definition_says_after_any_history(told: lis
 @given(steps)
 @settings(max_examples=50)
 def test_what_outgrows_the_memory_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
-    limits = {"MAX_KINDS": 1, "MAX_TERMS": 1, "MAX_CHANGES": 1, "MAX_ANSWERS": 1, "MAX_HOMES": 1, "MAX_GROUPINGS": 1}
-    before = {name: getattr(neighbours, name) for name in limits}
-    try:
-        for name, limit in limits.items():
-            setattr(neighbours, name, limit)
+    limits = {
+        neighbours: ("MAX_TERMS", "MAX_CHANGES", "MAX_ANSWERS", "MAX_HOMES", "MAX_GROUPINGS"),
+        term_index: ("MAX_KINDS", "MAX_DEAD"),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for module, its in limits.items():
+            for name in its:
+                patch.setattr(module, name, 1)
         test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
-    finally:
-        for name, limit in before.items():
-            setattr(neighbours, name, limit)
+
+
+# A workload waits with a pod, and perhaps with others; one waits no more; or a pod comes to a node or leaves one.
+waits = st.lists(
+    st.one_of(
+        st.tuples(st.just("waits"), st.integers(0, 4), pods()),
+        st.tuples(st.just("does not wait"), st.integers(0, 4), st.none()),
+        st.tuples(st.just("comes or leaves"), st.integers(0, 4), pods()),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("few", [1, 10_000])
+@given(waits)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_pod_that_comes_or_leaves_concerns_the_waiting_workloads_whose_terms_select_it(
+    few: int, monkeypatch: pytest.MonkeyPatch, told: list[tuple[str, int, Pod | None]]
+) -> None:
+    monkeypatch.setattr(term_index, "FEW", few)
+    monkeypatch.setattr(term_index, "MAX_DEAD", 1)
+    waiting: dict[str, list[Pod]] = {}
+    index = WaitingTerms()
+    for what, number, one in told:
+        key = f"w{number}"
+        if what == "waits" and one is not None:
+            waiting.setdefault(key, []).append(one)
+            index.add(key, [one])
+        elif what == "does not wait":
+            waiting.pop(key, None)
+            index.drop(key)
+        elif one is not None:
+            by_definition = {
+                key
+                for key, its in waiting.items()
+                if any(selects(term, one) for each in its for term in (*each.apart, *each.beside))
+            }
+            found = set(index.concerned([one]))
+            assert found == by_definition if few > 1 else found in (by_definition, set(waiting))
 
 
 @given(st.lists(st.tuples(pods(), st.sampled_from(NODES)), max_size=6), pods(), st.frozensets(st.sampled_from(NODES)))

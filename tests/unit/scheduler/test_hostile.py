@@ -13,8 +13,9 @@ from scheduler.events import Planned, PodSeen, PodsListed, Scope
 from scheduler.hostports import HostPorts, clash
 from scheduler.jobspec import needs
 from scheduler.model import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
-from scheduler.neighbours import FEW, MAX_HOMES, Company
+from scheduler.neighbours import MAX_HOMES, Company
 from scheduler.remembered import Remembered
+from scheduler.terms import FEW
 from scheduler.turns import Turns
 from tests.builders import CONFIG, START, Story, node, pod, without
 
