@@ -17,6 +17,7 @@ from scheduler.membership import too_many
 from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode, owner_key
 from scheduler.neighbours import Company, apart_from_its_own, beside_its_own
 from scheduler.owners import say_unread
+from scheduler.placement import blocked
 from scheduler.room import lacking, laid_out
 from scheduler.sharing import keep_apart, most_on, unsharing
 from scheduler.telling import say, say_all
@@ -25,6 +26,7 @@ from scheduler.workload import Workload
 from scheduler.world import World
 
 AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
+LOOKED_AT_CROWDED = 5  # of the effort of a pass: whether a pod has room on one node
 FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
 TRANSLATION = 15  # of the effort of a pass: what one pod asks for
 
@@ -310,9 +312,30 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
     elif immediate and first_try is None and _chooses_beside_others(workload, view):
         view.park(workload.key, "submits")  # where those go decides where it may go (F5)
     elif immediate and first_try is None:
-        _submit(act.AllocateNow(workload.key, spec, f"asking Slurm for nodes in {where}"), workload, view)
+        wanted = _where_there_is_room(workload, spec, view)
+        _submit(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}"), workload, view)
     else:
         _submit(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload, view)
+
+
+def _where_there_is_room(workload: Workload, spec: JobSpec, view: View) -> JobSpec:
+    """The same, not on nodes where another grant could not be used a moment ago and these pods would have no room now (F6).
+
+    Pods that Slurm knows nothing of may take room on a node that Slurm gives away.  Slurm fills nodes one by one: what the
+    first grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
+    """
+    world, pod = view.world, workload.members[0]
+    view.effort += LOOKED_AT_CROWDED * len(world.crowded)
+    full = [name for name, until in world.crowded.items() if until > view.now and _is_full(name, pod, view)]
+    if not full:
+        return spec
+    elsewhere = replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *full]))
+    return elsewhere if _usable(elsewhere, world) and too_large(elsewhere, world) is None else spec
+
+
+def _is_full(name: str, pod: Pod, view: View) -> bool:
+    node = view.world.by_slurm_name.get(name, "")
+    return blocked(pod, (view.world.nodes or {}).get(node), node, view.standing(node)) is not None
 
 
 def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, view: View) -> None:

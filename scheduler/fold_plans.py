@@ -79,7 +79,9 @@ def _planned(world: World, event: ev.Planned) -> None:
     for key, owner in event.plan.awaited.items():
         world.waits_for_owner.setdefault(owner, set()).add(key)
     for key, node in event.plan.excluded.items():
-        world.workloads[key].excluded[node] = event.at + world.config.tuning.exclude_s
+        until = event.at + world.config.tuning.exclude_s
+        world.workloads[key].excluded[node] = until
+        world.note_crowded(node, until)
     for key, uid in event.plan.written_off:
         try:
             _write_off(world, key, uid)

@@ -62,6 +62,8 @@ NO_CONTENDER = frozenset(
 WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
 MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
 WAITING = (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED)  # whose nodes are still to be chosen, or looked at once more
+GIVEN_BACK_AT_ONCE = 3  # so many grants that a workload gives back one after another are asked for elsewhere at once
+MAX_CROWDED = 128  # nodes; of more those that were noted last
 FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
 _FOLDS: Mapping[type, Callable[[World, Any], None]] = {
@@ -123,6 +125,7 @@ class World:
         self.claims_read_at: dict[str, float] = {}
         # Slurm
         self.slurm_nodes: dict[str, SlurmNode] | None = None
+        self.crowded: dict[str, float] = {}  # Slurm's nodes on which some grant could not be used (F6), to until when
         self.unread_nodes = ev.ALL_READ  # nodes that Slurm lists, in words that could not be read
         self.partitions: dict[str, Partition] = {}
         self.default_partition = ""
@@ -616,12 +619,8 @@ class World:
         if is_ended(states) and not job.ended:
             job.ended_seen = at
             self.known(job.id)
-            workload = self.workloads.get(job.key or "")
-            if workload is not None and workload.giving_back is not None and workload.giving_back[0] == job.id:
-                workload.given_back = dict.fromkeys((pod.uid for pod in workload.members), workload.giving_back[1])
-                workload.giving_back = None
-            if workload is not None and not any(workload.node_of(pod) for pod in workload.pods.values()):
-                self.back_off(workload, at)  # whoever ended it may end the next one at once
+            if (workload := self.workloads.get(job.key or "")) is not None:
+                self._lost_its_place(workload, job, at)
             self._released_a_limit(job)
         if holds_nodes(states) and not job.holds_nodes:
             job.granted_at = at
@@ -634,6 +633,31 @@ class World:
             job.states_since = at
         job.states = states
         self.touch(job)
+
+    def _lost_its_place(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """Its job ended: whoever ended it may end the next one at once, so the workload waits before it asks again.
+
+        A grant that was given back is asked for elsewhere, at once for the first few times (F6).
+        """
+        at_once = 0
+        if workload.giving_back is not None and workload.giving_back[0] == job.id:
+            workload.given_back = dict.fromkeys((pod.uid for pod in workload.members), workload.giving_back[1])
+            workload.giving_back = None
+            granted = job.grant.everywhere if job.grant is not None else ()
+            elsewhere = any(workload.excluded.get(node.name, at) > at for node in granted)
+            at_once = GIVEN_BACK_AT_ONCE if elsewhere else 0
+        if not any(workload.node_of(pod) for pod in workload.pods.values()):
+            self.back_off(workload, at)
+            if workload.failures <= at_once:
+                workload.wait_until = at
+
+    def note_crowded(self, node: str, until: float) -> None:
+        """A grant on that node of Slurm could not be used: others look before they ask for it (F6)."""
+        self.crowded.pop(node, None)
+        self.crowded[node] = until
+        first = next(iter(self.crowded))
+        if len(self.crowded) > MAX_CROWDED or self.crowded[first] <= self.heard_at:
+            del self.crowded[first]
 
     def _tell(self, job: Placeholder, at: float, what: str) -> None:
         workload = self.workloads.get(job.key or "")

@@ -11,6 +11,7 @@ from scheduler.model import Grant, Pod
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
 
 NOW = START + 20
+NODES = ("x1", "x2", "x3", "x4")
 BIG = pod("big", cpu=40_000)
 OTHER = pod("other", cpu=40_000, namespace="elsewhere", node="x1", scheduler_name="default-scheduler", grace_s=30)
 
@@ -88,6 +89,41 @@ def test_where_another_schedulers_pod_stands_the_node_is_left_out_for_a_minute()
     story.ended(cancel, at=NOW + 1)
     [again] = story.acts(AllocateNow, NOW + 2)
     assert again.spec.excluded_nodes == "x1"
+
+
+def test_where_one_grant_could_not_be_used_for_lack_of_room_the_next_workload_does_not_ask() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, OTHER))
+    granted(story, BIG, grant(17, cpus=40))
+    story.acts(CancelJob, NOW)
+    story.sees(replace(BIG, name="next", uid="uid-next"), pod("small"))
+    excluded = {asked.spec.name.split("~")[0]: asked.spec.excluded_nodes for asked in story.acts(AllocateNow, NOW + 1)}
+    assert excluded == {"hpc/next": "x1", "hpc/small": ""}, "a small one has room there"
+
+
+def test_where_only_that_node_is_left_the_next_workload_asks_for_it_and_finds_out_itself() -> None:
+    story = Story(nodes=[node("x1")])
+    story.sees(PodSeen(Scope.OTHERS, OTHER))
+    granted(story, BIG, grant(17, cpus=40))
+    story.acts(CancelJob, NOW)
+    story.sees(replace(BIG, name="next", uid="uid-next"))
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    assert asked.spec.excluded_nodes == ""
+
+
+def test_the_first_grants_that_are_given_back_are_asked_for_elsewhere_at_once() -> None:
+    story = Story(nodes=[node(name) for name in NODES])
+    story.sees(BIG)
+    waited = []
+    for number, name in enumerate(NODES):
+        at = NOW + 20 * number
+        [asked] = story.acts(AllocateNow, at)
+        story.sees(PodSeen(Scope.OTHERS, replace(OTHER, name=name, uid=name, node=name)))
+        story.ended(asked, at=at, job_id=17 + number, grant=grant(17 + number, name, cpus=40))
+        [cancel] = story.acts(CancelJob, at)
+        story.ended(cancel, at=at)
+        waited.append(story.world.workloads[key_of(BIG)].wait_until - at)
+    assert waited == [0, 0, 0, 8], "and then it waits ever longer"
 
 
 def test_a_job_that_waits_gets_the_node_back_when_the_minute_is_over() -> None:
