@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from scheduler import names
 from scheduler.hostlist import folded
@@ -229,48 +229,39 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
 
 
 def _check(requirement: Requirement) -> Check:
-    """One expression, as a question about the value of its label."""
-    values = frozenset(requirement.values)
-    match requirement.operator:
-        case "In":
-            return values.__contains__  # a label that is not there, None, is in no list
-        case "NotIn":
-            return lambda value: value not in values
-        case "Exists":
-            return lambda value: value is not None
-        case "DoesNotExist":
-            return lambda value: value is None
-        case "Gt" | "Lt":
-            return _comparison(requirement)
-    return lambda _: False  # an operator newer than this code: better no node than a wrong one
+    """One expression, as a question about the value of its label on many nodes."""
+    named = requirement.operator in ("In", "NotIn")
+    values = frozenset(requirement.values) if named else requirement.values
+    return partial(_accepts, requirement.operator, values)
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """One expression of a selector on these labels."""
-    value = labels.get(requirement.key)
-    match requirement.operator:
+    return _accepts(requirement.operator, requirement.values, labels.get(requirement.key))
+
+
+def _accepts(operator: str, values: Collection[str], value: str | None) -> bool:
+    """Whether an expression accepts this value of its label; None: the label is not there."""
+    match operator:
         case "In":
-            return value is not None and value in requirement.values
+            return value in values
         case "NotIn":
-            return value is None or value not in requirement.values
+            return value not in values
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _comparison(requirement)(value)
+            return _compares(operator, next(iter(values), ""), value)
     return False  # an operator newer than this code: better no node than a wrong one
 
 
-def _comparison(requirement: Requirement) -> Check:
+def _compares(operator: str, bound: str, value: str | None) -> bool:
     """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
-    bound, greater = _number(next(iter(requirement.values), "")), requirement.operator == "Gt"
-
-    def compares(value: str | None) -> bool:
-        number = _number(value) if value is not None and bound is not None else None
-        return number is not None and bound is not None and (number > bound if greater else number < bound)
-
-    return compares
+    number, limit = _number(value or ""), _number(bound)
+    if number is None or limit is None:
+        return False
+    return number > limit if operator == "Gt" else number < limit
 
 
 @lru_cache(4096)
