@@ -71,7 +71,7 @@ def _keys(view: View, everything: bool, quarantined: Iterable[str]) -> list[str]
     """Keys of the workloads to look at: deferred by the last pass, next in line for a lane, changed, or due."""
     world = view.world
     keys: dict[str, None] = dict.fromkeys(world.deferred)
-    for lane, waiting_keys in world.parked.items():
+    for lane, waiting_keys in world.parked.items() if world.parked_in else ():
         if waiting_keys:
             keys.update(dict.fromkeys(waiting_keys.first(view.free(lane))))
     keys.update(world.dirty)

@@ -76,8 +76,10 @@ class Coming:
     nodes: frozenset[str]
 
 
-def kinds_of(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+def kinds_of(pods: Collection[Pod]) -> tuple[Pod, ...]:
     """One of each kind of pod, as the affinity of others and their own anti-affinity tell them apart."""
+    if len(pods) <= 1:
+        return tuple(pods)
     return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in pods}.values())
 
 

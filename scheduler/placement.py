@@ -272,17 +272,12 @@ def _lacking(pod: Pod, node: Node, there: Sequence[Standing], *, leave_out_termi
                 return "host port"
     aside = {pod.uid, *(other.uid for other in _terminating(there))} if leave_out_terminating else {pod.uid}
     wanted = needs(pod)
-    taken = {
-        resource: sum(
-            each.taken.get(resource, 0) - sum(each.needed_by(uid).get(resource, 0) for uid in aside) for each in there
-        )
-        for resource in wanted
-    }
-    return _too_little(wanted, node, taken)
-
-
-def _too_little(wanted: Amounts, node: Node, taken: Amounts) -> str:
+    left_out = [counted for each in there for uid in aside if (counted := each.needed_by(uid))]
     for resource, amount in wanted.items():
-        if taken.get(resource, 0) + amount > node.allocatable.get(resource, 0):
+        for each in there:
+            amount += each.taken.get(resource, 0)
+        for counted in left_out:
+            amount -= counted.get(resource, 0)
+        if amount > node.allocatable.get(resource, 0):
             return "place" if resource == "pods" else resource
     return ""

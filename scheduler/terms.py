@@ -227,6 +227,8 @@ class WaitingTerms:
 
     def concerned(self, pods: Iterable[Pod]) -> Iterable[str]:
         """The keys of workloads with a term that selects one of these pods; all where it would take long to know."""
+        if not self._index:
+            return ()
         found: dict[str, None] = {}
         for pod in {self._index.kind(pod): pod for pod in pods}.values():
             lists = self._index.selecting_if_few(pod)

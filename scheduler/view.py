@@ -153,7 +153,7 @@ class View:
         timers += [self.now] if self.deferred else []
         later = self.world.due(self.now)[1]
         timers += [later] if later is not None else []
-        for name, ration in self.world.rations.items():
+        for name, ration in self.world.rations.items() if self.parked or self.world.parked_in else ():
             if self.parked.get(name) or self.world.parked[name]:
                 timers.append(ration.next_at(self.now, self.rationed[name]) + 0.001)
         return Plan(
