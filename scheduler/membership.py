@@ -171,7 +171,7 @@ def settle(world: World, workload: Workload) -> None:
         return
     if unbound > room:
         waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
-        being_bound = {pod.uid for pod in waiting if workload.is_being_bound(pod.uid) or pod.uid in world.may_land}
+        being_bound = {pod.uid for pod in waiting if _may_be_bound_yet(world, workload, pod)}
         idle = [pod for pod in waiting if pod.uid not in being_bound]
         left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
         for pod in idle[left:]:
@@ -204,16 +204,30 @@ def _told_to_end(workload: Workload) -> list[Pod]:
 
 
 def _available(world: World, workload: Workload) -> list[Pod]:
-    """The pods beyond the gang's size that have no job of their own yet, and no action in flight."""
+    """The pods beyond the gang's size that wait, have no job of their own yet, and no action in flight.
+
+    A pod that stands on a node stays by itself, also after its own job is forgotten: the gang's job is not its own, and the
+    end of that job must not end this pod (V7).
+    """
     found = []
     for uid in sorted(workload.surplus):
         own = world.workloads.get(world.key_of_pod.get(uid, ""))
         pod = own.pods.get(uid) if own is not None else None
         if own is None or pod is None or own is workload:
             workload.surplus.discard(uid)
-        elif own.hold is None and own.look is None and not own.jobs and pod in own.members:
+        elif own.hold is None and own.look is None and not own.jobs and _waits(world, own, pod):
             found.append(pod)
     return found
+
+
+def _waits(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if the pod is a member that stands on no node, and no bind may put it on one."""
+    return pod in workload.members and not workload.node_of(pod) and not _may_be_bound_yet(world, workload, pod)
+
+
+def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if a bind of the pod is in flight, or its answer was lost and nobody has looked at the pod since."""
+    return workload.is_being_bound(pod.uid) or pod.uid in world.may_land
 
 
 def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:

@@ -163,6 +163,25 @@ def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> 
     assert "their job 18 may have another name since, which its user gave it" in said.message
 
 
+def test_nor_because_the_gang_that_it_was_too_many_for_has_ended() -> None:
+    """It runs for a job of its own, which its user renames; then all pods of the gang end, and the job of the gang."""
+    story = Story()
+    shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)
+    one_more = member(2, 2)
+    story.runs(one_more, 18, at=NOW + 2)
+    for each in shown:
+        story.sees(replace(each, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    assert cancel.job_id == 17
+    story.ended(cancel, at=NOW + 20)
+    story.polls({17: "CANCELLED", 18: "RUNNING"}, at=NOW + 21)
+    renamed = replace(job_of(one_more, 18, submitted=NOW + 2), name="pretty")
+    story.reads(renamed, at=NOW + 22)
+    for each in shown:
+        story.loses(replace(each, phase=PodPhase.SUCCEEDED), NOW + 23)
+    assert not [each for each in story.decides(NOW + 60) if isinstance(each, EndByDeadline | EvictPod | CancelJob)]
+
+
 def test_a_job_that_was_renamed_since_it_was_read_is_ended_by_its_new_name() -> None:
     """Slurm has no job of that id and the old name, and whoever asked for its end reads what has the id."""
     story = Story()
