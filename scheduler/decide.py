@@ -314,9 +314,7 @@ def _bound(workload: Workload, view: View) -> None:
     world = view.world
     _say_too_late(workload, view)
     if workload.renamed is not None and workload.renamed == workload.hint:
-        why = f"their job {workload.hint} may have another name since, which its user gave it"
-        _say_no_place(workload, why, view)
-        without_a_job(workload, view)
+        _without_its_name(workload, view)
         return
     own = [job for job in world.mine(workload) if job.key == workload.key]
     claimed = world.placeholders.get(workload.hint) if workload.hint is not None else None
@@ -348,6 +346,18 @@ def _bound(workload: Workload, view: View) -> None:
             read_hinted(workload, claimed, view)
         return
     _hold_together(workload, claimed, view)
+
+
+def _without_its_name(workload: Workload, view: View) -> None:
+    """Their job may be one that its user renamed.  A job of their own name is a twin that waited for that name."""
+    job = chosen(workload, view.world.mine(workload))
+    why = f"their job {workload.hint} may have another name since, which its user gave it"
+    if job is not None and job.holds_nodes and job.grant is None:
+        look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
+    elif job is not None and (job.grant is None or not _stands_on_grant(workload, job, view)):
+        cancel(job, workload, view, f"job {job.id} is a twin: {why}")
+    _say_no_place(workload, why, view)
+    without_a_job(workload, view)
 
 
 def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:

@@ -19,7 +19,7 @@ from scheduler.doubt import Doubt, disbelieve, release, weigh_absence
 from scheduler.events import Side
 from scheduler.hostlist import HostlistError, expand
 from scheduler.model import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
-from scheduler.phase import Phase
+from scheduler.phase import Phase, chosen
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
 if TYPE_CHECKING:
@@ -176,8 +176,15 @@ def _forget_inventions(world: World, job: Placeholder) -> None:
 def _led_nowhere(world: World, job: Placeholder) -> None:
     """A pod shows it, and it is not that pod's."""
     for workload in world.concerned(job):
-        world.not_its_job(workload, job)
+        if not _may_run_for(workload, job):
+            world.not_its_job(workload, job)
     world.drop(job)
+
+
+def _may_run_for(workload: Workload, job: Placeholder) -> bool:
+    """True if pods run and name a job that may be theirs, renamed.  They keep its id: no other job's end ends them (V7)."""
+    running = any(workload.node_of(pod) for pod in workload.unfinished)
+    return running and workload.hint == workload.renamed == job.id
 
 
 def _depended_on(world: World, job: Placeholder) -> bool:
@@ -330,9 +337,22 @@ def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
 
 
 def _may_be_renamed(world: World, job: Placeholder) -> None:
-    """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003)."""
+    """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003).
+
+    If a job of their own name holds the nodes of the pods, that job is theirs, and somebody else wrote this id.
+    """
     for workload in world.concerned(job):
         workload.renamed = job.id
+        own = chosen(workload, world.mine(workload))
+        if workload.hint == job.id and own is not None and own.holds_nodes and _holds_their_nodes(world, workload, own):
+            workload.hint = own.id
+
+
+def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
+    """True if the job was granted every node that these pods stand on."""
+    granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
+    stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    return bool(stands) and stands <= granted
 
 
 def _whose(world: World, job: Job) -> str | None:
@@ -427,7 +447,11 @@ def _moved(grant: Grant, read: Job) -> bool:
 
 
 def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
-    """The job that the pods were bound for is lost, and here is another of theirs (S7)."""
+    """The job that the pods were bound for is lost (S7), or the one that they name is a stranger's, and here is theirs."""
+    if workload.renamed is not None and workload.renamed == workload.hint:
+        if holds_nodes(states) and _holds_their_nodes(world, workload, job):
+            workload.hint = job.id
+        return
     before = workload.bereft or world.placeholders.get(workload.hint or 0)
     if before is None or before.id != workload.hint or before is job or is_ended(states):
         return

@@ -182,6 +182,75 @@ def test_nor_because_the_gang_that_it_was_too_many_for_has_ended() -> None:
     assert not [each for each in story.decides(NOW + 60) if isinstance(each, EndByDeadline | EvictPod | CancelJob)]
 
 
+def of_an_earlier_life(story: Story, named: int) -> None:
+    """The pod runs on x1, names that job, and has been running since before this life began."""
+    story.sees(story.bound(replace(TRAIN, created=START - 60), named, started=START - 50))
+
+
+def reads_all(story: Story, jobs: dict[int, Job], since: float, *, seconds: int = 90) -> list[Action]:
+    """A poll a second; what is read is answered by `jobs`, on their nodes.  Returns what else is done, which succeeds."""
+    done = []
+    for at in (since + second for second in range(seconds)):
+        story.polls({job.id: " ".join(job.states) for job in jobs.values()}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                job = jobs[action.job_id]
+                story.reads(job, at=at, granted=grant(job.id, job.nodes) if "RUNNING" in job.states else None)
+            else:
+                done.append(action)
+            story.ended(action, at=at)
+    return done
+
+
+@pytest.mark.parametrize("states", ["FAILED", "CANCELLED"])
+def test_after_a_restart_a_renamed_job_counts_and_not_the_end_of_another_one_of_the_same_pod(states: str) -> None:
+    """Job 5 has the pod's name: an attempt that got no nodes, of which Slurm keeps a record, or a grant of before."""
+    story = Story()
+    renamed = Job(6, "pretty", "alice", frozenset({"RUNNING"}), submitted=START - 55, nodes="x1")
+    former = job_of(TRAIN, 5, states, submitted=START - 58, nodes="" if states == "FAILED" else "x1")
+    story.polls({5: states, 6: "RUNNING"}, at=START + 1)
+    of_an_earlier_life(story, 6)
+    story.reads(renamed, at=START + 2)
+    story.reads(former, at=START + 3)
+    assert reads_all(story, {5: former, 6: renamed}, NOW) == []
+
+
+@pytest.mark.parametrize("order", [(6, 99), (99, 6)])
+def test_a_pod_that_names_a_strangers_job_follows_the_job_of_its_own_name_that_holds_its_node(
+    order: tuple[int, int],
+) -> None:
+    """Somebody wrote another id on the pod while no bridge ran."""
+    story = Story()
+    own = job_of(TRAIN, 6, submitted=START - 55)
+    jobs = {6: own, 99: Job(99, "interactive", "carol", frozenset({"RUNNING"}), submitted=START - 55, nodes="x2")}
+    story.polls({6: "RUNNING", 99: "RUNNING"}, at=START + 1)
+    of_an_earlier_life(story, 99)
+    for number, job_id in enumerate(order):
+        story.reads(jobs[job_id], at=START + 2 + number, granted=grant(job_id, jobs[job_id].nodes))
+    [said] = reads_all(story, jobs, NOW)
+    assert isinstance(said, Report)
+    assert said.job_id == 6
+    jobs[6] = replace(own, states=frozenset({"CANCELLED"}))
+    ends = reads_all(story, jobs, NOW + 100, seconds=5)
+    assert [type(each) for each in ends] == [EndByDeadline]
+
+
+@pytest.mark.parametrize("states", ["PENDING", "RUNNING"])
+def test_a_twin_of_a_renamed_job_is_ended_and_not_the_pod(states: str) -> None:
+    """The answer to its submission was lost; nothing holds it back any more once the other has another name."""
+    story = Story()
+    renamed = Job(6, "pretty", "alice", frozenset({"RUNNING"}), submitted=START - 55, nodes="x1")
+    twin = job_of(TRAIN, 7, states, submitted=START - 54, nodes="" if states == "PENDING" else "x2")
+    story.polls({6: "RUNNING", 7: states}, at=START + 1)
+    of_an_earlier_life(story, 6)
+    story.reads(renamed, at=START + 2)
+    [cancel] = reads_all(story, {6: renamed, 7: twin}, START + 3, seconds=10)
+    assert isinstance(cancel, CancelJob)
+    assert cancel.job_id == 7
+    ended = replace(twin, states=frozenset({"CANCELLED"}))
+    assert reads_all(story, {6: renamed, 7: ended}, NOW + 20) == []
+
+
 def test_a_job_that_was_renamed_since_it_was_read_is_ended_by_its_new_name() -> None:
     """Slurm has no job of that id and the old name, and whoever asked for its end reads what has the id."""
     story = Story()
