@@ -39,7 +39,7 @@ from scheduler import fold_nodes, names, proving, quarantine
 from scheduler.actions import Kind, Outcome
 from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
-from scheduler.membership import settle
+from scheduler.membership import come_back, settle
 from scheduler.model import OwnerKey, Refusal, States, owner_key
 from scheduler.phase import Phase
 from scheduler.rations import Breaker
@@ -275,6 +275,7 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
             workload.tell(event.at, event.refusal.message)
             if not isinstance(action, act.Report | act.ReportRunning):  # what is only told keeps nothing waiting
                 _wait_as_told(workload, event.refusal, event.at)
+        come_back(world, workload)
         world.refresh(workload)
     moved_to = _workload_of(world, getattr(action, "uid", ""))
     if moved_to is not None and moved_to is not workload:

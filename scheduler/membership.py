@@ -1,7 +1,8 @@
 """Who is in which workload, kept as pods come, end and go (BEHAVIOUR W1–W5).
 
 Pods of one group are members of one workload as long as it needs members.  Those beyond its size stand for themselves, and
-come back when a place in it falls free, unless they have a job of their own by then.  Who that is follows from the pods
+come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only
+if the gang is whole with it; its own job then has no pod any more, and is cancelled.  Who that is follows from the pods
 alone, not from the order in which they were seen: those that stand on nodes, then the rest by rank.
 """
 
@@ -178,7 +179,7 @@ def settle(world: World, workload: Workload) -> None:
             _move(world, workload, _alone_again(world, workload, pod), pod)
         workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
     elif unbound < room and workload.surplus:
-        for pod in sorted(_available(world, workload), key=rank_of)[: room - unbound]:
+        for pod in _coming_back(world, workload, room - unbound):
             _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
 
 
@@ -203,8 +204,40 @@ def _told_to_end(workload: Workload) -> list[Pod]:
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 
+def come_back(world: World, alone: Workload) -> None:
+    """A pod beyond its gang's size may be able to take a free place of the gang by now.
+
+    Called when an action for it has ended.  While its own job waits, that job is read in turn, so this comes again and again.
+    """
+    if alone.group is not None:
+        return
+    for uid, group in list(alone.shown.items()):
+        gang = world.workloads.get(names.workload_key(group.identity))
+        if gang is not None and uid in gang.surplus:
+            settle(world, gang)
+
+
+def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
+    """The pods beyond the gang's size that take its free places, by rank."""
+    found = sorted(_available(world, workload), key=rank_of)
+    if len(found) < missing or not _stays_with_free_places(world, workload):
+        found = [pod for pod in found if not world.workloads[world.key_of_pod[pod.uid]].jobs]
+    return found[:missing]
+
+
+def _stays_with_free_places(world: World, workload: Workload) -> bool:
+    """True if pods of the gang stay, the places of the others are free, and whoever replaces pods has had the time to.
+
+    For less, no pod leaves Slurm's queue: the members of a gang that fails go one after the other.
+    """
+    tally = workload.tally
+    leaving = tally.unfinished - tally.homeless > tally.members - tally.unbound
+    replaced_by = workload.left_at + world.config.tuning.gang_bind_deadline_s
+    return tally.members > 0 and not leaving and world.heard_at >= replaced_by
+
+
 def _available(world: World, workload: Workload) -> list[Pod]:
-    """The pods beyond the gang's size that wait, have no job of their own yet, and no action in flight.
+    """The pods beyond the gang's size that wait, for no job or for one that waits as well, and have no action in flight.
 
     A pod that stands on a node stays by itself, also after its own job is forgotten: the gang's job is not its own, and the
     end of that job must not end this pod (V7).
@@ -215,14 +248,16 @@ def _available(world: World, workload: Workload) -> list[Pod]:
         pod = own.pods.get(uid) if own is not None else None
         if own is None or pod is None or own is workload:
             workload.surplus.discard(uid)
-        elif own.hold is None and own.look is None and not own.jobs and _waits(world, own, pod):
+        elif own.hold is None and own.look is None and _waits(world, own, pod):
             found.append(pod)
     return found
 
 
 def _waits(world: World, workload: Workload, pod: Pod) -> bool:
-    """True if the pod is a member that stands on no node, and no bind may put it on one."""
-    return pod in workload.members and not workload.node_of(pod) and not _may_be_bound_yet(world, workload, pod)
+    """True if the pod is a member without a node, no job may hold nodes for it, and no bind may put it on one."""
+    if pod not in workload.members or workload.node_of(pod) or _may_be_bound_yet(world, workload, pod):
+        return False
+    return all(job.key == workload.key and (job.ended or "PENDING" in job.states) for job in world.mine(workload))
 
 
 def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:

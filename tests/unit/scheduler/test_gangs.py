@@ -171,6 +171,53 @@ def test_one_that_was_too_many_comes_back_when_a_place_falls_free() -> None:
     assert {each.name for each in gang.members} == {"w-0", "w-2", "w-3", "w-4"}
 
 
+def one_more_is_queued(story: Story) -> None:
+    """A gang of two runs on x1 and x2 as job 17; a third pod stands for itself, and waits in the queue as job 18."""
+    runs(story, ring(2), ("x1", 1), ("x2", 1))
+    story.queues(member(2, 2), 18, at=NOW + 2)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 3)
+
+
+def goes_on(story: Story, jobs: dict[int, str], since: float, *, seconds: int) -> list[BindPod | CancelJob]:
+    """A poll a second, and all that is done succeeds.  Returns the binds and cancels."""
+    done = []
+    for at in (since + second for second in range(seconds)):
+        story.polls(jobs, at=at)
+        for action in story.decides(at):
+            done += [action] if isinstance(action, BindPod | CancelJob) else []
+            if isinstance(action, CancelJob):
+                jobs = jobs | {action.job_id: "CANCELLED"}
+            story.ended(action, at=at)
+    return done
+
+
+@pytest.mark.parametrize("still_here_s", [0, 20])
+def test_one_that_waits_in_the_queue_takes_a_place_that_nobody_else_takes_and_its_own_job_ends(
+    still_here_s: int,
+) -> None:
+    story = Story()
+    one_more_is_queued(story)
+    jobs = {17: "RUNNING", 18: "PENDING"}
+    leaves = story.bound(member(1, 2), 17, "x2", deleting_at=NOW + 40)
+    story.sees(leaves)
+    assert goes_on(story, jobs, NOW + 10, seconds=still_here_s) == []
+    story.loses(replace(leaves, phase=PodPhase.FAILED), at=NOW + 30)
+    assert goes_on(story, jobs, NOW + 30, seconds=5) == [], "its controller may make it again"
+    acts = goes_on(story, jobs, NOW + 35, seconds=60)
+    assert [(each.name, each.node, each.job_id) for each in acts if isinstance(each, BindPod)] == [("w-2", "x2", 17)]
+    assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [18]
+
+
+def test_it_stays_in_the_queue_when_the_gang_fails_whose_members_go_one_after_the_other() -> None:
+    story = Story()
+    one_more_is_queued(story)
+    for number, where in enumerate(("x1", "x2")):
+        story.loses(story.bound(member(number, 2), 17, where, phase=PodPhase.FAILED), at=NOW + 30 + number)
+    acts = goes_on(story, {17: "RUNNING", 18: "PENDING"}, NOW + 32, seconds=100)
+    assert [each.job_id for each in acts] == [17]
+    assert story.world.phase_of[story.world.key_of_pod["uid-w-2"]] is Phase.QUEUED
+
+
 def test_gated_members_are_none_until_they_are_ungated() -> None:
     story = Story()
     *first, last = ring()
