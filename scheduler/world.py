@@ -683,6 +683,8 @@ class World:
         if job.absent_first is None:
             job.absent_first = began
         job.absent_last = began
+        if job.lost(absent_s) and not job.proven:
+            job.states = frozenset()  # the list shows ids without names: an end in it may be another job's
         if (job.absent, job.lost(absent_s)) != before:
             self.touch(job)
 

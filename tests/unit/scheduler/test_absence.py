@@ -495,6 +495,30 @@ def test_an_invented_id_counts_for_nothing_though_a_pod_from_before_the_restart_
     assert not story.world.placeholders.keys() - {9000}
 
 
+def test_an_end_that_was_listed_and_not_read_before_slurm_lost_its_state_is_no_end() -> None:
+    """After a restart, an id is all that is known: the pod's job is lost, and its nodes are asked for again (S7)."""
+    story = Story()
+    [shown] = claims(story, 1, created=START - 60)
+    story.polls({9000: "CANCELLED"}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    story.ended(read, Outcome.UNREACHED, at=NOW)
+    acts = [each for second in range(1, 10) for each in answers(story, {}, at=NOW + second)]
+    [asked] = [each for each in acts if isinstance(each, AllocateNow)]
+    assert (asked.key, asked.spec.required_nodes) == (key_of(shown), "x1")
+    ends = [each for each in acts if isinstance(each, ENDS)]
+    assert acts.index(asked) < acts.index(ends[0]), "Slurm refused that, and only then the pod ends"
+    assert all(each.reason.startswith("Slurm lost the job of this pod (9000)") for each in ends)
+
+
+def test_ends_that_were_listed_and_not_read_before_slurm_lost_its_state_are_weighed_as_absences() -> None:
+    story = Story()
+    claims(story, 12, created=START - 60)
+    story.polls({9000 + number: "CANCELLED" for number in range(12)}, at=NOW)
+    acts = [each for second in range(1, 20) for each in answers(story, {}, at=NOW + second)]
+    assert story.world.claims_held_since is not None
+    assert not [each for each in acts if isinstance(each, ENDS)]
+
+
 RUN3 = {100: "RUNNING", 101: "RUNNING", 102: "RUNNING"}
 
 

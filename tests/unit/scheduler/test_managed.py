@@ -81,6 +81,17 @@ def test_a_made_up_job_id_in_a_namespace_that_is_not_managed_gets_no_job(  # as 
     assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
 
 
+def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_before_slurm_lost_its_state() -> None:
+    """The list tells no names: whose job that was nobody read."""
+    story = Story()
+    story.sees(pod("ghost", namespace="grey", node="x1", created=START - 60, says={"job-id": "17"}))
+    story.polls({17: "CANCELLED"}, at=NOW)
+    acts = [each for second in range(1, 60) for each in lost(story, second)]
+    assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
+    [report] = [each for each in acts if isinstance(each, Report)]
+    assert report.message.startswith("Slurm knows no job 17 of this pod. It is left alone")
+
+
 def test_a_grant_for_a_pod_whose_namespace_lost_its_label_meanwhile_is_given_back() -> None:
     story = Story()
     story.sees(TRAIN)
