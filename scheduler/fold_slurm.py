@@ -361,7 +361,7 @@ def _whose(world: World, job: Job) -> str | None:
     if named is None or world.namespaces is None or named[0] != world.cluster:
         return None
     workload = world.workloads.get(named[1])
-    users = world.users_of(workload) if workload is not None else world.config.policy.users
+    users = world.users_of(workload, job.id) if workload is not None else world.config.policy.users
     if job.user in users:
         return named[1]
     disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload] if workload is not None else ())

@@ -374,14 +374,20 @@ class World:
         self.by_slurm_name = {name: nodes[0] for name, nodes in claims.items() if len(nodes) == 1}
         self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
 
-    def users_of(self, workload: Workload) -> frozenset[str]:
-        """The Slurm users whose jobs can be this workload's: the user of its pods; without pods, every user of the policy."""
+    def users_of(self, workload: Workload, job_id: int) -> frozenset[str]:
+        """The Slurm users whose job of that id and of the workload's name is the workload's: the users of its pods.
+
+        If the policy gives its pods no user (any more): every user of the policy, but only if the pods name that job, or are
+        gone.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
+        """
         users = set()
         for pod in [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]:
             tenant = self.config.policy.tenant(pod.namespace, pod.service_account)
             if not isinstance(tenant, Refusal):
                 users.add(tenant.user)
-        return frozenset(users) or self.config.policy.users
+        if users or (workload.pods and workload.hint != job_id):
+            return frozenset(users)
+        return self.config.policy.users
 
     def grace_ends(self, pod: Pod) -> float | None:
         """When the grace of a bound pod ends that is being deleted, by the bridge's clock; None: it is not being deleted."""

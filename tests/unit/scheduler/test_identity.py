@@ -102,6 +102,45 @@ def test_a_job_of_the_user_that_the_policy_gave_before_ends_when_its_pod_is_gone
     assert [(type(each), getattr(each, "user", "")) for each in ended] == [(CancelJob, "alice")]
 
 
+@pytest.mark.parametrize("claim", [{}, {"job-id": "16"}], ids=["names none", "names another"])
+def test_a_pod_of_a_namespace_without_a_slurm_user_is_not_ended_with_a_job_that_somebody_named_after_it(
+    claim: dict[str, str],
+) -> None:
+    """Keys of gangs follow from names: any user of the policy can name a job after one.  It ends when the pod is gone."""
+    story = Story()
+    ghost = pod("ghost", namespace="grey", node="x1", phase=PodPhase.RUNNING, created=START - 100, says=claim)
+    forged = job_of(ghost, 17)
+    story.sees(ghost)
+    ended: list[Action] = []
+    for second in range(120):
+        states = "CANCELLED" if ended or 20 <= second < 40 else "RUNNING"
+        story.polls({16: "RUNNING", 17 if second < 40 else 18: states}, at=NOW + second)
+        if second == 60:
+            assert ended == []
+            story.loses(replace(ghost, phase=PodPhase.SUCCEEDED), NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                job = replace(forged, id=action.job_id, states=frozenset({states}))
+                others = Job(16, "interactive", "carol", frozenset({"RUNNING"}))
+                story.reads(job if action.job_id != 16 else others, at=NOW + second, granted=grant(action.job_id))
+            elif isinstance(action, CancelJob | EndByDeadline):
+                ended.append(action)
+            story.ended(action, at=NOW + second)
+    assert [(type(each), getattr(each, "job_id", 0)) for each in ended] == [(CancelJob, 18)]
+
+
+def test_a_pod_of_a_namespace_that_lost_its_slurm_user_ends_with_the_job_that_it_names() -> None:
+    """The bind wrote the id on the pod, and the job is named after the pod: each names the other."""
+    story = Story(replace(CONFIG, policy=Policy((Rule(("other",), ALICE),))))
+    story.sees(story.bound(replace(TRAIN, created=START - 100), 17))
+    story.polls({17: "CANCELLED"}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW)
+    story.ended(read, at=NOW)
+    [end] = story.acts(EndByDeadline, NOW + 1)
+    assert end.reason == "Slurm job 17 ended: CANCELLED"
+
+
 def test_a_job_that_its_user_renames_stays_the_pods_and_is_ended_by_its_new_name() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
