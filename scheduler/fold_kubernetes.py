@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler import events as ev
 from scheduler import kubelet, names, proving, quarantine, strays
 from scheduler.clocks import Sighting
+from scheduler.doubt import Doubt, disbelieve
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
 from scheduler.membership import counts_the_same, settle, workload_of
@@ -169,6 +170,8 @@ def _our_pod(world: World, pod: Pod) -> None:
     _note_input(world, workload, before, pod)
     if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
         _take_hint(world, workload, pod)
+    if before is None and len(workload.pods) == 1 and workload.jobs:
+        _disown_jobs_of_others(world, workload)
     if pod.node:
         workload.bound.pop(pod.uid, None)
         if before is None or not before.node:
@@ -284,6 +287,17 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
             world.to_be_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
+
+
+def _disown_jobs_of_others(world: World, workload: Workload) -> None:
+    """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
+    for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
+        if job.key != workload.key or job.user in world.users_of(workload, job.id):
+            continue
+        world.drop(job)
+        world.foreign.add(job.id)
+        workload.disowned.add(job.id)
+        disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload])
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:

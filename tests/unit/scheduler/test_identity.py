@@ -82,6 +82,23 @@ def test_another_users_job_of_a_workload_that_is_gone_is_ended_as_that_user() ->
     assert (cancel.job_id, cancel.user) == (17, "bob")
 
 
+def test_nor_is_it_given_to_a_pod_that_comes_after_it_was_read() -> None:
+    """Before the pod came, any user of the policy would do; the pod tells which user its job must have."""
+    story = Story()
+    at = START + 2  # nothing is cancelled so soon after a start
+    others = replace(job_of(TRAIN, 17), user="bob")
+    story.polls({17: "RUNNING"}, at=at)
+    [read] = story.acts(ReadJob, at)
+    story.reads(others, at=at, granted=grant(17, "x2"))
+    story.ended(read, at=at)
+    shown = story.runs(TRAIN, 18, at=at + 1)
+    for second in range(2, 60):
+        story.polls({17: "RUNNING", 18: "RUNNING"}, at=at + second)
+        assert not [each for each in story.decides(at + second) if not isinstance(each, ReadJob | Report)]
+    story.loses(replace(shown, phase=PodPhase.SUCCEEDED), at + 60)
+    assert [each.job_id for each in story.acts(CancelJob, at + 61)] == [18]
+
+
 def test_a_job_of_the_user_that_the_policy_gave_before_ends_when_its_pod_is_gone() -> None:
     """Its pod is left in peace; whoever came to the job later, when there is no pod, would end it, too."""
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")), Rule(("other",), ALICE)))))
