@@ -50,14 +50,8 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     if away is not None and now - away.since > view.tuning.stale_s:
         return view.plan()
     tried = list(due(view)) if world.quarantine else []
-    keys = _keys(view, everything, [name for kind, name in tried if kind is Kind.WORKLOAD])
-    turns = Turns(_with_namespaces(keys, world), world.turns)
-    while turns and not view.tired:
-        key, before = turns.peek(), view.spent
-        view.effort += LOOK
-        look(world.workloads[key], view, _look)
-        turns.took(view.spent - before)
-    _leave(turns, view)
+    if keys := _keys(view, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
+        _look_in_turn(keys, view)
     for what, rule in IN_TURN.items():
         guarded(view, Kind.SHARED, what, None, rule, view)
     nodes = [name for kind, name in tried if kind is Kind.NODE]
@@ -85,12 +79,23 @@ def _keys(view: View, everything: bool, quarantined: Iterable[str]) -> list[str]
     return list(keys)
 
 
+def _look_in_turn(keys: Iterable[str], view: View) -> None:
+    world = view.world
+    turns = Turns(_with_namespaces(keys, world), world.turns)
+    while turns and not view.tired:
+        key, before = turns.peek(), view.spent
+        view.effort += LOOK
+        look(world.workloads[key], view, _look)
+        turns.took(view.spent - before)
+    _leave(turns, view)
+
+
 def _leave(turns: Turns, view: View) -> None:
     """To the next pass: what this one has no time for.  Who waits for a lane may have to wait still, and hurries nobody."""
     world, left = view.world, turns.left()
-    parked = set(world.parked_in) if left else set()
-    parked.difference_update(world.dirty, world.due(view.now)[0])
-    view.deferred += [key for key in left if key not in parked]
+    if left:
+        parked = set(world.parked_in).difference(world.dirty, world.due(view.now)[0])
+        view.deferred += [key for key in left if key not in parked]
     view.turns = turns.taken if left or view.deferred else {}
     if left and not view.deferred:
         view.wake_shared(view.now + LANE_AGAIN_S)

@@ -49,11 +49,21 @@ class Surroundings:
 # --- what a pod needs ---------------------------------------------------------------------------------------------
 
 
+MAX_SHAPES_REMEMBERED = 4096
+# By the identity of what is asked for, which is kept with it: pods that ask for the same share these objects.
+_needs: dict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = {}
+
+
 def needs(pod: Pod) -> Amounts:
     """Requests as kubelet and kube-scheduler count them, plus the one pod that it is: what must fit a node (F)."""
-    amounts = _effective(pod, lambda container: container.requests, pod.pod_requests)
-    amounts["pods"] = 1
-    return amounts
+    asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
+    shape = tuple(map(id, asked))
+    if shape not in _needs:
+        if len(_needs) >= MAX_SHAPES_REMEMBERED:
+            _needs.clear()
+        amounts = _effective(pod, lambda container: container.requests, pod.pod_requests)
+        _needs[shape] = asked, {**amounts, "pods": 1}
+    return _needs[shape][1]
 
 
 def peak(pod: Pod) -> Amounts:

@@ -7,7 +7,7 @@ the loop applies the finished plan.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 
 from scheduler import actions as act
@@ -46,10 +46,10 @@ class View:
         self.failed: list[tuple[Kind, str, Exception]] = []
         self.lifted: list[tuple[Kind, str]] = []
         self.retried: list[tuple[Kind, str]] = []
-        self.used: Counter[str] = Counter()
-        self.rationed: Counter[str] = Counter()
-        self.immediate: Counter[str] = Counter()
-        self.submitted: Counter[str] = Counter()
+        self.used: defaultdict[str, int] = defaultdict(int)
+        self.rationed: defaultdict[str, int] = defaultdict(int)
+        self.immediate: defaultdict[str, int] = defaultdict(int)
+        self.submitted: defaultdict[str, int] = defaultdict(int)
         self.assumed: dict[str, Standing] = {}
         self.reading: set[object] = set()
         self.told: set[str] = set()  # UIDs of pods whose condition this pass writes

@@ -478,7 +478,7 @@ class Workload:
     @property
     def unfinished(self) -> list[Pod]:
         """Its pods that still run, wait or terminate; a pod deleted before it was bound counts no more."""
-        return list(self._unfinished())
+        return list(self.pods.values() if self.tally.unfinished == len(self.pods) else self._unfinished())
 
     @property
     def first(self) -> Pod:
@@ -495,6 +495,8 @@ class Workload:
     @property
     def members(self) -> list[Pod]:
         """Unfinished, not gated and not terminating (W5)."""
+        if self.tally.members == len(self.pods):
+            return list(self.pods.values())
         return [pod for pod in self.unfinished if not pod.gated and pod.deleting_at is None]
 
     @property
