@@ -586,11 +586,12 @@ class World:
         pods = kinds_of(workload.pods.values())
         if self.phase_of.get(workload.key) is Phase.GRANTED:
             self.granted_pods[workload.key] = pods
-        namespaces = {namespace for pod in (*before, *pods) for term in pod.apart for namespace in term.namespaces}
-        self.averse_coming.update(namespaces)
-        waiting = (Phase.UNCLAIMED, Phase.QUEUED)
-        concerned = self.waiting_terms.concerned((*before, *pods))
-        self.dirty.update(dict.fromkeys(key for key in concerned if self.phase_of.get(key) in waiting))
+        for pod in (*before, *pods):
+            for term in pod.apart:
+                self.averse_coming |= term.namespaces
+        for key in self.waiting_terms.concerned((*before, *pods)):
+            if self.phase_of.get(key) in (Phase.UNCLAIMED, Phase.QUEUED):
+                self.dirty[key] = None
 
     def concerned_by_averse(self) -> list[str]:
         """Workloads that wait, and of which an anti-affinity speaks that came to a node, is about to, or left one."""
