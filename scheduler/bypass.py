@@ -18,7 +18,7 @@ from scheduler import names
 from scheduler.asking import is_managed
 from scheduler.ending import end_pod
 from scheduler.events import Side
-from scheduler.looking import scan_until
+from scheduler.looking import looked, scan_until
 from scheduler.model import JobSpec, Pod
 from scheduler.running import may_act
 from scheduler.strays import stands_on_shared
@@ -32,7 +32,9 @@ END = "end"  # of the setting `bypass`
 
 def without_a_job(workload: Workload, view: View) -> None:
     """No job of Slurm is known for these bound pods."""
-    if workload.bound_here or workload.renamed is not None or workload.look is not None:
+    if (workload.bound_here and not workload.stands_for_none) or workload.renamed is not None:
+        return
+    if workload.look is not None and not looked(workload, workload.look, view):
         return
     _tell(workload, _those_that_count(workload, workload.unfinished, view), view)
 

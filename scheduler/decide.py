@@ -335,6 +335,9 @@ def _bound(workload: Workload, view: View) -> None:
         view.tuning.absent_s
     ):  # what the pod names instead may be anybody's: an annotation is no proof
         claimed = next((job for job in world.mine(workload) if job.key is None), claimed)
+        if claimed.key is not None:  # somebody else bound the pods, after that job or beside it
+            without_a_job(workload, view)
+            return
         look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         return
     if claimed.ended or claimed.absent or claimed.denied:
@@ -382,7 +385,9 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
     ):
         cancel(job, workload, view, why)
     elif "PENDING" in job.states and job.id == workload.hint:
-        cancel(job, workload, view, f"Slurm requeued job {job.id} while its pods run")
+        by_others = f"somebody else bound the pods that wait for job {job.id}"
+        requeued = f"Slurm requeued job {job.id} while its pods run"
+        cancel(job, workload, view, by_others if workload.stands_for_none else requeued)
     elif not end_job_of_the_silent(workload, job, view):
         if job.holds_nodes:
             show(workload, job, view)

@@ -338,7 +338,8 @@ def _why_granted(workload: Workload, job: Placeholder | None, view: View) -> str
 
 
 def _why_bound(workload: Workload, pod: Pod) -> str:
-    job = f" by Slurm job {workload.hint}" if workload.hint is not None else ""
+    hint = workload.hint
+    job = f" by Slurm job {hint}" if hint is not None and workload.stands_for(pod, hint) else ""
     said = f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
     if (
         pod.uid in workload.strays

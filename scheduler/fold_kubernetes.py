@@ -159,6 +159,8 @@ def _our_pod(world: World, pod: Pod) -> None:
     workload.put(pod)
     if pod.node and (before is None or not before.node) and _is_stray(world, workload, pod):
         workload.strays[pod.uid] = world.heard_at
+        if before is not None or not world.inherited(workload):
+            workload.uninvited.add(pod.uid)
     note_edits(workload, before, pod)
     proving.seen(workload, pod)
     if before is not None and stays(before) and not stays(pod):
@@ -190,7 +192,10 @@ def _our_pod(world: World, pod: Pod) -> None:
 
 def _is_stray(world: World, workload: Workload, pod: Pod) -> bool:
     """No bind of this life brought the pod where it stands, and no job that it names may be one of an earlier life."""
-    return pod.uid not in workload.to_show and not (names.JOB_ID in pod.annotations and world.inherited(workload))
+    bind = workload.to_show.get(pod.uid)
+    if bind is not None and bind.node == pod.node:
+        return False
+    return not (names.JOB_ID in pod.annotations and world.inherited(workload))
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:

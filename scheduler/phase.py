@@ -53,12 +53,16 @@ def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) ->
     """The job that the pods were bound for is proven to have ended.  No evidence is no revocation (V7).
 
     That is the one that they name, where it is proven theirs; else every one that is or may be.  Of one that may be theirs
-    under another name nobody knows.
+    under another name nobody knows.  Pods that somebody else bound stand for the job that they name, and for no other: an
+    end of what was asked for them before is not theirs.
     """
     if workload.renamed is not None and workload.renamed == workload.hint:
         return False
     jobs = [job for job in mine if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
+    if workload.uninvited:
+        standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
+        claimed = [job for job in claimed if any(workload.stands_for(pod, job.id) for pod in standing)]
     return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scheduler import names
 from scheduler.actions import Action, AskEviction, BindPod, EndByDeadline, EvictPod
 from scheduler.grouping import Group, Rank
 from scheduler.model import Condition, Grant, Job, JobSpec, Pod, PodPhase, Refusal, States, holds_nodes, is_ended
@@ -336,6 +337,7 @@ class Workload:
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
     bound_here  a bind of this life went out for one of its pods
     strays      pod UID to when that pod was first seen on a node to which no bind of this life brought it
+    uninvited   UIDs of the strays that no earlier life bound either: pods that were seen without a node, or that came since
     others      it is a pod of another scheduler on a node that Slurm gives away, and of a namespace that is managed
     renamed     id of the job that its pods named, which has another name and may be theirs all the same; None: none
     covered     of such a pod: whether the job that it names was made for it by another bridge; None: not read yet
@@ -388,6 +390,7 @@ class Workload:
     too_late: dict[str, str] = field(default_factory=dict)
     bound_here: bool = False
     strays: dict[str, float] = field(default_factory=dict)
+    uninvited: set[str] = field(default_factory=set)
     others: bool = False
     renamed: int | None = None
     covered: bool | None = None
@@ -414,6 +417,7 @@ class Workload:
         self.last_rank = None
         self.shown.pop(uid, None)
         self.written_off.discard(uid)
+        self.uninvited.discard(uid)
         self.given_back.pop(uid, None)
         return self.pods.pop(uid, None)
 
@@ -521,6 +525,20 @@ class Workload:
     def node_of(self, pod: Pod) -> str:
         """Where it stands, as the watch or our own bind says; "" nowhere."""
         return pod.node or self.bound.get(pod.uid, "")
+
+    def stands_for(self, pod: Pod, job_id: int) -> bool:
+        """True unless somebody else bound the pod, and it does not name that job.
+
+        Another copy of the bridge binds pods, too; each such pod names its job from the moment of its bind on.
+        """
+        return pod.uid not in self.uninvited or pod.annotations.get(names.JOB_ID) == str(job_id)
+
+    @property
+    def stands_for_none(self) -> bool:
+        """True if somebody else bound every pod that stands on a node."""
+        return bool(self.uninvited) and all(
+            pod.uid in self.uninvited for pod in self._unfinished() if self.node_of(pod)
+        )
 
     def shown_condition(self, pod: Pod) -> Condition | None:
         """What the pod's PodScheduled condition says while it is False."""

@@ -15,6 +15,7 @@ from scheduler.actions import (
     CancelJob,
     EndByDeadline,
     EvictPod,
+    Outcome,
     ReadJob,
     Report,
     SubmitJob,
@@ -22,6 +23,8 @@ from scheduler.actions import (
 from scheduler.events import NamespaceSeen, NodeSeen, PodSeen, PodsListed, Scope, Side, SideLost
 from scheduler.model import Job, Namespace, OwnerRef, Pod, PodPhase
 from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, grant, job_of, key_of, node, pod
+from tests.unit.scheduler.test_gangs import member, ring
+from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 ENDING = replace(CONFIG, bypass="end")
@@ -49,6 +52,8 @@ def goes_on(story: Story, *, since: float = NOW, seconds: int = 60, jobs: dict[i
             done.append(action)
             if isinstance(action, ReadJob):
                 story.reads(jobs.get(action.job_id), job_id=action.job_id, at=at, granted=grant(action.job_id))
+            elif isinstance(action, CancelJob):
+                jobs = {**jobs, action.job_id: replace(jobs[action.job_id], states=frozenset({"CANCELLED"}))}
             story.ended(action, at=at)
     return done
 
@@ -177,6 +182,75 @@ def test_pods_beside_a_gang_of_their_own_that_nobody_granted_anything_are_told()
     acts = goes_on(story, since=NOW + 1, jobs={17: replace(job_of(first, 17), name=name)})
     assert sorted(ended(acts)) == ["w-1", "w-2", "w-3"]
     assert not [each for each in acts if isinstance(each, CancelJob)]
+
+
+# --- bound by somebody else while it waits ----------------------------------------------------------------------------
+
+
+def asks(story: Story, answer: str) -> Job:
+    """The pod asks for nodes, and that answer comes: its job as Slurm has it a second later."""
+    job = job_of(pod(), 17, answer, submitted=NOW, nodes={"RUNNING": "x2", "CANCELLED": "x1"}.get(answer, ""))
+    if answer == "PENDING":
+        story.queues(pod(), 17, at=NOW)
+        return job
+    story.sees(pod())
+    [asked] = story.acts(AllocateNow, NOW)
+    if answer == "FAILED":
+        story.ended(asked, Outcome.UNKNOWN, at=NOW)
+    else:
+        story.ended(asked, at=NOW, job_id=17, grant=grant(17, job.nodes))
+    return job
+
+
+@pytest.mark.parametrize(
+    ("answer", "in_flight"),
+    [("PENDING", False), ("RUNNING", False), ("RUNNING", True), ("FAILED", False), ("CANCELLED", False)],
+)
+def test_a_pod_that_somebody_else_binds_is_not_ended_for_the_end_of_what_it_asked_for(
+    answer: str, in_flight: bool
+) -> None:
+    """An attempt that failed, a grant that was taken away, a job that is ended because its pod stands elsewhere.
+
+    in_flight   a bind to the granted node is on its way, which the API server refuses
+    """
+    story = Story()
+    job = asks(story, answer)
+    binds = story.acts(BindPod, NOW) if in_flight else []
+    story.polls({17: answer}, at=NOW + 1)
+    if answer in ("FAILED", "CANCELLED"):
+        story.reads(job, at=NOW + 2)
+    story.sees(pod(phase=PodPhase.RUNNING, node="x1", started=NOW + 3))
+    for bind in binds:
+        story.ended(bind, Outcome.REFUSED, at=NOW + 3, number=409)
+    acts = goes_on(story, since=NOW + 4, jobs={17: job})
+    assert ended(acts) == []
+    assert told(acts).keys() == {"train"}
+    cancels = [each for each in acts if isinstance(each, CancelJob)]
+    assert len(cancels) == (answer in ("PENDING", "RUNNING"))
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | BindPod)]
+
+
+def test_it_stands_for_the_job_that_it_names() -> None:
+    """Two lives overlap, and the other one bound it: the end of that job is its end."""
+    story = Story()
+    story.queues(pod(), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(story.bound(pod(), 17, started=NOW + 2))
+    running = job_of(pod(), 17, submitted=NOW)
+    assert ended(goes_on(story, since=NOW + 2, seconds=20, jobs={17: running})) == []
+    over = replace(running, states=frozenset({"CANCELLED"}))
+    assert ended(goes_on(story, since=NOW + 30, seconds=5, jobs={17: over})) == ["train"]
+
+
+def test_a_member_that_somebody_else_binds_lives_on_when_the_job_of_its_gang_ends() -> None:
+    story = Story()
+    shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)
+    story.loses(replace(shown[1], phase=PodPhase.SUCCEEDED), NOW + 2)
+    story.sees(member(1, 2, uid="another", phase=PodPhase.RUNNING, node="x1", created=NOW + 3))
+    [workload] = story.world.workloads.values()
+    name = f"hpc/ring~{story.world.cluster}.{workload.key}"
+    over = Job(17, name, "alice", frozenset({"CANCELLED"}), nodes="x1", submitted=NOW)
+    assert ended(goes_on(story, since=NOW + 4, seconds=5, jobs={17: over})) == [shown[0].name]
 
 
 # --- no doubt ---------------------------------------------------------------------------------------------------------
