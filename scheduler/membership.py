@@ -181,6 +181,8 @@ def settle(world: World, workload: Workload) -> None:
     elif unbound < room and workload.surplus:
         for pod in _coming_back(world, workload, room - unbound):
             _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
+        workload.size = _size(world, workload)  # of the next run, if all pods of the former one have ended
+        world.refresh(workload)
 
 
 def _split(world: World, workload: Workload) -> None:
@@ -219,10 +221,23 @@ def come_back(world: World, alone: Workload) -> None:
 
 def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
     """The pods beyond the gang's size that take its free places, by rank."""
+    if not workload.tally.sizes:
+        return _next_run(world, workload)
     found = sorted(_available(world, workload), key=rank_of)
     if len(found) < missing or not _stays_with_free_places(world, workload):
         found = [pod for pod in found if not world.workloads[world.key_of_pod[pod.uid]].jobs]
     return found[:missing]
+
+
+def _next_run(world: World, workload: Workload) -> list[Pod]:
+    """No pod of the gang stays, so no place in it is free: pods beyond its size are its next run if they are enough for one.
+
+    Fewer pods stay by themselves; as a gang they would wait for others that may never come.
+    """
+    found = [pod for pod in _available(world, workload) if not world.workloads[world.key_of_pod[pod.uid]].jobs]
+    sizes = {world.workloads[world.key_of_pod[pod.uid]].shown[pod.uid].size for pod in found}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return sorted(found, key=rank_of)[:size] if size is not None and len(found) >= size else []
 
 
 def _stays_with_free_places(world: World, workload: Workload) -> bool:

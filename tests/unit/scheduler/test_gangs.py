@@ -39,7 +39,7 @@ from scheduler.model import (
 )
 from scheduler.phase import Phase
 from scheduler.world import World
-from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, node, pod, slurm_node
+from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 10
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
@@ -169,6 +169,32 @@ def test_one_that_was_too_many_comes_back_when_a_place_falls_free() -> None:
     story.loses(pods[1], at=NOW)
     gang = story.world.workloads[story.world.key_of_pod["uid-w-0"]]
     assert {each.name for each in gang.members} == {"w-0", "w-2", "w-3", "w-4"}
+
+
+def test_one_that_was_too_many_runs_by_itself_when_all_others_have_ended() -> None:
+    """Nobody comes with whom it would be a gang.  Its own request is on its way when the last of the others ends."""
+    story = Story()
+    shown = [replace(each, phase=PodPhase.SUCCEEDED) for each in runs(story, ring(2), ("x1", 2))]
+    one_more = member(2, 2)
+    story.sees(one_more)
+    asked = asks(story, NOW + 1)
+    story.sees(*shown)
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    story.ended(cancel, at=NOW + 20)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 21, number=2013)
+    for each in shown:
+        story.loses(each, NOW + 22)
+    again = asks(story, NOW + 23)
+    assert (again.key, again.spec.tasks) == (key_of(one_more), 1)
+
+
+def test_as_many_as_a_gang_are_its_next_run_when_all_others_have_ended() -> None:
+    story = Story()
+    shown = runs(story, ring(2), ("x1", 2))
+    story.sees(member(2, 2), member(3, 2), member(4, 2))
+    story.sees(*[replace(each, phase=PodPhase.SUCCEEDED) for each in shown])
+    gang = story.world.workloads[story.world.key_of_pod["uid-w-0"]]
+    assert ({each.name for each in gang.members}, gang.size) == ({"w-2", "w-3"}, 2)
 
 
 def one_more_is_queued(story: Story) -> None:
