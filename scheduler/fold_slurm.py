@@ -356,9 +356,15 @@ def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bo
 
 
 def _whose(world: World, job: Job) -> str | None:
-    """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4)."""
-    named = names.whose(job.name)
-    if named is None or world.namespaces is None or named[0] != world.cluster:
+    """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4).
+
+    All components of a heterogeneous job have the same name.  If its user gave the leader another one, the others still tell.
+    """
+    told = [named for each in (job, *job.parts) if (named := names.whose(each.name)) is not None]
+    if not told or world.namespaces is None:
+        return None
+    named = next((each for each in told if each[0] == world.cluster), None)
+    if named is None:
         return None
     workload = world.workloads.get(named[1])
     users = world.users_of(workload, job.id) if workload is not None else world.config.policy.users

@@ -832,6 +832,34 @@ def test_it_ends_although_what_is_left_of_it_is_read_as_no_grant() -> None:
     assert (cancel.job_id, cancel.reason) == (17, "a component of job 17 ended")
 
 
+@pytest.mark.parametrize("bound", [False, True])
+def test_after_a_restart_it_is_known_by_its_other_components_though_its_leader_was_renamed(bound: bool) -> None:
+    """A second job of the same name would wait until every component of the first has ended (docs/decisions/0002)."""
+    former = Story()
+    launched(former)
+    renamed = replace(het(former, 17, "RUNNING"), name="pretty")
+    story = Story()
+    pods, where_to = launcher_and_workers(), ("x1", "x2", "x2")
+    if bound:
+        pods = [story.bound(each, 17, where) for each, where in zip(pods, where_to, strict=True)]
+    story.sees(*[replace(each, created=START - 60) for each in pods])
+    acts = []
+    for at in (START + second for second in range(1, 60)):
+        story.polls({17: "RUNNING", 18: "RUNNING"}, at=at)
+        for action in story.decides(at):
+            acts.append(action)
+            if isinstance(action, ReadJob):
+                read = renamed if action.job_id == 17 else renamed.parts[0]
+                story.reads(read, at=at, granted=two_parts(17) if action.job_id == 17 else None)
+            story.ended(action, at=at)
+    binds = [each for each in acts if isinstance(each, BindPod)]
+    assert {bind.job_id for bind in binds} == (set() if bound else {17})
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | CancelJob)]
+    for each in pods:
+        story.loses(replace(each, phase=PodPhase.SUCCEEDED), NOW + 70)
+    assert [(each.job_id, each.name) for each in story.acts(CancelJob, NOW + 200)] == [(17, "pretty")]
+
+
 # --- what accounting learns of each of its jobs (S2) ----------------------------------------------------------------
 
 
