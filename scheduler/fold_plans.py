@@ -411,15 +411,11 @@ def _submission_refused(
     if isinstance(action, act.AllocateNow) and refusal.number in NO_ROOM:
         breaker.refused(event.at, tuning.breaker_open_s)
         workload.immediate_refused = True
+    elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:  # before limits: this may pass by itself, too
+        workload.immediate_refused = True
+        _look_for_a_twin(world, workload, action, event)
     elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
         workload.immediate_refused = True  # a limit that a place in the queue may get around
-    elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:
-        workload.look = Look(event.began, event.at + tuning.absent_s, action.spec.name, twin=True)
-        workload.immediate_refused = True
-        for job in world.placeholders.values():  # it may be one that a pod shows and nobody has read
-            if job.key is None and job.alive:
-                world.seen_first.setdefault(job.id, event.began)
-        world.search_again()
     elif refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         world.back_off(workload, event.at)
@@ -429,6 +425,15 @@ def _submission_refused(
         workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
         if refusal.later:
             world.limited.setdefault(action.spec.user, {})[workload.key] = None
+
+
+def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
+    """A job of this name may live.  No scan reads jobs that pods of an earlier life show: these are read now, too."""
+    workload.look = Look(event.began, event.at + world.config.tuning.absent_s, action.spec.name, twin=True)
+    for job in world.placeholders.values():
+        if job.key is None and job.alive:
+            world.seen_first.setdefault(job.id, event.began)
+    world.search_again()
 
 
 def _meant(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float) -> Placeholder | None:

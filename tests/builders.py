@@ -169,7 +169,7 @@ class Story:
     def ended(self, action: Action, outcome: Outcome = Outcome.DONE, *, at: float, **answer: Any) -> None:
         number = answer.pop("number", None)
         if number is not None:
-            later = answer.pop("later", False)
+            later = answer.pop("later", is_twin(action, number))
             wait_s = answer.pop("retry_after_s", None)
             answer["refusal"] = Refusal(names.REFUSED, f"Slurm refused it (error {number}).", number, later, wait_s)
         self.world.apply(ActionEnded(action, outcome, answer.pop("began", at), at, **answer))
@@ -203,6 +203,11 @@ class Story:
         """The pod as the watch shows it after our bind."""
         keys = {**what.annotations, names.JOB_ID: str(job_id)}
         return replace(what, node=on, annotations=keys, **({"phase": PodPhase.RUNNING} | fields))
+
+
+def is_twin(action: Action, number: int) -> bool:
+    """True if the refusal says that a job of this name lives.  The executor tells it as one that may pass by itself."""
+    return isinstance(action, AllocateNow) and number == 2038
 
 
 def without(config: Config, **tuning: Any) -> Config:

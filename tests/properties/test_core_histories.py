@@ -574,7 +574,7 @@ class Histories(RuleBasedStateMachine):
         match action:
             case act.AllocateNow():
                 if self.twin_runs(action.spec.name, action.spec.user):
-                    return Refusal(names.REFUSED, "A twin (error 2038).", 2038)
+                    return Refusal(names.REFUSED, "A twin (error 2038).", 2038, later=True)
                 return self.make(action.spec, action.spec.required_nodes or where, short)
             case act.SubmitJob():
                 return self.make(action.spec, None)

@@ -27,9 +27,10 @@ def loses(story: Story, at: float, left: dict[int, str] | None = None) -> None:
             story.ended(read, at=when)
 
 
-def asked_again(story: Story) -> AllocateNow:
-    """What is under way for the one workload."""
-    [workload] = story.world.workloads.values()
+def asked_again(story: Story, what: Pod | None = None) -> AllocateNow:
+    """What is under way for that pod; None: for the one workload."""
+    keys = list(story.world.workloads) if what is None else [key_of(what)]
+    [workload] = (story.world.workloads[key] for key in keys)
     assert workload.hold is not None
     assert isinstance(workload.hold.action, AllocateNow)
     return workload.hold.action
@@ -200,6 +201,21 @@ def test_a_twin_that_lives_is_looked_for_and_takes_the_place() -> None:
     story.ended(read, at=NOW + 8.5)
     story.polls({30: "RUNNING"}, at=NOW + 30)
     assert [(type(each), each.job_id) for each in story.decides(NOW + 30)] == [(Report, 30)]
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_a_twin_that_only_a_pod_of_an_earlier_life_shows_is_read_and_takes_the_place() -> None:
+    """The attempt of a life that was killed was granted; a stranger's pod names the id, so no scan reads the job."""
+    story = Story()
+    story.sees(replace(pod("stranger", created=0.0), node="x1", annotations={names.JOB_ID: "30"}))
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING", 30: "RUNNING"}, at=NOW + 1)
+    loses(story, NOW + 7, {30: "RUNNING"})
+    story.ended(asked_again(story, TRAIN), Outcome.REFUSED, at=NOW + 8, number=2038)
+    acts = story.decides(NOW + 8)
+    assert [each.job_id for each in acts if isinstance(each, ReadJob)] == [30]
+    assert [each for each in acts if isinstance(each, AllocateNow)] == [], "it is not asked again and again"
+    story.reads(job_of(TRAIN, 30), at=NOW + 8.5, granted=grant(30, "x2", gpu=1))
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
