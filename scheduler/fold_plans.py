@@ -317,15 +317,12 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
         workload.look = Look(event.began, until, action.spec.name)
         if action.spec.required_nodes:
             _not_retaken(workload, lost, "it is not known whether Slurm granted them again")
+            _read_hinted(world, event.began)
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) < SLURMS_OWN:
         world.back_off(workload, event.at)  # our token is not accepted: that says nothing of the nodes
         workload.refused = event.refusal
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
-        world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
-        if _number(event) in NOBODYS and _may_come_back(world, workload, lost, event.at):
-            world.back_off(workload, event.at)
-        else:
-            _not_retaken(workload, lost, event.refusal.message if event.refusal is not None else "")
+        _retake_refused(world, workload, lost, event)
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
@@ -343,6 +340,21 @@ def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> 
 
 def _number(event: ev.ActionEnded) -> int:
     return event.refusal.number if event.refusal is not None else 0
+
+
+def _retake_refused(world: World, workload: Workload, lost: int | None, event: ev.ActionEnded) -> None:
+    """Slurm does not give the nodes of that lost job again: somebody has them, and that may be an unread job of these pods.
+
+    Slurm checks limits before it looks for a twin, and the twin counts for the limits.
+    """
+    assert isinstance(event.action, act.AllocateNow)
+    world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
+    if _number(event) in NOBODYS and _may_come_back(world, workload, lost, event.at):
+        world.back_off(workload, event.at)
+        return
+    _not_retaken(workload, lost, event.refusal.message if event.refusal is not None else "")
+    if _read_hinted(world, event.began):
+        workload.look = Look(event.began, event.at, event.action.spec.name, twin=True)
 
 
 def _not_retaken(workload: Workload, lost: int | None, why: str) -> None:
@@ -428,12 +440,20 @@ def _submission_refused(
 
 
 def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
-    """A job of this name may live.  No scan reads jobs that pods of an earlier life show: these are read now, too."""
     workload.look = Look(event.began, event.at + world.config.tuning.absent_s, action.spec.name, twin=True)
-    for job in world.placeholders.values():
-        if job.key is None and job.alive:
-            world.seen_first.setdefault(job.id, event.began)
+    _read_hinted(world, event.began)
+
+
+def _read_hinted(world: World, began: float) -> bool:
+    """Have the jobs read that only pods show: no scan reads those that pods of an earlier life show.
+
+    Returns True if there are such jobs.  Each of them may be the job of another pod.
+    """
+    hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
+    for job_id in hinted:
+        world.seen_first.setdefault(job_id, began)
     world.search_again()
+    return bool(hinted)
 
 
 def _meant(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float) -> Placeholder | None:

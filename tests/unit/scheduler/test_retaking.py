@@ -204,19 +204,52 @@ def test_a_twin_that_lives_is_looked_for_and_takes_the_place() -> None:
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
-def test_a_twin_that_only_a_pod_of_an_earlier_life_shows_is_read_and_takes_the_place() -> None:
-    """The attempt of a life that was killed was granted; a stranger's pod names the id, so no scan reads the job."""
-    story = Story()
+def lost_beside_a_hint(story: Story) -> AllocateNow:
+    """A life that was killed got job 30 for the nodes; a stranger's pod shows that id, so no scan reads the job."""
     story.sees(replace(pod("stranger", created=0.0), node="x1", annotations={names.JOB_ID: "30"}))
     story.runs(TRAIN, 17, on="x2", at=NOW)
     story.polls({17: "RUNNING", 30: "RUNNING"}, at=NOW + 1)
     loses(story, NOW + 7, {30: "RUNNING"})
-    story.ended(asked_again(story, TRAIN), Outcome.REFUSED, at=NOW + 8, number=2038)
+    return asked_again(story, TRAIN)
+
+
+def test_a_twin_that_only_a_pod_of_an_earlier_life_shows_is_read_and_takes_the_place() -> None:
+    story = Story()
+    story.ended(lost_beside_a_hint(story), Outcome.REFUSED, at=NOW + 8, number=2038)
     acts = story.decides(NOW + 8)
     assert [each.job_id for each in acts if isinstance(each, ReadJob)] == [30]
     assert [each for each in acts if isinstance(each, AllocateNow)] == [], "it is not asked again and again"
     story.reads(job_of(TRAIN, 30), at=NOW + 8.5, granted=grant(30, "x2", gpu=1))
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+@pytest.mark.parametrize(
+    ("outcome", "number"), [(Outcome.REFUSED, 2050), (Outcome.REFUSED, 2016), (Outcome.UNKNOWN, 0)]
+)
+def test_no_pod_ends_while_a_job_that_may_be_its_twin_is_unread(outcome: Outcome, number: int) -> None:
+    """Slurm checks limits before it looks for a twin, which counts for the limit itself; and an answer may be lost."""
+    story = Story()
+    asked = lost_beside_a_hint(story)
+    if outcome is Outcome.REFUSED:
+        story.ended(asked, outcome, at=NOW + 8, number=number, later=True)
+    else:
+        story.ended(asked, outcome, at=NOW + 8)
+    acts = story.decides(NOW + 8)
+    assert [(type(each), each.job_id) for each in acts if not isinstance(each, Report)] == [(ReadJob, 30)]
+    story.polls({30: "RUNNING"}, at=NOW + 30)
+    assert story.acts(EndByDeadline, NOW + 30) == []
+    story.reads(job_of(TRAIN, 30), at=NOW + 31, granted=grant(30, "x2", gpu=1))
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_a_pod_ends_when_the_job_that_might_have_been_its_twin_is_anothers() -> None:
+    story = Story()
+    story.ended(lost_beside_a_hint(story), Outcome.REFUSED, at=NOW + 8, number=2050, later=True)
+    [read] = story.acts(ReadJob, NOW + 8)
+    story.reads(job_of(pod("stranger"), 30), at=NOW + 9)
+    story.ended(read, at=NOW + 9)
+    story.polls({30: "RUNNING"}, at=NOW + 10)
+    assert len(story.acts(EndByDeadline, NOW + 10)) == 1
 
 
 def test_in_an_outage_nothing_is_asked_and_nobody_is_ended() -> None:
