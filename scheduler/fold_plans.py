@@ -426,6 +426,9 @@ def _submission_refused(
     elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:  # before limits: this may pass by itself, too
         workload.immediate_refused = True
         _look_for_a_twin(world, workload, action, event)
+        if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
+            world.back_off(workload, event.at)
+            workload.refused = refusal
     elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
         workload.immediate_refused = True  # a limit that a place in the queue may get around
     elif refusal.number == UNKNOWN_NODE:

@@ -204,6 +204,23 @@ def test_a_twin_that_lives_is_looked_for_and_takes_the_place() -> None:
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
+def test_a_twin_that_is_never_found_is_asked_past_ever_more_seldom() -> None:
+    """Each request that Slurm refuses leaves a FAILED record there."""
+    story = Story()
+    asked, requests = lost(story), 1
+    story.ended(asked, Outcome.REFUSED, at=NOW + 7, number=2038)
+    for second in range(8, 128):
+        story.polls({}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            assert isinstance(action, AllocateNow | Report)
+            if isinstance(action, AllocateNow):
+                requests += 1
+                story.ended(action, Outcome.REFUSED, at=NOW + second, number=2038)
+            else:
+                story.ended(action, at=NOW + second)
+    assert requests <= 9
+
+
 def lost_beside_a_hint(story: Story) -> AllocateNow:
     """A life that was killed got job 30 for the nodes; a stranger's pod shows that id, so no scan reads the job."""
     story.sees(replace(pod("stranger", created=0.0), node="x1", annotations={names.JOB_ID: "30"}))
