@@ -157,10 +157,9 @@ def _our_pod(world: World, pod: Pod) -> None:
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
         pod = replace(pod, waits=before.waits)  # why it never started its kubelet says no more soon after its end
     workload.put(pod)
-    if pod.node and (before is None or not before.node) and _is_stray(world, workload, pod):
-        workload.strays[pod.uid] = world.heard_at
-        if before is not None or not world.inherited(workload):
-            workload.uninvited.add(pod.uid)
+    came_to_node = bool(pod.node) and (before is None or not before.node)
+    if came_to_node:
+        _note_stray(world, workload, before, pod)
     note_edits(workload, before, pod)
     proving.seen(workload, pod)
     if before is not None and stays(before) and not stays(pod):
@@ -176,11 +175,8 @@ def _our_pod(world: World, pod: Pod) -> None:
         _disown_jobs_of_others(world, workload)
     if pod.node:
         workload.bound.pop(pod.uid, None)
-        if before is None or not before.node:
-            last_at = workload.story[-1][0] if workload.story else world.born(pod)
-            where = f"stands on node {pod.node}"
-            told = where if workload.group is None else f"{pod.name} {where}"
-            workload.tell(max(last_at, world.born(pod)), told)
+    if came_to_node:
+        _tell_where(world, workload, pod)
     if pod.apart or pod.beside:
         world.minds(workload, pod)
     if pod.host_ports:
@@ -188,6 +184,21 @@ def _our_pod(world: World, pod: Pod) -> None:
     if not counts_the_same(workload, before, pod):
         settle(world, workload)
     world.refresh(workload)
+
+
+def _tell_where(world: World, workload: Workload, pod: Pod) -> None:
+    """Add to the story of the workload that the pod stands on its node, not before what was told last."""
+    last_at = workload.story[-1][0] if workload.story else world.born(pod)
+    where = f"stands on node {pod.node}"
+    workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
+
+
+def _note_stray(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """Somebody else may have bound it."""
+    if _is_stray(world, workload, pod):
+        workload.strays[pod.uid] = world.heard_at
+        if before is not None or not world.inherited(workload):
+            workload.uninvited.add(pod.uid)
 
 
 def _is_stray(world: World, workload: Workload, pod: Pod) -> bool:

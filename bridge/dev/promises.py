@@ -531,7 +531,8 @@ class Promises:
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
         """V4: some members stand on what the job holds, and others have been waiting for too long.
 
-        One that came later takes a place that fell free; it may have to wait for that, and says so.
+        One that came later takes a place that fell free; it may have to wait for that, and says so.  One that comes when
+        every place is taken, or waited for, asks for nodes of its own.
         """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
@@ -539,10 +540,12 @@ class Promises:
         self.checked["V4"] += 1
         staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
-        waiting = [pod for pod in staying if not pod["spec"].get("nodeName") and not self._waits_for_place(pod, job)]
+        unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
+        waiting = [pod for pod in unbound if not self._waits_for_place(pod, job)]
+        taken = len(staying) - len(waiting)
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
-        if bound and waiting and len(bound) < tasks and self.clock() - since > GANG_S:
+        if bound and waiting and taken < tasks and self.clock() - since > GANG_S:
             what = f"{len(bound)} pods stand for job {job.id} of {tasks} tasks, and {len(waiting)} of them wait"
             yield Finding("V4", str(job.id), what)
 
