@@ -326,7 +326,7 @@ def _bound(workload: Workload, view: View) -> None:
     if own and (claimed is None or claimed.key != workload.key):
         claimed = min(own, key=lambda job: (not job.alive, job.id))
     if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
-        without_a_job(workload, view)
+        _bound_by_others(workload, view)
         return
     if claimed.key not in (None, workload.key):
         _say_no_place(workload, f"Slurm lost their job (its id {claimed.id} is another's now)", view)
@@ -334,9 +334,10 @@ def _bound(workload: Workload, view: View) -> None:
     if claimed.proven_end(
         view.tuning.absent_s
     ):  # what the pod names instead may be anybody's: an annotation is no proof
-        claimed = next((job for job in world.mine(workload) if job.key is None), claimed)
-        if claimed.key is not None:  # somebody else bound the pods, after that job or beside it
-            without_a_job(workload, view)
+        in_doubt = (job for job in world.mine(workload) if job.key is None and not job.proven_end(view.tuning.absent_s))
+        claimed = next(in_doubt, None)
+        if claimed is None:  # somebody else bound the pods, after that job or beside it
+            _bound_by_others(workload, view)
             return
         look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         return
@@ -354,6 +355,13 @@ def _bound(workload: Workload, view: View) -> None:
             read_hinted(workload, claimed, view)
         return
     _hold_together(workload, claimed, view)
+
+
+def _bound_by_others(workload: Workload, view: View) -> None:
+    """No job of the bound pods is known.  If somebody else bound them all, the waiting pods of their gang say so."""
+    if workload.stands_for_none:
+        _say_no_place(workload, "slurm-bridge did not bind them", view)
+    without_a_job(workload, view)
 
 
 def _without_its_name(workload: Workload, view: View) -> None:

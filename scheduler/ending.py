@@ -40,7 +40,7 @@ def end_pods(workload: Workload, view: View) -> None:
         return
     why = _why_ended(workload, job)
     for pod in workload.unfinished:
-        if not workload.node_of(pod) or not workload.stands_for(pod, job.id):
+        if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue  # it waits for the others, and for another job; or somebody else bound it
         until = _being_ended(workload, pod, job, view)
         if pod.deleting_at is not None or view.now < until:

@@ -277,7 +277,7 @@ def _sentence(
         case Phase.GRANTED:
             return _why_granted(workload, job, view)
         case Phase.BOUND:
-            return _why_bound(workload, pod)
+            return _why_bound(workload, pod, view)
         case Phase.REVOKED:
             return f"It stands on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, view)}."
         case Phase.DONE:
@@ -337,10 +337,10 @@ def _why_granted(workload: Workload, job: Placeholder | None, view: View) -> str
     return f"{what} {told}" if workload.hold is None and told else what
 
 
-def _why_bound(workload: Workload, pod: Pod) -> str:
-    hint = workload.hint
-    job = f" by Slurm job {hint}" if hint is not None and workload.stands_for(pod, hint) else ""
-    said = f"It stands on node {workload.node_of(pod)}{job}, {pod.phase.value} in Kubernetes."
+def _why_bound(workload: Workload, pod: Pod, view: View) -> str:
+    job = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    by = f" by Slurm job {job.id}" if job is not None and workload.stands_for(pod, job) else ""
+    said = f"It stands on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if (
         pod.uid in workload.strays
         and (told := workload.told.get(pod.uid)) is not None

@@ -159,7 +159,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     workload.put(pod)
     came_to_node = bool(pod.node) and (before is None or not before.node)
     if came_to_node:
-        _note_stray(world, workload, before, pod)
+        _note_who_bound(world, workload, before, pod)
     note_edits(workload, before, pod)
     proving.seen(workload, pod)
     if before is not None and stays(before) and not stays(pod):
@@ -193,20 +193,18 @@ def _tell_where(world: World, workload: Workload, pod: Pod) -> None:
     workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
 
 
-def _note_stray(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """Somebody else may have bound it."""
-    if _is_stray(world, workload, pod):
+def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """The pod stands on a node now: note whether this life bound it, or somebody else did.
+
+    Each bind of the bridge writes the id of its job on the pod.  An earlier life may have bound an older pod that names a
+    job, unless this life saw the pod wait.
+    """
+    bind, shown = workload.to_show.get(pod.uid), pod.annotations.get(names.JOB_ID)
+    if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
+        workload.brought.add(pod.uid)
+    may_be_of_earlier_life = before is None and shown is not None and world.is_older(pod)
+    if pod.uid not in workload.brought and not may_be_of_earlier_life:
         workload.strays[pod.uid] = world.heard_at
-        if before is not None or not world.inherited(workload):
-            workload.uninvited.add(pod.uid)
-
-
-def _is_stray(world: World, workload: Workload, pod: Pod) -> bool:
-    """No bind of this life brought the pod where it stands, and no job that it names may be one of an earlier life."""
-    bind = workload.to_show.get(pod.uid)
-    if bind is not None and bind.node == pod.node:
-        return False
-    return not (names.JOB_ID in pod.annotations and world.inherited(workload))
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
@@ -281,10 +279,10 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
         return  # somebody else wrote it, and what it names is missing already
     leaves = pod.finished or pod.deleting_at is not None
-    if (
-        workload.hint is None or not leaves
-    ):  # of a gang whose job is another by now the last one may still show the former
-        workload.hint = job_id
+    if workload.hint is None or not (leaves or _stands_beside_others(workload, pod)):
+        workload.hint = (
+            job_id  # else the last pod of a gang's former job, or one that somebody else bound, hides its job
+        )
     dropped = workload.bound_here and not world.mine(workload)  # what was known of its job was (`quarantine`)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         unlisted = world.polled is not None and job_id not in world.states
@@ -303,6 +301,11 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
             world.to_be_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
+
+
+def _stands_beside_others(workload: Workload, pod: Pod) -> bool:
+    """Somebody else bound the pod to its node, and a bind of the bridge brought other pods of its gang to theirs."""
+    return pod.uid in workload.strays and not workload.stands_for_none
 
 
 def _disown_jobs_of_others(world: World, workload: Workload) -> None:

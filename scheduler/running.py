@@ -33,7 +33,7 @@ WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 def watch(workload: Workload, job: Placeholder, view: View) -> None:
     """Their job lives: say what is worth saying of it, and prepare for its end."""
-    standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.stands_for(pod, job.id))
+    standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.stands_for(pod, job))
     pods = [pod for pod in standing if pod.deleting_at is None]
     if Side.SLURM in view.world.lost or not pods or _never_started(workload, job, pods, view):
         return

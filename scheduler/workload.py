@@ -336,8 +336,8 @@ class Workload:
     doubted     pod UID to what was not believed of its job, in words, until that is said
     too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
     bound_here  a bind of this life went out for one of its pods
-    strays      pod UID to when that pod was first seen on a node to which no bind of this life brought it
-    uninvited   UIDs of the strays that no earlier life bound either: pods that were seen without a node, or that came since
+    brought     UIDs of the pods that a bind of this life brought to the node where they stand
+    strays      pod UID to when that pod was first seen on a node to which neither this life nor an earlier one bound it
     others      it is a pod of another scheduler on a node that Slurm gives away, and of a namespace that is managed
     renamed     id of the job that its pods named, which has another name and may be theirs all the same; None: none
     covered     of such a pod: whether the job that it names was made for it by another bridge; None: not read yet
@@ -389,8 +389,8 @@ class Workload:
     doubted: dict[str, str] = field(default_factory=dict)
     too_late: dict[str, str] = field(default_factory=dict)
     bound_here: bool = False
+    brought: set[str] = field(default_factory=set)
     strays: dict[str, float] = field(default_factory=dict)
-    uninvited: set[str] = field(default_factory=set)
     others: bool = False
     renamed: int | None = None
     covered: bool | None = None
@@ -417,7 +417,8 @@ class Workload:
         self.last_rank = None
         self.shown.pop(uid, None)
         self.written_off.discard(uid)
-        self.uninvited.discard(uid)
+        self.brought.discard(uid)
+        self.strays.pop(uid, None)
         self.given_back.pop(uid, None)
         return self.pods.pop(uid, None)
 
@@ -526,19 +527,18 @@ class Workload:
         """Where it stands, as the watch or our own bind says; "" nowhere."""
         return pod.node or self.bound.get(pod.uid, "")
 
-    def stands_for(self, pod: Pod, job_id: int) -> bool:
-        """True unless somebody else bound the pod, and it does not name that job.
+    def stands_for(self, pod: Pod, job: Placeholder) -> bool:
+        """True unless somebody else bound the pod, and the pod does not name that job or the job is not proven to be its own.
 
         Another copy of the bridge binds pods, too; each such pod names its job from the moment of its bind on.
         """
-        return pod.uid not in self.uninvited or pod.annotations.get(names.JOB_ID) == str(job_id)
+        names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
+        return pod.uid not in self.strays or names_its_job
 
     @property
     def stands_for_none(self) -> bool:
         """True if somebody else bound every pod that stands on a node."""
-        return bool(self.uninvited) and all(
-            pod.uid in self.uninvited for pod in self._unfinished() if self.node_of(pod)
-        )
+        return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 
     def shown_condition(self, pod: Pod) -> Condition | None:
         """What the pod's PodScheduled condition says while it is False."""

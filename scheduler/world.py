@@ -356,6 +356,11 @@ class World:
             return True
         return self.clocks[Side.KUBERNETES].ours(workload.created) < self.started - WHOLE_SECOND_S
 
+    def is_older(self, pod: Pod) -> bool:
+        """True if the pod is older than this life: an earlier life may have bound it."""
+        is_found = pod.uid in self.found_at_start
+        return is_found or self.clocks[Side.KUBERNETES].ours(pod.created) < self.started - WHOLE_SECOND_S
+
     def manages(self, namespace: str) -> bool:
         """Whether pods of that namespace may use the bridge."""
         known = (self.namespaces or {}).get(namespace)
@@ -761,7 +766,7 @@ class World:
         proven = workload.key if job.key == workload.key or workload.bound_here else None
         if other is not None:
             workload.hint = other.id
-        elif not self.may_have_bound(workload):
+        elif not self.may_have_bound(workload) or (workload.stands_for_none and job.key != workload.key):
             workload.hint = None  # its pod named somebody else's job
         else:
             workload.bereft = lost_one(job, proven, at, self.config.tuning.absent_s)

@@ -253,6 +253,44 @@ def test_a_member_that_somebody_else_binds_lives_on_when_the_job_of_its_gang_end
     assert ended(goes_on(story, since=NOW + 4, seconds=5, jobs={17: over})) == [shown[0].name]
 
 
+@pytest.mark.parametrize("seen_waiting", [True, False])
+def test_an_older_pod_that_somebody_else_bound_is_not_ended(seen_waiting: bool) -> None:
+    """It names a job that never was, and this life saw it wait; or it names none, and each bind of the bridge names one."""
+    story = Story()
+    older = pod(created=START - 100)
+    says = {names.JOB_ID: "4000000"} if seen_waiting else {}
+    if seen_waiting:
+        story.sees(older)
+    job = job_of(older, 17, "CANCELLED", submitted=START - 90)
+    story.polls({17: "CANCELLED"}, at=NOW)
+    story.reads(job, at=NOW)
+    story.sees(replace(older, phase=PodPhase.RUNNING, node="x1", started=NOW + 1, annotations=says))
+    acts = goes_on(story, since=NOW + 2, jobs={17: job})
+    assert ended(acts) == []
+    assert told(acts).keys() == {"train"}
+
+
+def test_a_pod_that_somebody_else_binds_just_where_its_bind_goes_is_not_ended_for_that_job() -> None:
+    story = Story()
+    job = asks(story, "RUNNING")
+    [bind] = story.acts(BindPod, NOW)
+    story.sees(pod(phase=PodPhase.RUNNING, node=bind.node, started=NOW + 1))
+    story.ended(bind, Outcome.REFUSED, at=NOW + 1, number=409)
+    over = replace(job, states=frozenset({"PREEMPTED"}))
+    story.polls({17: "PREEMPTED"}, at=NOW + 2)
+    story.reads(over, at=NOW + 2)
+    assert ended(goes_on(story, since=NOW + 3, jobs={17: over})) == []
+
+
+def test_the_rest_of_a_gang_says_why_it_waits_when_somebody_else_binds_a_member() -> None:
+    story = Story()
+    first, second = ring(2)
+    story.sees(first, second)
+    story.sees(replace(first, phase=PodPhase.RUNNING, node="x1", started=NOW))
+    reports = [each for each in goes_on(story) if isinstance(each, Report) and each.uid == second.uid]
+    assert "slurm-bridge did not bind them" in reports[-1].message
+
+
 # --- no doubt ---------------------------------------------------------------------------------------------------------
 
 
