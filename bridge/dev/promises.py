@@ -30,6 +30,8 @@ from scheduler.quantity import amount
 
 # A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
 ON_ITS_WAY_S = 30.0
+# What somebody else binds to a node has been heard of within this: until then it cannot have been reckoned with (V3).
+UNHEARD_S = ON_ITS_WAY_S
 # A workload whose job Slurm started is bound within this (L3).
 SOON_S = 60.0
 # So many grants in a row that no pod was bound for, since the last fault ended, are grants without end (L3).
@@ -137,6 +139,9 @@ class Promises:
     violations: list[Violation] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
     _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
+    _others: dict[str, tuple[float, int | None]] = field(
+        default_factory=dict
+    )  # uids of pods that somebody else bound: when, and the id of which job was written on them
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
     _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they stand
@@ -153,6 +158,12 @@ class Promises:
         self.log.append((self.clock(), what))
         if len(self.log) > 2 * STORY_MOST:
             del self.log[:STORY_MOST]
+
+    def bound_by_others(self, pod: Object, node: str, job_id: int | None) -> None:
+        """Somebody else binds the pod, and writes the id of a job on it that is not the pod's; None: of no job."""
+        claims = f", as of job {job_id}" if job_id is not None else ""
+        self.note(f"somebody else binds {_name(pod)} to {node}{claims}")
+        self._others[pod["metadata"]["uid"]] = (self.clock(), job_id)
 
     def _broken(self, promise: str, what: str) -> None:
         violation = Violation(promise, what, self.clock())
@@ -283,7 +294,7 @@ class Promises:
         if granted and self._judge("V3", if_bound(lambda pod, _: self._too_much(pod, node))):
             self._judge("V5", if_bound(lambda pod, job: self._given_twice(pod, node, job)))
 
-    def _is_for(self, job: SeenJob, pod: Object) -> bool:
+    def is_for(self, job: SeenJob, pod: Object) -> bool:
         """The job's name says that it is the pod's own, or its gang's, or it did before its user gave it another."""
         whose = names.whose(self.renamed.get(job.serial, job.name))
         return whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
@@ -300,7 +311,7 @@ class Promises:
         who = _name(pod)
         if job is None:
             return f"{who} is bound for job {job_id}, which is not there"
-        if not self._is_for(job, pod):
+        if not self.is_for(job, pod):
             return f"{who} is bound for the job of another: {job.name}"
         if job.ended and (ago := sent - self._of_slurm(job.ends)) > ON_ITS_WAY_S:
             return f"{who} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
@@ -320,7 +331,8 @@ class Promises:
         taken, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
         for other in self.kube.pods():
             standing = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
-            if standing and not _finished(other):
+            bound_at, _ = self._others.get(other["metadata"]["uid"], (float("-inf"), None))
+            if standing and not _finished(other) and self.clock() - bound_at > UNHEARD_S:
                 taken += Counter(_requests(other))
                 if clash(ports, host_ports(other)):
                     return f"{_name(pod)} is bound to {node}, where {_name(other)} has its host port"
@@ -345,7 +357,7 @@ class Promises:
             and other["spec"].get("nodeName") == node
             and not _finished(other)
             and _said(other) in (str(job.id), str(job.het_id))
-            and self._is_for(job, other)  # else it shows an id that was given out again
+            and self.is_for(job, other)  # else it shows an id that was given out again
         ]
         places = sum(part.places.get(self._known_as(node), 0) for part in self._parts(job))
         if places and len(together) + 1 > places:
@@ -379,15 +391,15 @@ class Promises:
         node = self._known_as(pod["spec"]["nodeName"])
         if job is not None and _stood_alone(pod, job):
             job = None  # its own was lost, and its gang's got the id
-        if job is not None and self._is_for(job, pod) and (job.ended or node in self._held_by(job)):
+        if job is not None and self.is_for(job, pod) and (job.ended or node in self._held_by(job)):
             return job
-        own = (each for each in self.ours() if self._is_for(each, pod) and not _stood_alone(pod, each))
+        own = (each for each in self.ours() if self.is_for(each, pod) and not _stood_alone(pod, each))
         holding = (each for each in own if each.holds and node in each.nodes)
         return next((each for each in holding if self._of_slurm(each.starts) < sent - ON_ITS_WAY_S), None)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         who = _name(pod)
-        if job is None or not self._is_for(job, pod):
+        if job is None or not self.is_for(job, pod):
             return ""  # Slurm lost it
         if any(not other["spec"].get("nodeName") for other in self._members(pod)):
             return ""  # its gang is being unwound (W9)
@@ -514,11 +526,20 @@ class Promises:
         among faults the first list comes late.
         """
         meta = pod["metadata"]
-        return meta["namespace"] in self.users and self._of_kube(meta["creationTimestamp"]) < self.born + ON_ITS_WAY_S
+        since, _ = self._others.get(meta["uid"], (self._of_kube(meta["creationTimestamp"]), None))
+        return meta["namespace"] in self.users and since < self.born + ON_ITS_WAY_S
 
     def _claims(self, pod: Object) -> bool:
-        """Somebody else wrote its job's id: no bind was ever sent for it.  In a real cluster it may be older than we are."""
-        return self.exact and pod["metadata"]["uid"] not in self._sent
+        """Somebody else wrote its job's id: no bind was ever sent for it, or that of others took effect before.
+
+        The bridge may write the id of the pod's own job there later, if that holds its place.  In a real cluster the pod may
+        be older than we are.
+        """
+        uid, said = pod["metadata"]["uid"], _said(pod)
+        if uid in self._others:
+            _, written = self._others[uid]
+            return said is None or said == str(written)
+        return self.exact and uid not in self._sent
 
     def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
         """A pod is bound for it, or stands on a node that it holds: the id on the pod may be of a job that was lost."""

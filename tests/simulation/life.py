@@ -8,6 +8,7 @@ must be bound or say why not, and no job may be left over (ARCHITECTURE 7).
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,13 +34,15 @@ from scheduler.actions import Action
 from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodsListed
 from scheduler.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
-from tests.simulation.strangers import UNMANAGED, stranger
+from tests.simulation.strangers import NOBODYS_ID, UNMANAGED, stranger
 
 GANG, GANG_SIZE = names.PREFIX + names.GANG, names.PREFIX + names.GANG_SIZE
 USERS = {"alice-a": "alice", "bob-b": "bob"}
 CHAOS_S = 90.0
 HEALS_S, HEAL_S = 70.0, 150.0  # at the earliest and at the latest
 RELEASE_S = 20.0  # so long after the faults the admin believes what is still missing
+OTHERS_BIND = 0.1  # share of the lives
+BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 CPUS, MEMORY_MIB, GPUS = 8, 16_384, 2
 SKEWS = (0.0, 0.0, 0.0, 3.0, -3.0, 400.0, -400.0, 7200.0, -7200.0)
 SETTINGS = Settings.model_validate(
@@ -163,6 +166,11 @@ class Life:
         """Its admins give up a dead node within the chaos, Kubernetes and the bridge alike."""
         return random.Random(self.seed + 4).random() < 0.4
 
+    @property
+    def others_bind(self) -> bool:
+        """Another scheduler, or a person, binds pods that wait for the bridge."""
+        return random.Random(f"{self.seed} bound by others").random() < OTHERS_BIND
+
     def clock(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -182,6 +190,7 @@ class Life:
             tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
             tasks.append(group.create_task(self._bridges()))
             tasks.append(group.create_task(self._slurmdbd_is_away_for_a_while()))
+            tasks.append(group.create_task(self._others_bind_pods()))
             await self._chaos()
             self._heal()
             await self._comes_to_rest()
@@ -227,6 +236,38 @@ class Life:
         await asyncio.sleep(chance.uniform(5.0, CHAOS_S))
         self.promises.note("slurmdbd is back")
         self.slurm.accounting_up = True
+
+    async def _others_bind_pods(self) -> None:
+        """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
+        if not self.others_bind:
+            return
+        chance, ends = random.Random(f"{self.seed} binds of others"), self.clock() + CHAOS_S
+        while self.clock() + (waits_s := chance.expovariate(1 / BOUND_BY_OTHERS_S)) < ends:
+            await asyncio.sleep(waits_s)
+            self._bind_by_others(chance)
+
+    def _bind_by_others(self, chance: random.Random) -> None:
+        """Another scheduler, or a person, binds a waiting pod of the bridge, and may write the id of a job on it."""
+        waiting = [pod for pod in self.promises.pods() if self._waits_for_the_bridge(pod)]
+        if not waiting:
+            return
+        pod, node = chance.choice(waiting), chance.choice(self.nodes)
+        foreign = [job.id for job in self.slurm.jobs.values() if not self.promises.is_for(job, pod)]
+        shown = chance.choice([None, None, NOBODYS_ID, chance.choice([*foreign, NOBODYS_ID])])
+        self.promises.bound_by_others(pod, node, shown)
+        meta: dict[str, Any] = {"uid": pod["metadata"]["uid"]}
+        if shown is not None:
+            meta["annotations"] = {names.JOB_ID: str(shown)}
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/binding"
+        body = json.dumps({"metadata": meta, "target": {"kind": "Node", "name": node}}).encode()
+        status, _, answer = self.kube.handle(self.kube_clock(), "POST", path, {}, body)
+        assert status == 201, answer
+        self.inner.wake()
+
+    def _waits_for_the_bridge(self, pod: dict[str, Any]) -> bool:
+        spec, meta = pod["spec"], pod["metadata"]
+        ours = spec.get("schedulerName") == names.SCHEDULER_NAME and meta["namespace"] in USERS
+        return ours and not (spec.get("nodeName") or meta.get("deletionTimestamp") or _ended(pod))
 
     # --- the bridge and its lives --------------------------------------------------------------------------------
 

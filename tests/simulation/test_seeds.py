@@ -204,6 +204,17 @@ def test_of_a_managed_namespace_it_may_be_taken_for_a_pod_of_an_earlier_life_and
         clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
 
 
+def test_ending_a_pod_that_somebody_else_bound_breaks_v7(clusters: Clusters) -> None:
+    """A bind of the bridge was on its way, which the API server refused."""
+    clusters.promises.bound_by_others(clusters.pod, "k1", None)
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    clusters.kube.store.put("pods", {**clusters.pod, "spec": {**clusters.pod["spec"], "nodeName": "k1"}})
+    options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
+    with pytest.raises(Violation, match="V7: alice-a/p was never bound by the bridge"):
+        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+
+
 def test_an_invented_job_id_hides_no_job_that_is_left_behind(clusters: Clusters) -> None:
     stranger(clusters, "alice-a")
     clusters.kube.remove(0.0, "pods", clusters.pod, 0)
