@@ -697,8 +697,17 @@ class World:
         job.absent_last = began
         if job.lost(absent_s) and not job.proven:
             job.states = frozenset()  # the list shows ids without names: an end in it may be another job's
+        if job.lost(absent_s) and not before[1]:
+            self._leave_to_another(job)
         if (job.absent, job.lost(absent_s)) != before:
             self.touch(job)
+
+    def _leave_to_another(self, lost: Placeholder) -> None:
+        """If another job is proven to be the workload's and lives, its pods stand for that one from now on (S7)."""
+        for workload in self.concerned(lost):
+            other = chosen(workload, self.mine(workload))
+            if other is not None and workload.hint == lost.id != workload.renamed:
+                workload.hint = other.id
 
     @property
     def last_poll_began(self) -> float:

@@ -87,6 +87,20 @@ def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
+def test_a_pod_stands_for_its_twin_that_was_read_before_absence_of_its_job_was_believed() -> None:
+    """The answer to the request for its nodes was lost, and slurmctld lost everything once more before the twin was read."""
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.polls({30: "RUNNING"}, at=NOW + 2)
+    for read in story.acts(ReadJob, NOW + 2):
+        story.reads(None, job_id=17, at=NOW + 2) if read.job_id == 17 else story.reads(job_of(TRAIN, 30), at=NOW + 2)
+        story.ended(read, at=NOW + 2)
+    story.polls({30: "RUNNING"}, at=NOW + 5)
+    assert story.acts(EndByDeadline, NOW + 5) == []
+    assert (story.world.phase_of[key_of(TRAIN)], story.world.workloads[key_of(TRAIN)].hint) == (Phase.BOUND, 30)
+
+
 def test_what_slurm_will_not_give_again_ends_the_pod_after_one_attempt() -> None:
     story = Story()
     story.ended(lost(story), Outcome.REFUSED, at=NOW + 7, number=2016)
