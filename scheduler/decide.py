@@ -122,8 +122,22 @@ def _look(workload: Workload, view: View) -> bool:
         _say_proven(workload, view)
     if workload.given_back:
         _say_given_back(workload, view)
+    if world.phase_of[workload.key] in (Phase.QUEUED, Phase.GRANTED, Phase.BOUND):
+        _read_what_waiting_pods_show(workload, view)
     RULES[world.phase_of[workload.key]](workload, view)
     return True
+
+
+def _read_what_waiting_pods_show(workload: Workload, view: View) -> None:
+    """A pod that an earlier life let wait for a job of its own shows that job; unread, it holds its nodes for nobody.
+
+    No scan reads a job that a pod shows.  The job that running pods name is not read for that: a hint is enough for it.
+    """
+    for job in view.world.mine(workload):
+        if job.key is None and job.alive and job.id != workload.hint:
+            if not all(map(workload.node_of, workload.members)):
+                look_at(job, workload, view, f"is job {job.id} the placeholder of {workload.readable}?")
+            return
 
 
 def _gathering(workload: Workload, view: View) -> None:

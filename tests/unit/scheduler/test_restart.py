@@ -70,6 +70,23 @@ def test_a_job_that_a_waiting_pod_shows_is_read_and_adopted() -> None:
     assert story.world.phase_of[key_of(TRAIN)] is Phase.QUEUED
 
 
+def test_a_job_that_a_waiting_pod_shows_beside_its_gang_that_runs_is_read_and_ended() -> None:
+    """It was one too many, and asked for nodes of its own.  Slurm lost the job of the gang, whose id is another's by now."""
+    story = Story()
+    other = pod("other", created=START - 60)
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "created": START - 60}
+    story.polls({3: "RUNNING", 9: "RUNNING"}, at=START + 0.1)
+    waits = replace(pod("w-2", **gang), scheduled=Condition(False, "SlurmJobPending", "… Job 9, as of …"))
+    story.sees(other, waits, story.bound(pod("w-0", **gang), 3))
+    story.reads(job_of(other, 3), at=START + 0.1)
+    reads = story.acts(ReadJob, START + 0.1)
+    assert 9 in {read.job_id for read in reads}
+    story.reads(job_of(waits, 9), at=START + 0.2)
+    for read in reads:
+        story.ended(read, at=START + 0.2)
+    assert [cancel.job_id for cancel in story.acts(CancelJob, START + 20)] == [9]
+
+
 def test_a_hint_that_leads_nowhere_is_dropped_and_slurm_is_asked_anew() -> None:
     story = Story()
     story.polls({17: "RUNNING"}, at=START + 0.1)
