@@ -349,7 +349,7 @@ def _may_be_renamed(world: World, job: Placeholder) -> None:
 
 
 def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
-    """True if the job was granted every node that these pods stand on."""
+    """True if the job was granted every node on which a pod of the workload stands."""
     granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
     stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
     return bool(stands) and stands <= granted
@@ -360,10 +360,10 @@ def _whose(world: World, job: Job) -> str | None:
 
     All components of a heterogeneous job have the same name.  If its user gave the leader another one, the others still tell.
     """
-    told = [named for each in (job, *job.parts) if (named := names.whose(each.name)) is not None]
-    if not told or world.namespaces is None:
+    if world.namespaces is None:
         return None
-    named = next((each for each in told if each[0] == world.cluster), None)
+    told = (names.whose(each.name) for each in (job, *job.parts))
+    named = next((each for each in told if each is not None and each[0] == world.cluster), None)
     if named is None:
         return None
     workload = world.workloads.get(named[1])
@@ -453,7 +453,10 @@ def _moved(grant: Grant, read: Job) -> bool:
 
 
 def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
-    """The job that the pods were bound for is lost (S7), or the one that they name is a stranger's, and here is theirs."""
+    """The pods of the workload stand for this job from now on, if their former job is lost (S7) or is a stranger's job.
+
+    states   of this job, as they were read
+    """
     if workload.renamed is not None and workload.renamed == workload.hint:
         if holds_nodes(states) and _holds_their_nodes(world, workload, job):
             workload.hint = job.id

@@ -207,9 +207,10 @@ def _told_to_end(workload: Workload) -> list[Pod]:
 
 
 def come_back(world: World, alone: Workload) -> None:
-    """A pod beyond its gang's size may be able to take a free place of the gang by now.
+    """If this pod is beyond the size of its gang and the gang has a free place by now, the pod takes that place.
 
-    Called when an action for it has ended.  While its own job waits, that job is read in turn, so this comes again and again.
+    This is called when an action for the pod has ended.  While the pod's own job waits, the bridge reads that job again and
+    again, so this is called again and again.
     """
     if alone.group is not None:
         return
@@ -225,8 +226,12 @@ def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
         return _next_run(world, workload)
     found = sorted(_available(world, workload), key=rank_of)
     if len(found) < missing or not _stays_with_free_places(world, workload):
-        found = [pod for pod in found if not world.workloads[world.key_of_pod[pod.uid]].jobs]
+        found = _without_jobs(world, found)
     return found[:missing]
+
+
+def _without_jobs(world: World, pods: list[Pod]) -> list[Pod]:
+    return [pod for pod in pods if not world.workloads[world.key_of_pod[pod.uid]].jobs]
 
 
 def _next_run(world: World, workload: Workload) -> list[Pod]:
@@ -234,16 +239,16 @@ def _next_run(world: World, workload: Workload) -> list[Pod]:
 
     Fewer pods stay by themselves; as a gang they would wait for others that may never come.
     """
-    found = [pod for pod in _available(world, workload) if not world.workloads[world.key_of_pod[pod.uid]].jobs]
+    found = _without_jobs(world, _available(world, workload))
     sizes = {world.workloads[world.key_of_pod[pod.uid]].shown[pod.uid].size for pod in found}
     size = sizes.pop() if len(sizes) == 1 else None
     return sorted(found, key=rank_of)[:size] if size is not None and len(found) >= size else []
 
 
 def _stays_with_free_places(world: World, workload: Workload) -> bool:
-    """True if pods of the gang stay, the places of the others are free, and whoever replaces pods has had the time to.
+    """True if pods of the gang stay, none of its pods terminates, and its controller has had the time to replace the others.
 
-    For less, no pod leaves Slurm's queue: the members of a gang that fails go one after the other.
+    Otherwise no pod leaves Slurm's queue: when a gang fails, its members end one after the other.
     """
     tally = workload.tally
     leaving = tally.unfinished - tally.homeless > tally.members - tally.unbound
@@ -252,10 +257,10 @@ def _stays_with_free_places(world: World, workload: Workload) -> bool:
 
 
 def _available(world: World, workload: Workload) -> list[Pod]:
-    """The pods beyond the gang's size that wait, for no job or for one that waits as well, and have no action in flight.
+    """The pods beyond the gang's size that have no action in flight and no job, or only a job that waits in Slurm's queue.
 
-    A pod that stands on a node stays by itself, also after its own job is forgotten: the gang's job is not its own, and the
-    end of that job must not end this pod (V7).
+    A pod that stands on a node does not join the gang, even if its own job is forgotten: the job of the gang is not the job
+    of that pod, and the end of the gang's job must not end the pod (V7).
     """
     found = []
     for uid in sorted(workload.surplus):

@@ -506,6 +506,10 @@ class World:
         self.feasibility.clear()
         self.neighbours.nodes_changed()
         self.coming = None
+        self._mark_waiting()
+
+    def _mark_waiting(self) -> None:
+        """Have every workload looked at that waits for nodes, or for its bind."""
         for each in WAITING:
             self.dirty.update(self.by_phase[each])
 
@@ -552,8 +556,7 @@ class World:
             for pod in there.pods.values():
                 self.neighbours.came(pod, name)
                 self.host_ports.came(pod, name)
-        for each in WAITING:
-            self.dirty.update(self.by_phase[each])
+        self._mark_waiting()
 
     def _count_out(self, pod: Pod, node: str) -> None:
         self.neighbours.left(pod, node)
@@ -647,9 +650,9 @@ class World:
         self.touch(job)
 
     def _lost_its_place(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """Its job ended: whoever ended it may end the next one at once, so the workload waits before it asks again.
+        """The job ended.  The workload waits before it asks again, because somebody may end its next job at once, too.
 
-        A grant that was given back is asked for elsewhere, at once for the first few times (F6).
+        If the bridge gave the grant back, the workload asks for other nodes, the first few times at once (F6).
         """
         at_once = 0
         if workload.giving_back is not None and workload.giving_back[0] == job.id:
