@@ -379,7 +379,7 @@ def _bound_by_others(workload: Workload, view: View) -> None:
 
 
 def _without_its_name(workload: Workload, view: View) -> None:
-    """Their job may be one that its user renamed.  A job of their own name is a twin that waited for that name."""
+    """The user may have renamed the job of these pods.  Another job with the name of the workload is then a twin of it."""
     job = chosen(workload, view.world.mine(workload))
     why = f"their job {workload.hint} may have another name since, which its user gave it"
     if job is not None and job.holds_nodes and job.grant is None:

@@ -187,14 +187,14 @@ def _our_pod(world: World, pod: Pod) -> None:
 
 
 def _tell_where(world: World, workload: Workload, pod: Pod) -> None:
-    """Add to the story of the workload that the pod stands on its node, not before what was told last."""
+    """Add to the story of the workload that the pod stands on its node, with a time not before that of the last entry."""
     last_at = workload.story[-1][0] if workload.story else world.born(pod)
     where = f"stands on node {pod.node}"
     workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
 
 
 def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """The pod stands on a node now: note whether this life bound it, or somebody else did.
+    """Note whether this life of the bridge bound the pod, which now stands on a node, or somebody else did.
 
     Each bind of the bridge writes the id of its job on the pod.  An earlier life may have bound an older pod that names a
     job, unless this life saw the pod wait.
@@ -280,9 +280,8 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         return  # somebody else wrote it, and what it names is missing already
     leaves = pod.finished or pod.deleting_at is not None
     if workload.hint is None or not (leaves or _stands_beside_others(workload, pod)):
-        workload.hint = (
-            job_id  # else the last pod of a gang's former job, or one that somebody else bound, hides its job
-        )
+        # Otherwise the last pod of the gang's former job, or a pod that somebody else bound, would hide the gang's job.
+        workload.hint = job_id
     dropped = workload.bound_here and not world.mine(workload)  # what was known of its job was (`quarantine`)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         unlisted = world.polled is not None and job_id not in world.states

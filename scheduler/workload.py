@@ -537,7 +537,7 @@ class Workload:
 
     @property
     def stands_for_none(self) -> bool:
-        """True if somebody else bound every pod that stands on a node."""
+        """True if another client than the bridge bound every pod of the workload that stands on a node."""
         return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 
     def shown_condition(self, pod: Pod) -> Condition | None:

@@ -206,7 +206,7 @@ class Story:
 
 
 def is_twin(action: Action, number: int) -> bool:
-    """True if the refusal says that a job of this name lives.  The executor tells it as one that may pass by itself."""
+    """True if the refusal says that a job of this name lives.  The executor says that this refusal may pass."""
     return isinstance(action, AllocateNow) and number == 2038
 
 

@@ -552,8 +552,8 @@ class Promises:
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
         """V4: some members stand on what the job holds, and others have been waiting for too long.
 
-        One that came later takes a place that fell free; it may have to wait for that, and says so.  One that comes when
-        every place is taken, or waited for, asks for nodes of its own.
+        A pod that was created after the grant takes a free place of the gang; the pod may wait for that place, and says so.
+        A pod that is created when every place is taken, or when a pod waits for it, asks for nodes of its own.
         """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):

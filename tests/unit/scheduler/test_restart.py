@@ -71,7 +71,7 @@ def test_a_job_that_a_waiting_pod_shows_is_read_and_adopted() -> None:
 
 
 def test_a_job_that_a_waiting_pod_shows_beside_its_gang_that_runs_is_read_and_ended() -> None:
-    """It was one too many, and asked for nodes of its own.  Slurm lost the job of the gang, whose id is another's by now."""
+    """The pod was beyond the size of its gang and had its own job.  Slurm lost the gang's job and gave its id to another."""
     story = Story()
     other = pod("other", created=START - 60)
     gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "created": START - 60}
