@@ -58,8 +58,23 @@ def _parser() -> argparse.ArgumentParser:
     _add_http_token(release)
     release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
     release.set_defaults(command=_release)
+    _add_policy(
+        commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"), ends
+    )
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
+
+
+def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) -> None:
+    commands = policy.add_subparsers(required=True, metavar="COMMAND")
+    check = commands.add_parser("check", help="is anything wrong with the policy of a settings file?")
+    check.add_argument("config", metavar="FILE", help="settings, YAML")
+    check.set_defaults(command=_policy_check)
+    show = commands.add_parser("show", parents=[ends], help="who the pods of a namespace are in Slurm")
+    show.add_argument("-n", "--namespace", required=True, help="of the pods")
+    show.add_argument("--service-account", metavar="NAME", help="of the pods; default: default")
+    show.add_argument("--labels", metavar="KEY=VALUE,…", help="of the namespace, instead of those in Kubernetes")
+    show.set_defaults(command=_policy_show)
 
 
 def _add_dev(dev: argparse.ArgumentParser) -> None:
@@ -116,7 +131,8 @@ def _run(options: argparse.Namespace) -> int:
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=chosen.log_level.upper(), handlers=[handler])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(app.run(chosen))
+        path = settings.path_of(vars(options), os.environ) or ""
+        runner.run(app.run(chosen, path, lambda: settings.load(vars(options), os.environ)))
     return 0
 
 
@@ -136,6 +152,18 @@ def _release(options: argparse.Namespace) -> int:
     from bridge.release import main as release
 
     return release(vars(options))
+
+
+def _policy_check(options: argparse.Namespace) -> int:
+    from bridge.policy_check import main as check
+
+    return check(vars(options))
+
+
+def _policy_show(options: argparse.Namespace) -> int:
+    from bridge.policy_show import main as show
+
+    return show(vars(options))
 
 
 def _dev(options: argparse.Namespace) -> int:

@@ -10,29 +10,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from bridge import stopping
+from bridge import rights, stopping
 from bridge.clock import SlewedClock
 from bridge.errors import AccountingAway, ConfigError, FarSideError, NotYet, Refused, Unauthorized, said
 from bridge.executor import Executor
 from bridge.guard import Guard
-from bridge.health import Health, Starting, measure_clock
+from bridge.health import Health, StandingBy, Starting, measure_clock, measure_lead, measure_rights
 from bridge.http_access import BearerFile
 from bridge.kube import auth
 from bridge.kube.client import KubeClient
+from bridge.kube.lease import Lease
+from bridge.kube.mirror import Mirror
 from bridge.kube.transport import HttpTransport
 from bridge.kube.transport import Transport as KubeTransport
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
-from bridge.settings import Settings, Tenant
+from bridge.notify import READY, STOPPING, notify
+from bridge.policy_file import PolicyFile, lacking_partition, policy_trouble, privileged_user
+from bridge.replica import Replica
+from bridge.settings import Settings
 from bridge.slurm import survey
 from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.poll import Poller
@@ -45,7 +50,6 @@ from bridge.telemetry import Telemetry
 from scheduler.events import Event
 from scheduler.model import Undecoded
 from scheduler.phase import Phase
-from scheduler.policy import ANY
 from scheduler.world import World
 
 log = logging.getLogger("slurm-bridge")
@@ -53,30 +57,8 @@ log = logging.getLogger("slurm-bridge")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
+READY_ASKED_S = 0.2  # between two questions whether it is ready, until it is for the first time
 AGAIN_S = 2.0  # a task that ended by an error of our own begins anew after so long
-# What the bridge does in Kubernetes: verb, resource, API group, subresource.
-RIGHTS = (
-    ("list", "pods", "", ""),
-    ("watch", "pods", "", ""),
-    ("delete", "pods", "", ""),
-    ("patch", "pods", "", ""),
-    ("patch", "pods", "", "status"),
-    ("create", "pods", "", "binding"),
-    ("create", "pods", "", "eviction"),
-    ("list", "nodes", "", ""),
-    ("watch", "nodes", "", ""),
-    ("list", "namespaces", "", ""),
-    ("watch", "namespaces", "", ""),
-    ("patch", "persistentvolumeclaims", "", ""),
-    ("create", "events", "", ""),
-    ("patch", "events", "", ""),
-)
-# What it does besides, where nodes are labelled to be registered in Slurm; it starts without.
-NODE_RIGHTS = (
-    ("get", "nodes", "", ""),
-    ("patch", "nodes", "", ""),
-    ("patch", "nodes", "", "status"),
-)
 
 
 class Bridge:
@@ -86,6 +68,9 @@ class Bridge:
     chance   where jitter comes from
     on_left_out   told of each object of Kubernetes that cannot be decoded: what, which, why
     guard    whether errors of our own are contained, and where they are told
+    mirror   of a replica that has just begun to lead: what its watches have told; None: the bridge watches by itself
+    leads    whether this replica may act now
+    slurm_user   by whom Slurm runs: nobody is mapped to that user; "": not known
     """
 
     def __init__(
@@ -99,10 +84,14 @@ class Bridge:
         chance: random.Random | None = None,
         on_left_out: Callable[[str, str, str], None] = lambda _what, _which, _why: None,
         guard: Guard | None = None,
+        mirror: Mirror | None = None,
+        leads: Callable[[], bool] = lambda: True,
+        slurm_user: str = "",
     ) -> None:
         self.guard = guard or Guard()
         accounting = slurm.discovery is not None and slurm.discovery.accounting
-        self.world = World(settings.config(accounting=accounting), started=clock(), guarded=self.guard.on)
+        config = settings.config(accounting=accounting, slurm_user=slurm_user)
+        self.world = World(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
             self._emit,
@@ -113,19 +102,24 @@ class Bridge:
             interval_s=settings.poll_interval_s,
             nodes_interval_s=settings.nodes_interval_s,
         )
-        self.executor = Executor(kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard)
-        self.loop = Loop(self.world, self.executor, clock, observer, self.guard)
-        self.watches = KubeWatches(
-            kube_transport,
-            settings.scheduler_name,
-            self._emit,
-            clock,
-            chance or random.Random(),  # noqa: S311 - jitter
-            on_undecoded=self._undecoded,
-        )
+        self.executor = Executor(kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads)
+        self.loop = Loop(self.world, self.executor, clock, observer, self.guard, leads)
         self._left_out = on_left_out
+        self._mirror = mirror
+        self._watches = watches_of(settings, kube_transport, clock, chance)(self._emit, self.undecoded)
+        self._policy_file: PolicyFile | None = None
 
-    def _undecoded(self, what: Undecoded) -> None:
+    def follow(self, file: PolicyFile) -> None:
+        """Take the policy from that file whenever it changes."""
+        self._policy_file = file
+
+    def take_over(self, now: float, *, drained: bool) -> None:
+        """Begin with what the mirror knows.  drained: as of Mirror.hand_over"""
+        assert self._mirror is not None, "only a replica that stood by takes over"
+        self._mirror.hand_over(self._emit, self.undecoded, now, drained=drained)
+
+    def undecoded(self, what: Undecoded) -> None:
+        """Tell of an object of Kubernetes that cannot be decoded."""
         which = "/".join(filter(None, (what.namespace, what.name)))
         self._left_out(f"{what.kind}s", which, what.why)
         self.executor.say_undecoded(what)
@@ -135,36 +129,62 @@ class Bridge:
 
     async def run(self) -> None:
         """For ever; cancel it."""
+        guard = self.guard
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._lives_on("watches of Kubernetes", self.watches.run), name="watches")
-            group.create_task(self._lives_on("poller of Slurm", self.poller.run), name="poller")
+            if self._mirror is None:
+                group.create_task(lives_on("watches of Kubernetes", self._watches.run, guard), name="watches")
+            group.create_task(lives_on("poller of Slurm", self.poller.run, guard), name="poller")
             group.create_task(self.loop.run(), name="loop")
-            group.create_task(self._lives_on("posting of events", self.executor.post_events), name="events")
-
-    async def _lives_on(self, what: str, task: Callable[[], Awaitable[None]]) -> None:
-        """An error of our own ends none of them for good."""
-        while True:
-            try:
-                await task()
-            except Exception as error:  # noqa: BLE001 - contained to this task, or raised
-                self.guard.caught(error, "task", what)
-            await asyncio.sleep(AGAIN_S)
+            group.create_task(lives_on("posting of events", self.executor.post_events, guard), name="events")
+            if (file := self._policy_file) is not None:
+                follow = lives_on("settings file", lambda: file.follow(self._emit, self.world), guard)
+                group.create_task(follow, name="settings")
 
 
-async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that no waiting mends."""
+async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
+    """Run the task for ever: an error of the bridge's own does not end it for good."""
+    while True:
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - contained to this task, or raised
+            guard.caught(error, "task", what)
+        await asyncio.sleep(AGAIN_S)
+
+
+def watches_of(
+    settings: Settings, transport: KubeTransport, clock: Callable[[], float], chance: random.Random | None = None
+) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
+    """What makes the watches of these settings, given where their events go and what they could not decode."""
+
+    def watches(emit: Callable[[Event], None], on_undecoded: Callable[[Undecoded], None]) -> KubeWatches:
+        jitter = chance or random.Random()  # noqa: S311
+        return KubeWatches(transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded)
+
+    return watches
+
+
+async def run(settings: Settings, path: str = "", reread: Callable[[], Settings] | None = None) -> None:
+    """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that no waiting mends.
+
+    path, reread   the settings file, and how it is read anew when it changes; without them the policy stays as it is
+    """
     _check_patience(settings)
     bearer = _bearer(settings)
     clock = SlewedClock()
     signalled = asyncio.Event()
-    with stopping.listening(signalled.set):
+
+    def stop() -> None:
+        notify(STOPPING)
+        signalled.set()
+
+    with stopping.listening(stop):
         async with AsyncExitStack() as stack:
             telemetry = Telemetry(clock=clock)
             measure_clock(clock, telemetry)
             stack.callback(telemetry.close)
             tokens = token_source(settings, clock())
             acting = _acting_tokens(settings, clock())
-            slurm = _slurm_client(settings, tokens, acting, telemetry, clock, stack)
+            pools, slurm = _slurm_client(settings, tokens, acting, telemetry, clock, stack)
             both = [tokens, acting] if acting is not None else [tokens]
             waiting = Waiting()
             starting = Starting(waiting.reasons, both, telemetry, clock, bearer)
@@ -185,13 +205,128 @@ async def run(settings: Settings) -> None:
             log.info(
                 "Slurm %s (%s), cluster %s, at %s", found[1].release, found[1].api, found[1].cluster, settings.slurm_url
             )
-            left_out = telemetry.left_out("kubernetes")
             guard = Guard(on=True)
-            bridge = Bridge(settings, kube, transport, slurm, clock, telemetry, on_left_out=left_out, guard=guard)
-            partly = functools.partial(policy_trouble, settings)
-            starting.health = Health(bridge.loop, both, telemetry, clock, bearer, partly=partly)
+            allowed = rights.NamespaceRights(kube)
+            measure_rights(allowed, telemetry)
+            stack.push_async_callback(
+                _ended, asyncio.create_task(lives_on("rights", allowed.run, guard), name="rights")
+            )
+            slurm_user = found[1].slurm_user
+            file = PolicyFile(path, settings, reread, slurm_user, clock) if path and reread is not None else None
+            if file is not None:
+                telemetry.gauge(
+                    "slurm_bridge_policy_rejected",
+                    "1 while the settings file as it stands cannot be used",
+                    file.rejected,
+                )
+            ends = Ends(
+                settings,
+                kube,
+                transport,
+                slurm,
+                pools,
+                clock,
+                telemetry,
+                starting,
+                both,
+                bearer,
+                guard,
+                allowed,
+                slurm_user,
+                file,
+            )
+            stack.push_async_callback(_ended, asyncio.create_task(_notify_ready(starting), name="notify"))
             _tune_gc()
-            await _until_signalled(bridge, signalled)
+            if settings.lease is None:
+                measure_lead(lambda: True, telemetry)
+                await _until_signalled(ends.bridge(), signalled)
+            else:
+                own = HttpTransport(access)  # a burst of calls does not hold up a renewal
+                stack.push_async_callback(own.close)
+                await ends.replica(Lease(own, settings.lease.terms(os.environ), on_wrong=log.warning)).run(signalled)
+
+
+@dataclass(slots=True)
+class Ends:
+    """The two clusters as they were found, between which bridges are made: one, or one each time that a replica leads.
+
+    tokens, bearer   as of Health
+    slurm_user       as of Bridge
+    file             where the policy is read anew from; None: it stays as it is
+    """
+
+    settings: Settings
+    kube: KubeClient
+    transport: HttpTransport
+    slurm: SlurmClient
+    pools: Sequence[HttpPool]
+    clock: Callable[[], float]
+    telemetry: Telemetry
+    starting: Starting
+    tokens: Sequence[TokenSource]
+    bearer: BearerFile | None
+    guard: Guard
+    allowed: rights.NamespaceRights
+    slurm_user: str
+    file: PolicyFile | None
+    health: Health | None = None
+
+    def bridge(self, mirror: Mirror | None = None, lease: Lease | None = None) -> Bridge:
+        """A bridge, which /readyz and the metrics are about from now on."""
+        bridge = Bridge(
+            self.file.settings if self.file is not None else self.settings,
+            self.kube,
+            self.transport,
+            self.slurm,
+            self.clock,
+            self.telemetry,
+            on_left_out=self.telemetry.left_out("kubernetes"),
+            guard=self.guard,
+            mirror=mirror,
+            leads=lease.holds if lease is not None else lambda: True,
+            slurm_user=self.slurm_user,
+        )
+        if self.file is not None:
+            bridge.follow(self.file)
+        self.allowed.follow(bridge.world)
+        if self.health is None:
+            leads = (lambda: lease.trouble) if lease is not None else (lambda: "")
+            self.health = Health(
+                bridge.loop,
+                self.tokens,
+                self.telemetry,
+                self.clock,
+                self.bearer,
+                partly=self._partly,
+                lease_trouble=leads,
+            )
+        self.health.follow(bridge.loop)
+        self.starting.health = self.health
+        return bridge
+
+    def _partly(self, world: World) -> list[str]:
+        if self.file is None:
+            return policy_trouble(self.settings, world) + self.allowed.sentences()
+        about_file = self.file.notes(self.clock())
+        return [*policy_trouble(self.file.settings, world), *about_file, *self.allowed.sentences()]
+
+    def replica(self, lease: Lease) -> Replica:
+        """One of several, which acts while it holds the lease: from now on nothing is written without that."""
+        self.transport.may_write = lease.holds
+        for pool in self.pools:
+            pool.may_write = lease.holds
+        measure_lead(lease.holds, self.telemetry)
+        watches = watches_of(self.settings, self.transport, self.clock)
+
+        def mirror() -> Mirror:
+            made = Mirror(watches)
+            self.starting.health, self.starting.standby = None, StandingBy(lease, made)
+            return made
+
+        def watching(mirror: Mirror) -> asyncio.Task[None]:
+            return asyncio.create_task(lives_on("watches of Kubernetes", mirror.run, self.guard), name="watches")
+
+        return Replica(lease, mirror, watching, lambda filled: self.bridge(filled, lease), self.clock)
 
 
 async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
@@ -260,7 +395,7 @@ def _slurm_client(
     telemetry: Telemetry,
     clock: SlewedClock,
     stack: AsyncExitStack,
-) -> SlurmClient:
+) -> tuple[Sequence[HttpPool], SlurmClient]:
     if not settings.slurm_url:
         raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
     pool = slurm_pool(settings, settings.slurm_connections, telemetry.unasked)
@@ -269,9 +404,10 @@ def _slurm_client(
     stack.callback(polls.close)
     on_call = telemetry.on_call("slurm")
     left_out = telemetry.left_out("slurm")
-    return SlurmClient(
+    client = SlurmClient(
         pool, tokens, polls=polls, acting_tokens=acting, on_call=on_call, on_left_out=left_out, clock=clock
     )
+    return (pool, polls), client
 
 
 def _at_start(where: str, error: FarSideError) -> ConfigError:
@@ -281,26 +417,19 @@ def _at_start(where: str, error: FarSideError) -> ConfigError:
 
 
 async def check_kubernetes(kube: KubeClient, server: str) -> str:
-    """Reachable, and with the rights that the bridge needs; its version.
+    """Reachable, and with the rights without which the bridge sees nothing; its version.
 
     Raises NotYet where waiting may mend it, else ConfigError.
     """
     try:
         version = await kube.server_version()
-        may = await asyncio.gather(
-            *(kube.can_i(verb, resource, group=group, subresource=sub) for verb, resource, group, sub in RIGHTS)
-        )
-        lacking = [
-            f"{verb} {resource}{'/' + sub if sub else ''}"
-            for (verb, resource, _, sub), granted in zip(RIGHTS, may, strict=True)
-            if not granted
-        ]
+        lacking = await rights.missing(kube, rights.CLUSTER)
     except FarSideError as error:
         raise _at_start(f"kubeconfig's server {server}", error) from None
     if lacking:
         raise ConfigError(
-            f"Kubernetes: this user may not {', '.join(lacking)} in all namespaces. "
-            "Give it the ClusterRole of manifests/rbac.yaml."
+            f"Kubernetes: this user may not {rights.spelled(lacking)} in all namespaces. "
+            "Give it the ClusterRole slurm-bridge of manifests/base/rbac.yaml."
         )
     return version
 
@@ -310,7 +439,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
 
     Raises NotYet where waiting may mend it, else ConfigError.
 
-    slurmctld may be down while slurmrestd answers: that is waited for, not refused.
+    slurmctld may be down while slurmrestd answers: the bridge starts, unless its policy has templates.
     """
     found = None
     try:
@@ -322,29 +451,21 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
                 f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
                 f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."
             )
-        if trouble := privileged_user(settings, conf.slurm_user if conf is not None else user):
+        found = replace(found, slurm_user=conf.slurm_user if conf is not None else user)
+        if trouble := privileged_user(settings, found.slurm_user):
             raise ConfigError(trouble)
     except FarSideError as error:
         if found is not None and not found.responding and not isinstance(error, Refused):
+            if settings.policy.policy().has_templates:
+                raise NotYet(
+                    f"slurm_url {settings.slurm_url}: slurmctld does not answer, so it is not known who SlurmUser is, to "
+                    "whom no template of the policy may map pods."
+                ) from None
             return found
         raise _at_start(f"slurm_url {settings.slurm_url}", error) from None
     if partitions is not None and (missing := lacking_partition(settings, partitions)):
         raise ConfigError(missing)
     return found
-
-
-def privileged_user(settings: Settings, slurm_user: str) -> str:
-    """That the policy makes pods the user by whom Slurm itself runs, as a sentence; "" where it does not.
-
-    slurm_user   SlurmUser of slurm.conf; of a Slurm that does not tell it, the user of the bridge's token, who acts as others
-    """
-    name = slurm_user.partition("(")[0]
-    if not name or name.casefold() not in {tenant.user.casefold() for tenant in _tenants(settings)}:
-        return ""
-    return (
-        f'policy: "{name}" is the user by whom Slurm runs (SlurmUser), who may do anything to any job; map namespaces to '
-        "ordinary users."
-    )
 
 
 async def _partitions(slurm: SlurmClient) -> frozenset[str] | None:
@@ -355,29 +476,6 @@ async def _partitions(slurm: SlurmClient) -> frozenset[str] | None:
         return None
 
 
-def lacking_partition(settings: Settings, known: Collection[str]) -> str:
-    """That the policy names a partition which Slurm does not have, as a sentence; "" where it names none."""
-    lacking = sorted(_named_partitions(settings).difference(known))
-    return f'policy: Slurm has no partition "{lacking[0]}". It has: {", ".join(sorted(known))}.' if lacking else ""
-
-
-def policy_trouble(settings: Settings, world: World) -> list[str]:
-    """What the start could not check of the policy, because partitions were not told then."""
-    found = lacking_partition(settings, world.partitions) if world.partitions else ""
-    return [found] if found else []
-
-
-def _named_partitions(settings: Settings) -> set[str]:
-    tenants = _tenants(settings)
-    named = {name for tenant in tenants for name in (tenant.partition.default, *tenant.partition.allowed)}
-    return named - {"", ANY}
-
-
-def _tenants(settings: Settings) -> list[Tenant]:
-    policy = settings.policy
-    return [*policy.rules, *([policy.default] if policy.default else [])]
-
-
 def _tune_gc() -> None:
     """Ten thousand pods are a million objects that live long: look at them rarely, and never at what is there now.
 
@@ -386,6 +484,19 @@ def _tune_gc() -> None:
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
     gc.freeze()
+
+
+async def _notify_ready(starting: Starting) -> None:
+    """Tell the service manager once that /readyz says so for the first time."""
+    while starting.not_ready():  # noqa: ASYNC110 - it is asked, as by a probe
+        await asyncio.sleep(READY_ASKED_S)
+    notify(READY)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def _until_signalled(bridge: Bridge, signalled: asyncio.Event) -> None:

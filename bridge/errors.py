@@ -95,6 +95,11 @@ class Unreachable(FarSideError):
     """Nothing was sent."""
 
 
+def not_sent(operation: str, side: str) -> Unreachable:
+    """A write that was held back at the last moment: this replica does not hold the lease any more (kube/lease.py)."""
+    return Unreachable(operation, side, "not sent, because this replica does not lead any more")
+
+
 class AccountingAway(Unreachable):
     """slurmdbd, behind slurmrestd, does not answer; its code is always scheduler.events.ACCOUNTING_AWAY."""
 

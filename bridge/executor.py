@@ -46,6 +46,9 @@ URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.EvictPod | act.EndB
 OWN_ERROR = Refusal(
     names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
 )
+NO_LONGER_LEADS = Refusal(
+    names.REFUSED, "this replica of slurm-bridge does not lead any more; the one that leads goes on.", later=True
+)
 Said = tuple[float, str, str, str, str, str, bool]
 
 
@@ -55,6 +58,7 @@ class Executor:
     emit         where facts that were read go
     poll_nodes   asks Slurm for its nodes now
     guard        reports the bridge's own errors
+    leads        whether this replica may act: what it does when it may not any more ends as unknown
     dropped      how many Kubernetes events were not posted
     """
 
@@ -66,8 +70,10 @@ class Executor:
         clock: Callable[[], float],
         poll_nodes: Callable[[], Awaitable[None]],
         guard: Guard | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._guard = guard or Guard()
+        self._leads = leads
         self._kube = kube
         self._slurm = slurm
         self._emit = emit
@@ -113,6 +119,12 @@ class Executor:
     async def perform(self, action: Action) -> ActionEnded:
         """Do it, and say what became of it.  Raises nothing that the world can cause."""
         began = self._clock()
+        ended = await self._performed(action, began) if self._leads() else None
+        if ended is None or not self._leads():  # another replica may have acted on the same facts meanwhile
+            return ActionEnded(action, Outcome.UNKNOWN, began, self._clock(), refusal=NO_LONGER_LEADS)
+        return ended
+
+    async def _performed(self, action: Action, began: float) -> ActionEnded:
         try:
             with self._before_events(action):
                 ended = await self._performers[type(action)](action, began)
@@ -270,9 +282,8 @@ class Executor:
     async def _report(self, action: act.Report, began: float) -> None:
         if action.condition:
             await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
-        if action.job_id is not None:
-            shown = {names.JOB_ID: str(action.job_id)}
-            await self._kube.write_annotations(action.namespace, action.name, action.uid, shown)
+        if action.annotations is not None:
+            await self._kube.write_annotations(action.namespace, action.name, action.uid, action.annotations)
         if action.event:
             self._queue(action.namespace, action.name, action.uid, action.event, action.message, action.warning)
 

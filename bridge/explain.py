@@ -231,7 +231,9 @@ class _Clusters:
         transport, slurm = await self.transport(), await self.slurm()
         accounting = slurm.discovery is not None and slurm.discovery.accounting
         now = time.time()
-        world = World(self.chosen.config(accounting=accounting), started=now - LONG_AGO_S)
+        conf = await slurm_survey.configuration(slurm)
+        slurm_user = conf.slurm_user if conf is not None else ""
+        world = World(self.chosen.config(accounting=accounting, slurm_user=slurm_user), started=now - LONG_AGO_S)
         namespaces, nodes = watch.namespaces(), watch.nodes()
         ours, others = watch.our_pods(self.chosen.scheduler_name), watch.other_pods(self.chosen.scheduler_name)
         world.apply(namespaces.listed(await watch.listed(transport, namespaces), now))

@@ -16,8 +16,11 @@ from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.explain_text import encoded
 from bridge.http_access import BearerFile, refusal
+from bridge.kube.lease import Lease
+from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.release import HEADER
+from bridge.rights import NamespaceRights
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
@@ -106,12 +109,25 @@ def measure_clock(clock: SlewedClock, telemetry: Telemetry) -> None:
     telemetry.gauge("slurm_bridge_clock_behind_seconds", what, lambda: [(clock.behind(), {})])
 
 
+def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
+    """Whether this replica leads; a bridge without a lease always does."""
+    says = "1 while this replica leads, or is the only one"
+    telemetry.gauge("slurm_bridge_leader", says, lambda: [(float(leads()), {})])
+
+
+def measure_rights(rights: NamespaceRights, telemetry: Telemetry) -> None:
+    """In how many namespaces pods wait because the bridge may not bind, report on or end them."""
+    what = "managed namespaces in which the bridge lacks rights"
+    telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.lacking), {})])
+
+
 class Health:
     """Three questions about one bridge.
 
     tokens   its own, and the one by which it acts where that is another
     bearer   the token that /explain and /release ask for; None: they are for this machine
     partly   further troubles that do not keep it from its work, a sentence each
+    lease_trouble   why the lease that it leads by cannot be renewed now; "": it can be, or there is none
     """
 
     def __init__(
@@ -122,8 +138,10 @@ class Health:
         clock: Callable[[], float],
         bearer: BearerFile | None = None,
         partly: Callable[[World], list[str]] = lambda _: [],
+        lease_trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._partly = partly
+        self._lease_trouble = lease_trouble
         self._loop = loop
         self._tokens = tokens
         self._telemetry = telemetry
@@ -158,6 +176,10 @@ class Health:
         telemetry.counter(
             "slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors
         )
+
+    def follow(self, loop: Loop) -> None:
+        """From now on it is about this bridge: the same process leads once more."""
+        self._loop = loop
 
     def _quarantined(self) -> list[tuple[float, dict[str, str]]]:
         counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())
@@ -223,7 +245,8 @@ class Health:
     async def readyz(self, _: web.Request) -> web.Response:
         """See readiness."""
         world = self._loop.world
-        notes = (undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world))
+        notes = [undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world)]
+        notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 
     async def metrics(self, _: web.Request) -> web.Response:
@@ -270,10 +293,29 @@ class Health:
         return await serve(lambda: self, host, port)
 
 
+class StandingBy:
+    """What a replica says while another one leads."""
+
+    def __init__(self, lease: Lease, mirror: Mirror) -> None:
+        self._lease = lease
+        self._mirror = mirror
+
+    def not_ready(self) -> list[str]:
+        """Every reason why it could not lead now."""
+        lost = [f"{Side.KUBERNETES.value}: {self._mirror.lost.why}"] if self._mirror.lost is not None else []
+        lost += [self._lease.trouble] if self._lease.trouble else []
+        return lost + [f"waiting for {what}" for what in self._mirror.missing()]
+
+    def role(self) -> str:
+        """ "standby, NAME leads"."""
+        return f"standby, {self._lease.holder or 'nobody'} leads"
+
+
 class Starting:
-    """The same questions before there is a bridge; from `health` on, that one is asked.
+    """The same questions while there is no bridge that acts; from `health` on, that one is asked.
 
     reasons   by cluster, why it has not answered yet; may change
+    standby   of a replica that waits for its turn; None: it is about to start
     """
 
     def __init__(
@@ -291,6 +333,7 @@ class Starting:
         self._bearer = bearer
         self._scraping = Share()
         self.health: Health | None = None
+        self.standby: StandingBy | None = None
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """As `Health.serve`."""
@@ -300,22 +343,35 @@ class Starting:
         """200: waiting is no reason to be started anew."""
         return web.Response(text="ok\n")
 
-    async def readyz(self, _: web.Request) -> web.Response:
-        """503, and what is waited for."""
+    def not_ready(self) -> list[str]:
+        """Why it is not ready, a sentence each; a standby that could lead is."""
+        if self.health is not None:
+            return self.health.not_ready()
         problems = [trouble for each in self._tokens if (trouble := problem(each, self._clock()))]
-        return readiness([*self._reasons.values(), *problems] or ["the bridge is about to start"])
+        if self.standby is not None:
+            return [*self.standby.not_ready(), *problems]
+        return [*self._reasons.values(), *problems] or ["the bridge is about to start"]
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """503, and what is waited for; of a standby that could lead 200, and who leads."""
+        return readiness(self.not_ready(), *([self.standby.role()] if self.standby is not None else []))
 
     async def metrics(self, _: web.Request) -> web.Response:
         """OpenMetrics."""
         return await _scraped(self._telemetry, self._scraping)
 
     async def explain(self, request: web.Request) -> web.Response:
-        """503, and what is waited for; http_access says who may ask."""
-        return refusal(request, self._bearer) or await self.readyz(request)
+        """503, and what is waited for or who leads; http_access says who may ask."""
+        if (no := refusal(request, self._bearer)) is not None:
+            return no
+        if self.standby is not None:
+            text = f"This replica of slurm-bridge is a {self.standby.role()}: ask that one.\n"
+            return web.Response(text=text, status=503)
+        return await self.readyz(request)
 
     async def release(self, request: web.Request) -> web.Response:
-        """503, and what is waited for; http_access says who may ask."""
-        return refusal(request, self._bearer) or await self.readyz(request)
+        """As `explain`."""
+        return await self.explain(request)
 
 
 async def _scraped(telemetry: Telemetry, share: Share) -> web.Response:

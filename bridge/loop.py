@@ -14,7 +14,7 @@ from typing import ParamSpec, Protocol
 
 from bridge.executor import Executor
 from bridge.guard import Guard
-from scheduler.actions import Action
+from scheduler.actions import Action, Outcome
 from scheduler.decide import decide
 from scheduler.events import ActionEnded, Event, Planned
 from scheduler.world import World
@@ -50,6 +50,7 @@ class Loop:
 
     passed   when the last pass ended, by the loop's clock: a loop that stands still is not healthy
     guard    reports the bridge's own errors
+    leads    whether this replica may act; while it may not, nothing is decided
     """
 
     def __init__(
@@ -59,7 +60,10 @@ class Loop:
         clock: Callable[[], float],
         observer: Observer,
         guard: Guard | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._leads = leads
+        self._unknown_at = float("-inf")  # when the last action ended of which nobody knows whether it happened
         self.world = world
         self.guard = guard or Guard()
         self._executor = executor
@@ -86,6 +90,12 @@ class Loop:
             await asyncio.wait(self._under_way, timeout=within_s)
         return len(self._under_way)
 
+    def is_drained(self) -> bool:
+        """Whether no request of this process, or of one before it, can take effect any more."""
+        now, world = self._clock(), self.world
+        is_settled = now >= self._unknown_at + world.config.tuning.settle_s
+        return not self._under_way and is_settled and now >= world.quiet_until()
+
     async def run(self) -> None:
         """For ever.  Cancelling it cancels the actions under way: their outcome is then found by looking, as ever."""
         async with asyncio.TaskGroup() as tasks:
@@ -103,7 +113,7 @@ class Loop:
                 self._tell(self._observer.seen, event)
             self.world.apply(event)
         self._news.clear()
-        if self._finishing:
+        if self._finishing or not self._leads():
             return None
         now = self._clock()
         try:
@@ -137,7 +147,10 @@ class Loop:
             self.guard.alarm(alarm)
 
     async def _perform(self, action: Action) -> None:
-        self.emit(await self._executor.perform(action))
+        ended = await self._executor.perform(action)
+        if ended.outcome is Outcome.UNKNOWN:
+            self._unknown_at = self._clock()
+        self.emit(ended)
 
     async def _rest(self, wake_at: float | None) -> None:
         """Until there is news, or a time has come; at least every few seconds, so that standing still shows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,12 +17,16 @@ from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from bridge.errors import ConfigError
-from scheduler import policy as core
+from bridge.kube.lease import LONGEST_S, SHORTEST_S, Terms
+from bridge.settings_policy import Policy, PriorityClass, Strict
 from scheduler import registration as core_nodes
 from scheduler.jobspec import Translation
 from scheduler.names import SCHEDULER_NAME
+from scheduler.plain import line
+from scheduler.policy import Policy as CorePolicy
 from scheduler.tuning import Config
 from scheduler.tuning import Tuning as CoreTuning
 from scheduler.values import GRES_NAME
@@ -46,72 +51,7 @@ DEFAULT_GRES = {
 }
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Choice(_Strict):
-    """What pods may choose of one thing."""
-
-    default: str = Field(default="", description="used where a pod says nothing; empty: Slurm's own default")
-    allowed: tuple[str, ...] = Field(default=(), description='what a pod may name besides; ["*"]: anything')
-
-
-class Tenant(_Strict):
-    """Who a workload is in Slurm."""
-
-    user: str = Field(min_length=1, description="Slurm user whose jobs these are")
-    account: Choice = Field(default=Choice(), description="accounts")
-    partition: Choice = Field(default=Choice(), description="partitions")
-    qos: Choice = Field(default=Choice(), description="QOS")
-    reservation: Choice = Field(default=Choice(), description="reservations")
-    max_jobs: int | None = Field(
-        default=None, ge=1, description="so many jobs of this rule wait and run in Slurm at a time; none: no limit"
-    )
-    max_submit_rate: float | None = Field(
-        default=None, gt=0, le=10_000, description="so many jobs of this rule are submitted a second; none: no limit"
-    )
-
-    def tenant(self) -> core.Tenant:
-        """As the core wants it."""
-        account, partition, qos, reservation = (
-            core.Choice(choice.default, choice.allowed)
-            for choice in (self.account, self.partition, self.qos, self.reservation)
-        )
-        return core.Tenant(self.user, account, partition, qos, reservation, self.max_jobs, self.max_submit_rate)
-
-    @field_validator("user")
-    @classmethod
-    def _ordinary(cls, user: str) -> str:
-        if re.fullmatch(r"[+-]?[0-9]+", user):  # Slurm takes it for a user id, and 0 for root
-            raise ValueError("must be an ordinary Slurm user's name, not a number")
-        if user.casefold() == "root" or not user.isprintable() or any(char.isspace() for char in user):
-            raise ValueError("must be an ordinary Slurm user's name")
-        return user
-
-
-class Rule(Tenant):
-    """One line of the policy; the first that matches decides."""
-
-    namespaces: tuple[str, ...] = Field(min_length=1, description='namespaces, as shell patterns ("team-*")')
-    service_accounts: tuple[str, ...] = Field(default=(), description="only pods of these service accounts; empty: all")
-
-
-class Policy(_Strict):
-    """Who a namespace is in Slurm (BEHAVIOUR I1)."""
-
-    rules: tuple[Rule, ...] = Field(default=(), description="first match decides")
-    default: Tenant | None = Field(
-        default=None, description="for namespaces that no rule matches; none: they are refused"
-    )
-
-    def policy(self) -> core.Policy:
-        """As the core wants it."""
-        rules = tuple(core.Rule(rule.namespaces, rule.tenant(), rule.service_accounts) for rule in self.rules)
-        return core.Policy(rules, self.default.tenant() if self.default else None)
-
-
-class ExternalNodes(_Strict):
+class ExternalNodes(Strict):
     """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true (BEHAVIOUR N)."""
 
     reserve_cpus: int = Field(default=1, ge=0, le=4096, description="kept from Slurm on each node, for daemons")
@@ -135,7 +75,42 @@ class ExternalNodes(_Strict):
         return topology
 
 
-class Tuning(_Strict):
+class LeaseSettings(Strict):
+    """Which of several replicas acts (BEHAVIOUR X4): the holder of a coordination.k8s.io/v1 Lease."""
+
+    namespace: str = Field(default="slurm-bridge", min_length=1, description="of the Lease")
+    name: str = Field(default="slurm-bridge", min_length=1, description="of the Lease")
+    identity: str = Field(
+        default="", description="this replica's name, which a restart keeps; empty: POD_NAME, else the name of the host"
+    )
+    duration_s: int = Field(
+        default=4,
+        ge=SHORTEST_S,
+        le=LONGEST_S,
+        description="a standby takes over so long after the last renewal; the leader stops its work a quarter earlier",
+    )
+
+    @field_validator("namespace", "name")
+    @classmethod
+    def _a_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name, re.ASCII) or len(name) > 253:
+            raise ValueError(f'"{line(name, 80)}" is no name of an object in Kubernetes')
+        return name
+
+    @field_validator("identity")
+    @classmethod
+    def _printable(cls, identity: str) -> str:
+        if not identity.isprintable() or len(identity) > 253:
+            raise ValueError("must be at most 253 printable characters")
+        return identity
+
+    def terms(self, environment: Mapping[str, str]) -> Terms:
+        """As the election wants it."""
+        identity = self.identity or environment.get("POD_NAME") or socket.gethostname()
+        return Terms(self.namespace, self.name, identity, self.duration_s)
+
+
+class Tuning(Strict):
     """Times (seconds), rates (a second) and sizes of the decisions; what each means: scheduler/tuning.py."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -160,7 +135,7 @@ class Tuning(_Strict):
         return CoreTuning(**{key: type(defaults[key])(value) for key, value in (self.model_extra or {}).items()})
 
 
-class Settings(_Strict):
+class Settings(Strict):
     """All of it."""
 
     kubeconfig: str = Field(default="", description="path; empty: KUBECONFIG, else the pod's own service account")
@@ -184,7 +159,10 @@ class Settings(_Strict):
     allow_plain_http: bool = Field(default=False, description="let the token travel unencrypted to another host (I5)")
     scheduler_name: str = Field(default=SCHEDULER_NAME, min_length=1, description="the schedulerName of our pods")
     managed_namespaces: tuple[str, ...] = Field(default=(), description="managed besides those with the label")
-    policy: Policy = Field(default=Policy(), description="who a namespace is in Slurm")
+    policy: Policy = Field(default=Policy(), description="who a namespace is in Slurm; read anew when the file changes")
+    priority_classes: Mapping[str, PriorityClass] = Field(
+        default={}, description="PriorityClass to what its pods ask for in Slurm; read anew when the file changes"
+    )
     gres: Mapping[str, str] = Field(default=DEFAULT_GRES, description="extended resource to GRES name (T5)")
     ignored_resources: tuple[str, ...] = Field(
         default=(),
@@ -198,6 +176,9 @@ class Settings(_Strict):
     external_nodes: ExternalNodes = Field(default=ExternalNodes(), description="nodes that the bridge registers")
     shared_nodes: bool = Field(
         default=True, description="nodes of slurm.conf that Kubernetes has too: a cordon there drains them in Slurm"
+    )
+    lease: LeaseSettings | None = Field(
+        default=None, description="with it several replicas may run, of which one acts; none: this is the only one"
     )
     bypass: Literal["warn", "end"] = Field(
         default="warn",
@@ -262,10 +243,15 @@ class Settings(_Strict):
             )
         return self
 
-    def config(self, *, accounting: bool) -> Config:
+    def core_policy(self, slurm_user: str) -> CorePolicy:
+        """As the core wants it.  slurm_user: by whom Slurm runs; "": not known"""
+        priorities = {name: each.priority() for name, each in self.priority_classes.items()}
+        return self.policy.policy(slurm_user, priorities)
+
+    def config(self, *, accounting: bool, slurm_user: str = "") -> Config:
         """As the core wants it."""
         return Config(
-            policy=self.policy.policy(),
+            policy=self.core_policy(slurm_user),
             translation=Translation(dict(self.gres), self.default_memory_mib, self.ignored_resources),
             tuning=self.tuning.tuning(),
             managed_namespaces=frozenset(self.managed_namespaces),
@@ -304,7 +290,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
     options   by field name, None where not given; `config` names the file
     Raises ConfigError.
     """
-    path = _path(options, environment)
+    path = path_of(options, environment)
     written = {**(_read(path) if path else {}), **_given(options, environment)}
     try:
         return Settings.model_validate(written)
@@ -318,7 +304,7 @@ def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
     Each key with a mistake is left out.  It may have been meant for any that is spelled nearly so, or for one without which
     nothing goes.  Of a file that cannot be read every key is in doubt that nothing else gives.
     """
-    path, given = _path(options, environment), _given(options, environment)
+    path, given = path_of(options, environment), _given(options, environment)
     try:
         written = {**(_read(path) if path else {}), **given}
     except ConfigError:  # `load` told of it
@@ -342,7 +328,8 @@ def _without_mistakes(written: Mapping[str, Any]) -> tuple[Settings, set[str]]:
     return Settings(), wrong
 
 
-def _path(options: Mapping[str, str | None], environment: Mapping[str, str]) -> str | None:
+def path_of(options: Mapping[str, str | None], environment: Mapping[str, str]) -> str | None:
+    """The settings file that is named; None: there is none."""
     return options.get("config") or environment.get(ENVIRONMENT + "CONFIG")
 
 
@@ -399,13 +386,18 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that may be written there."""
     model: type[BaseModel] | None = Settings
     for part in place:
-        if isinstance(part, str) and model is not None:
-            model = _model_of(model.model_fields[part].annotation)
-    return list(model.model_fields) if model is not None else []
+        if isinstance(part, str) and model is not None and part in (written := _written(model)):
+            model = _model_of(written[part].annotation)  # else it is a name of the admin's, in a mapping
+    return list(_written(model)) if model is not None else []
+
+
+def _written(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields, by the keys as they are written in the file."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model in `Model`, `Model | None` or `tuple[Model, ...]`."""
+    """The model in `Model`, `Model | None`, `tuple[Model, ...]` or `Mapping[str, Model]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for each in get_args(annotation) if (found := _model_of(each)) is not None), None)

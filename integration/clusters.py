@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import requests
 import yaml
 from kubernetes import client, config
+from urllib3 import HTTPHeaderDict
 
 T = TypeVar("T")
 PREFIX = "slurm-bridge/"
@@ -165,13 +166,21 @@ class Kube:
         self.apps = client.AppsV1Api(api)
         self.batch = client.BatchV1Api(api)
         self.policy = client.PolicyV1Api(api)
+        self.scheduling = client.SchedulingV1Api(api)
         self.rbac = client.RbacAuthorizationV1Api(api)
 
     def raw(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        more: Iterable[tuple[str, str]] = (),
     ) -> tuple[int, bytes]:
-        """One request, and its answer as it is: status and text."""
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        """One request, and its answer as it is: status and text.  more: headers, which may have the same name."""
+        headers = HTTPHeaderDict({"Content-Type": content_type, "Accept": "application/json"})
+        for name, value in more:
+            headers.add(name, value)
         url = self.api.configuration.host + path
         self.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         answer = self.api.rest_client.pool_manager.request(method, url, body=body, headers=headers)
@@ -269,6 +278,13 @@ class Kube:
         return {event.reason for event in found}
 
 
+def kubectl(*arguments: str) -> str:
+    """What kubectl printed, as the administrator.  Raises AssertionError with what it said where it failed."""
+    done = subprocess.run(("kubectl", *arguments), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
 def condition(each: Any, kind: str) -> Any:
     """That condition of a pod or a node; None: it has none."""
     return next((found for found in each.status.conditions or [] if found.type == kind), None)
@@ -355,11 +371,44 @@ class BridgeProcess:
 
     def launch(self) -> None:
         """Start it, and wait for nothing."""
-        path = self._folder / "settings.yaml"
-        path.write_text(yaml.safe_dump(self._settings | {"http": f"127.0.0.1:{self.port}"}))
+        path = self._write(yaml.safe_dump(self._settings | {"http": f"127.0.0.1:{self.port}"}))
         command = [sys.executable, "-m", "bridge", "run", "--config", str(path), "--kubeconfig", self._kubeconfig]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def _write(self, text: str) -> Path:
+        """Another file in the place of the one before, as a mounted ConfigMap is replaced."""
+        path, new = self._folder / "settings.yaml", self._folder / "new.yaml"
+        new.write_text(text)
+        return new.replace(path)
+
+    @contextmanager
+    def with_file(self, text: str = "", **changed: Any) -> Iterator[None]:
+        """Its settings file says that while it runs, and afterwards what it said before.
+
+        text      all of a file that cannot be used
+        changed   another policy, which is in force within this
+        """
+        usual = self._settings | {"http": f"127.0.0.1:{self.port}"}
+        self._says_anew(text or yaml.safe_dump(usual | changed))
+        try:
+            yield
+        finally:
+            if text:  # the policy that stayed in force: nothing is read anew
+                self._write(yaml.safe_dump(usual))
+            else:
+                self._says_anew(yaml.safe_dump(usual))
+
+    def _says_anew(self, text: str) -> None:
+        """Write the settings file, and wait until the bridge has read it."""
+
+        def looks() -> int:
+            told = self.log.read_text()
+            return told.count("policy read anew from") + told.count("The policy before stays in force.")
+
+        before = looks()
+        self._write(text)
+        eventually("the settings file is read anew", lambda: looks() > before)
 
     @contextmanager
     def with_settings(self, **changed: Any) -> Iterator[None]:

@@ -23,10 +23,11 @@ LANGUAGES = {"sh", "yaml", "text"}
 # Which test runs the commands of which section.
 RUN_BY = {
     "Two commands": "integration/page/test_readme.py",
+    "Install": "integration/journeys/test_installed.py",
     "On your own clusters": "integration/journeys/test_readme.py",
 }
 RUNS_ALL_TESTS = "make test"  # the one command that no test can run
-PATIENCE_S = 60
+PATIENCE_S = 120
 STOP_S = 30
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -234,7 +234,7 @@ class Report:
     event       the event's reason; "": the condition alone
     essence     what of the sentence matters when the next one is compared with it
     starts      the expected start it names, epoch seconds
-    job_id      the job that it runs in from now on, for the annotation of a bound pod (S7)
+    annotations  to write on the bound pod, too, if another job took the place of its own (S7); None: nothing
     """
 
     key: str
@@ -247,7 +247,7 @@ class Report:
     warning: bool = False
     essence: tuple[str, ...] = ()
     starts: float | None = None
-    job_id: int | None = None
+    annotations: Mapping[str, str] | None = None
 
     @property
     def reason(self) -> str:
@@ -532,6 +532,7 @@ class Plan:
     forgotten  keys of workloads of which nothing is left
     awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
+    left_out   workload key to the Slurm nodes that it does not ask for from now on (crowding.py)
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     kept       Slurm names of the nodes that were looked at: their marks are cleared
     failed     rules that raised, and about what: nothing is planned for that (quarantine.py)
@@ -550,6 +551,7 @@ class Plan:
     forgotten: tuple[str, ...] = ()
     awaited: Mapping[str, OwnerKey] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     written_off: tuple[tuple[str, str], ...] = ()
     kept: tuple[str, ...] = ()
     failed: tuple[tuple[Kind, str, Exception], ...] = ()

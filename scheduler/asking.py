@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduler import actions as act
 from scheduler import names
+from scheduler.crowding import is_full, judge_left_out
 from scheduler.feasible import Demand, Feasible, demand, feasible, weight
 from scheduler.gangs import components, together
 from scheduler.grouping import by_rank, group_of
@@ -17,8 +18,9 @@ from scheduler.membership import too_many
 from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode, owner_key
 from scheduler.neighbours import Company, apart_from_its_own, beside_its_own
 from scheduler.owners import say_unread
-from scheduler.placement import blocked
+from scheduler.policy import Tenant, with_filled
 from scheduler.room import lacking, laid_out
+from scheduler.rule_limits import beyond_rule
 from scheduler.sharing import keep_apart, most_on, unsharing
 from scheduler.telling import say, say_all
 from scheduler.view import View
@@ -26,7 +28,7 @@ from scheduler.workload import Workload
 from scheduler.world import World
 
 AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
-LOOKED_AT_CROWDED = 5  # of the effort of a pass: whether a pod has room on one node
+_IN_VAIN = "could not be used when Slurm granted them"
 FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
 TRANSLATION = 15  # of the effort of a pass: what one pod asks for
 
@@ -141,6 +143,9 @@ def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, view: View) -> JobSpec 
     spec = asked if isinstance(asked, Refusal) else together(asked)
     if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
+    tenant = view.world.tenant_of(asked[0][0])
+    if isinstance(tenant, Tenant) and (refusal := beyond_rule(spec, tenant)) is not None:
+        return refusal
     laid: list[JobSpec] = []
     parts = components(asked)
     if why := unsharing(parts):
@@ -165,17 +170,23 @@ def _laid_out(spec: JobSpec, pods: Sequence[Pod], view: View) -> JobSpec | Refus
     world, usable = view.world, _usable(spec, view.world)
     view.effort += len(usable)
     nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
-    counted = {"cpu", *world.config.translation.gres, *(["memory"] if world.counts_memory else [])}
-    return laid_out(spec, usable, most_on(nodes, pods, counted), memory=world.counts_memory)
+    return laid_out(spec, usable, most_on(nodes, pods, world.counted_by_slurm), memory=world.counts_memory)
 
 
-def too_large(spec: JobSpec, world: World) -> Refusal | None:
+def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
     """A gang that its nodes could not even take if they were empty (F3)."""
     partition = spec.partition or world.default_partition
     for each in (spec, *spec.parts):
         if each.tasks > 1 and (why := lacking(each, _usable(each, world), partition)):
+            if left_out := workload.nodes_left_out:
+                said = f"Nodes that {_IN_VAIN} are left out: {folded(left_out)}. {_looked_at_again(world)}"
+                why = f"{said} Without them: {why}"
             return Refusal(names.NO_NODE, why)
     return None
+
+
+def _looked_at_again(world: World) -> str:
+    return f"slurm-bridge looks at them again every {world.config.tuning.exclude_s:.0f} s."
 
 
 def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
@@ -194,7 +205,8 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, view: View) -> lis
     """more: so many are taken to come that ask for the same as the last of these."""
     asked = []
     count = len(pods) + more
-    party = _Party(view.world.company(workload.key, pods), count, count > 1 and keep_apart(pods))
+    left_out = judge_left_out(workload, pods, view) if workload.left_out is not None else frozenset()
+    party = _Party(view.world.company(workload.key, pods), count, count > 1 and keep_apart(pods), left_out)
     for pod in pods:
         spec = _spec_of(workload, pod, party, view)
         if isinstance(spec, Refusal):
@@ -212,13 +224,25 @@ class _Party:
 
     pods     how many these will be
     keep_apart  whether one of them keeps away from another
+    left_out    Slurm nodes on which a grant of this workload could not be used (F6)
     demands  what nodes those that were looked at ask for
+    folds    lists of excluded nodes to the same with those left out: most members have the same list
     """
 
     company: Company
     pods: int
     keep_apart: bool
+    left_out: frozenset[str]
     demands: set[Demand] = field(default_factory=set)
+    folds: dict[str, str] = field(default_factory=dict)
+
+    def with_left_out(self, excluded: str, view: View) -> str:
+        """This hostlist of excluded nodes, and the nodes left out besides, folded."""
+        if (known := self.folds.get(excluded)) is None:
+            nodes = [*expand(excluded), *self.left_out]
+            view.effort += len(nodes)
+            known = self.folds[excluded] = folded(nodes)
+        return known
 
 
 def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec | Refusal:
@@ -236,17 +260,17 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec
     partition = spec.partition or world.default_partition
     if spec.partition and world.partitions and spec.partition not in world.partitions:
         known = ", ".join(sorted(world.partitions))
-        return Refusal(names.REFUSED, f'Slurm has no partition "{spec.partition}". It has: {known}.')
+        said = f'Slurm has no partition "{spec.partition}". It has: {known}.'
+        return Refusal(names.REFUSED, with_filled(said, world.tenant_of(pod)))
     found = _feasible(pod, spec, partition, party, view)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
-    if recently := view.excluded(workload):
-        excluded = folded([*expand(excluded), *recently])
-        if found.nodes <= frozenset(recently):
-            view.wake_at(workload.key, min(until for until in workload.excluded.values() if until > view.now))
-            tried = ", ".join(sorted(found.nodes))
-            return Refusal(names.NO_NODE, f"The only nodes that can run this pod could not be used just now: {tried}.")
+    if party.left_out:
+        excluded = party.with_left_out(excluded, view)
+        if found.nodes <= party.left_out:
+            said = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
+            return Refusal(names.NO_NODE, f"{said} {_looked_at_again(world)}")
     if pods > 1 and beside_its_own(pod):
         spec = replace(spec, min_nodes=1, max_nodes=1)
     if pods > 1 and (party.keep_apart or apart_from_its_own(pod)):
@@ -255,13 +279,16 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, view: View) -> JobSpec
             each = f"each of the {pods} pods of {workload.readable}"
             message = f"Its pod anti-affinity wants {each} on a node of its own, and {lacking}."
             return Refusal(names.NO_NODE, message)
-    return replace(spec, excluded_nodes=excluded, exclusive=spec.exclusive or ("exclusive" if found.exclusive else ""))
+    exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
+    if (excluded, exclusive) == (spec.excluded_nodes, spec.exclusive):
+        return spec
+    return replace(spec, excluded_nodes=excluded, exclusive=exclusive)
 
 
 def translated(workload: Workload, pod: Pod, pods: int, view: View) -> JobSpec | Refusal:
     """What one member asks for as if it were alone, wherever it may stand.  pods: how many members there are"""
     world = view.world
-    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
+    tenant = world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return tenant
     owners = world.owners_of(pod)[0]
@@ -276,7 +303,7 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
         return ""
     if beside_its_own(pod):
         return "its pod affinity wants all of them on one"
-    return f"annotation {names.PREFIX}{names.MAX_NODES} allows {at_most}"
+    return f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most}"
 
 
 def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, view: View) -> Feasible:
@@ -315,27 +342,35 @@ def ask(workload: Workload, spec: JobSpec, view: View) -> None:
         wanted = _where_there_is_room(workload, spec, view)
         _submit(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}"), workload, view)
     else:
-        _submit(act.SubmitJob(workload.key, spec, f"queueing in Slurm {where}"), workload, view)
+        wanted = _where_there_is_room(workload, spec, view, stays=True)
+        _submit(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"), workload, view)
 
 
-def _where_there_is_room(workload: Workload, spec: JobSpec, view: View) -> JobSpec:
+def _where_there_is_room(workload: Workload, spec: JobSpec, view: View, *, stays: bool = False) -> JobSpec:
     """The same, not on nodes where another grant could not be used a moment ago and these pods would have no room now (F6).
+
+    stays   the job will wait in the queue, so the workload leaves these nodes out until it judges them again
 
     Pods that Slurm knows nothing of may take room on a node that Slurm gives away.  Slurm fills nodes one by one: what the
     first grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
     """
-    world, pod = view.world, workload.members[0]
-    view.effort += LOOKED_AT_CROWDED * len(world.crowded)
-    full = [name for name, until in world.crowded.items() if until > view.now and _is_full(name, pod, view)]
+    world, pods = view.world, workload.members
+    lately = [name for name, until in world.crowded.items() if until > view.now and name in (world.slurm_nodes or {})]
+    full = [name for name in lately if is_full(name, pods, view)]
     if not full:
         return spec
-    elsewhere = replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *full]))
-    return elsewhere if _usable(elsewhere, world) and too_large(elsewhere, world) is None else spec
+    elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
+    view.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
+    have_nodes = all(_usable(each, world) for each in (elsewhere, *elsewhere.parts))
+    if not have_nodes or too_large(workload, elsewhere, world) is not None:
+        return spec
+    if stays:
+        view.left_out[workload.key] = view.left_out.get(workload.key, workload.nodes_left_out).union(full)
+    return elsewhere
 
 
-def _is_full(name: str, pod: Pod, view: View) -> bool:
-    node = view.world.by_slurm_name.get(name, "")
-    return blocked(pod, (view.world.nodes or {}).get(node), node, view.standing(node)) is not None
+def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
+    return replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *nodes]))
 
 
 def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, view: View) -> None:

@@ -27,11 +27,14 @@ from scheduler.neighbours import shun
 from scheduler.own_keys import told_of
 from scheduler.placement import Blocked, Part, Place, Standing, blocked, lacks, places, shortfall
 from scheduler.telling import outage, say, say_all
-from scheduler.view import View
+from scheduler.view import COMPARED_PER_NODE, View
 from scheduler.workload import Placeholder, Workload
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks again after so long
 SAID_AFTER_FAILURES = 3  # failed binds in a row, after which the pod says so
+MOST_COMPARED = (
+    256  # terms with pods that may land; where there are more, the bind waits for the end of the quiet period
+)
 MAX_BIND_FAILURES = (
     5  # refusals of one pod's bind, after which the grant is given back: other pods may be able to use it
 )
@@ -195,7 +198,7 @@ def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
     """
     if not is_managed(pod, view.world):
         return not_managed(pod)
-    tenant = view.world.config.policy.tenant(pod.namespace, pod.service_account)
+    tenant = view.world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return tenant.message
     if job.spec is not None or job.job is None:
@@ -251,6 +254,7 @@ def _place(
         there = view.standing(name)
         obstacle = _contested(granted, view) or blocked(pod, node, name or granted, [*there, here])
         obstacle = obstacle or _unfit(pod, job, node, granted, view)
+        obstacle = obstacle or _may_be_taken(workload, pod, node, [*there, here], view)
         if obstacle is not None and replacing:
             obstacle = Blocked(obstacle.why, obstacle.until if obstacle.until is not None else view.now + RETRY_PLACE_S)
         elif obstacle is not None and (obstacle.until is None or view.now >= max(obstacle.until, since)):
@@ -418,6 +422,30 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, view: Vi
     if why is None and with_it is not None and shun(pod, with_it.pods.values()):
         why = CLOSED
     return Blocked(f"node {node.name} is {why}") if why else None
+
+
+def _may_be_taken(
+    workload: Workload, pod: Pod, node: Node | None, there: Sequence[Standing], view: View
+) -> Blocked | None:
+    """After a restart: a bind of the earlier life may still land, and leave this pod no room (V3).
+
+    there   pods that are bound to the node
+    """
+    landing = view.landing(node.name, workload.key) if node is not None else []
+    if node is None or not landing:
+        return None
+    if blocked(pod, node, node.name, [*there, *landing]) is None and not _may_shun(pod, landing, view):
+        return None
+    why = f"slurm-bridge has just started, and a bind that it sent before may still put another pod on node {node.name}"
+    return Blocked(why, view.world.quiet_until())
+
+
+def _may_shun(pod: Pod, landing: Sequence[Standing], view: View) -> bool:
+    """True if anti-affinity keeps the pod away from one of these; also where that would take long to know."""
+    others = [other for each in landing for other in each.pods.values()]
+    terms = len(pod.apart) * len(others) + sum(len(other.apart) for other in others)
+    view.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
+    return terms > MOST_COMPARED or shun(pod, others)
 
 
 def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[str, str]:

@@ -82,11 +82,12 @@ def _keys(view: View, everything: bool, quarantined: Iterable[str]) -> list[str]
 def _look_in_turn(keys: Iterable[str], view: View) -> None:
     world = view.world
     turns = Turns(_with_namespaces(keys, world), world.turns)
-    while turns and not view.tired:
-        key, before = turns.peek(), view.spent
+    spent = view.spent
+    while turns and spent < view.tuning.pass_effort:
         view.effort += LOOK
-        look(world.workloads[key], view, _look)
-        turns.took(view.spent - before)
+        look(world.workloads[turns.peek()], view, _look)
+        before, spent = spent, view.spent
+        turns.took(spent - before)
     _leave(turns, view)
 
 
@@ -180,7 +181,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
         view.park(workload.key, "submits")  # a translation now would be thrown away
         return
     spec = spec_for(workload, view)
-    refusal = spec if isinstance(spec, Refusal) else too_large(spec, view.world)
+    refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, view.world)
     if refusal is not None:
         say_all(workload, pods, view, refusal.reason, refusal.message)
         read_again(workload, pods, view)
@@ -379,8 +380,11 @@ def _bound_by_others(workload: Workload, view: View) -> None:
 
 
 def _without_its_name(workload: Workload, view: View) -> None:
-    """The user may have renamed the job of these pods.  Another job with the name of the workload is then a twin of it."""
+    """The user may have renamed the job of these pods.  Then another job with the name of the workload is its twin."""
     job = chosen(workload, view.world.mine(workload))
+    followed = view.world.placeholders.get(workload.hint or 0)
+    if followed is not None and workload.key in followed.followed_by and (followed.ended or followed.absent):
+        look_at(followed, workload, view, f"does job {followed.id} live, which may be theirs under another name?")
     why = f"their job {workload.hint} may have another name since, which its user gave it"
     if job is not None and job.holds_nodes and job.grant is None:
         look_at(job, workload, view, f"which nodes did Slurm grant job {job.id}?")
@@ -406,7 +410,7 @@ def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
         and (why := check(workload, job, view))
     ):
         cancel(job, workload, view, why)
-    elif "PENDING" in job.states and job.id == workload.hint:
+    elif "PENDING" in job.states and (job.id == workload.hint or workload.stands_for_none):
         by_others = f"somebody else bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
         cancel(job, workload, view, by_others if workload.stands_for_none else requeued)

@@ -284,6 +284,8 @@ def end_job_of_the_silent(workload: Workload, job: Placeholder, view: View) -> b
     All of them; or those of a gang in whose places others wait, which cannot go on without.  Their place is Slurm's to
     give again after that time; who is granted it is bound when they are gone (F6).  True where the job ends.
     """
+    if not view.world.silent_since:
+        return False
     until = float("-inf")
     in_vain = any(not workload.node_of(pod) for pod in workload.members)
     leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]

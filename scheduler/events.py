@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from scheduler.actions import Action, Outcome, Plan
 from scheduler.model import (
@@ -27,16 +27,17 @@ from scheduler.model import (
     States,
     Undecoded,
 )
+from scheduler.policy import Policy
 
 
-class Scope(Enum):
+class Scope(StrEnum):
     """Which of the two pod watches saw it: pods that name this scheduler, or all others that stand on a node."""
 
     OURS = "ours"
     OTHERS = "others"
 
 
-class Side(Enum):
+class Side(StrEnum):
     KUBERNETES = "Kubernetes"
     SLURM = "Slurm"
 
@@ -243,6 +244,21 @@ class AbsenceBelieved:
 
 
 @dataclass(frozen=True, slots=True)
+class PredecessorDrained:
+    """The bridge that acted before this one left no request that can still take effect, and what it did is listed."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """The admin wrote another policy."""
+
+    policy: Policy
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The loop is about to perform this plan: holds are placed, marks cleared."""
 
@@ -295,6 +311,8 @@ Event = (
     | AccountingLost
     | AccountingBack
     | AbsenceBelieved
+    | PredecessorDrained
+    | PolicyChanged
     | Planned
     | ActionEnded
 )

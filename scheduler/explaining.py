@@ -20,7 +20,6 @@ from scheduler.feasible import CONTESTED, checks, demand, feasible, miss, slurm_
 from scheduler.gangs import together, why_gathering
 from scheduler.guard import sentence
 from scheduler.jobspec import jobspec
-from scheduler.limits import beyond_limits
 from scheduler.model import UNLIMITED, Grant, Job, JobSpec, Pod, Refusal, SlurmNode, States
 from scheduler.names import MANAGED_LABEL, NOT_MANAGED
 from scheduler.phase import Phase, chosen, revoked
@@ -37,6 +36,7 @@ OUT_OF_SERVICE: States = frozenset({"DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPO
 AT_ONCE = 8000  # comparisons: some milliseconds
 GATES = "It has scheduling gates: nothing is asked of Slurm before those who set them take them away."
 QUARANTINED = "quarantined"
+LEFT_OUT = "on which a grant could not be used a while ago"  # F6
 SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devices"  # G2
 
 
@@ -112,8 +112,9 @@ def key_of(world: World, namespace: str, name: str) -> str | None:
 def prepared(world: World, namespace: str, name: str) -> bool:
     """False while the explanation would compare the pods of the workload with many others; a part of that is done."""
     key = key_of(world, namespace, name)
-    pods = world.workloads[key].pods.values() if key is not None and world.phase_of[key] in _ASKING else ()
-    return world.neighbours.prepare((pod for pod in pods if not beyond_limits(pod)), AT_ONCE)
+    if key is None or world.phase_of[key] not in _ASKING:
+        return True
+    return world.compare_some(world.workloads[key], AT_ONCE, soon=True)
 
 
 def explain(world: World, key: str, now: float) -> Explanation:
@@ -186,7 +187,7 @@ def _absent(workload: Workload) -> tuple[int | None, str]:
 
 
 def _user(pod: Pod, world: World) -> str:
-    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
+    tenant = world.tenant_of(pod)
     return "" if isinstance(tenant, Refusal) else tenant.user
 
 
@@ -207,7 +208,7 @@ def _job(workload: Workload, pod: Pod, view: View) -> tuple[JobSpec | None, Refu
     spec = (foreseen if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, view)
     if isinstance(spec, JobSpec):
         asked_for = any(job.alive for job in world.mine(workload))
-        return spec, workload.refused or (None if asked_for else too_large(spec, world))
+        return spec, workload.refused or (None if asked_for else too_large(workload, spec, world))
     return _without_nodes(workload, world), spec
 
 
@@ -222,7 +223,7 @@ def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
 
 def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
     """One pod, as if it were alone; None where that is refused."""
-    tenant = world.config.policy.tenant(pod.namespace, pod.service_account)
+    tenant = world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return None
     pods = max(workload.size, len(workload.unfinished))
@@ -231,7 +232,7 @@ def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
 
 
 def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
-    """Every node, judged as `feasible` judges it; None where there is no job to judge it for."""
+    """Every node, judged as `feasible` judges it, without those left out; None where there is no job to judge it for."""
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
@@ -240,11 +241,14 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken)
     nodes, slurm_nodes = list((world.nodes or {}).values()), world.slurm_nodes or {}
     fit, made = feasible(wanted, nodes, slurm_nodes, world.contested).nodes, checks(wanted)
+    left_out = workload.nodes_left_out
     usable: dict[str, SlurmNode] = {}
     misses: Counter[str] = Counter()
     for node in nodes:
         known = slurm_nodes.get(slurm_name(node))
-        if known is not None and known.name in fit:
+        if known is not None and known.name in left_out:
+            misses[LEFT_OUT] += 1
+        elif known is not None and known.name in fit:
             usable[node.name] = known
         else:
             is_contested = slurm_name(node) in world.contested

@@ -9,22 +9,21 @@ The answer depends on a pod only through its Demand, so ten thousand pods of one
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from scheduler import names
 from scheduler.hostlist import folded
 from scheduler.jobspec import needs
 from scheduler.model import Amounts, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
+from scheduler.selectors import accepts
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 COMPARED_PER_NODE = 16  # so many expressions or tolerations are compared in the time that a node takes besides
 CONTESTED = "claiming the same Slurm node as another"
 CLOSED = "not satisfying pod (anti-)affinity"
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # what Go reads as a number; Python's int reads more
 
 Matcher = Callable[[Node], bool]
 Check = Callable[[str | None], bool]
@@ -232,38 +231,4 @@ def _check(requirement: Requirement) -> Check:
     """One expression, as a question about the value of its label on many nodes."""
     named = requirement.operator in ("In", "NotIn")
     values = frozenset(requirement.values) if named else requirement.values
-    return partial(_accepts, requirement.operator, values)
-
-
-def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One expression of a selector on these labels."""
-    return _accepts(requirement.operator, requirement.values, labels.get(requirement.key))
-
-
-def _accepts(operator: str, values: Collection[str], value: str | None) -> bool:
-    """Whether an expression accepts this value of its label; None: the label is not there."""
-    match operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(operator, next(iter(values), ""), value)
-    return False  # an operator newer than this code: better no node than a wrong one
-
-
-def _compares(operator: str, bound: str, value: str | None) -> bool:
-    """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
-    number, limit = _number(value or ""), _number(bound)
-    if number is None or limit is None:
-        return False
-    return number > limit if operator == "Gt" else number < limit
-
-
-@lru_cache(4096)
-def _number(text: str) -> int | None:
-    return int(text) if _WHOLE.fullmatch(text) else None
+    return partial(accepts, requirement.operator, values)

@@ -16,12 +16,14 @@ from scheduler.clocks import Sighting
 from scheduler.doubt import Doubt, disbelieve
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
+from scheduler.fold_policy import identity_changed
 from scheduler.membership import counts_the_same, settle, workload_of
 from scheduler.model import Namespace, Node, OwnerKey, Pod, Refusal, Undecoded, owner_key
-from scheduler.own_keys import note_edits
+from scheduler.own_keys import note_edits, shown_id
 from scheduler.phase import Phase
 from scheduler.undecoded import NAMESPACE, NODE
 from scheduler.upkeep import NEVER
+from scheduler.whose import is_theirs
 from scheduler.wishes import user_input
 from scheduler.workload import PENDING, RUNNING, Gone, Placeholder, Workload, stays
 
@@ -201,8 +203,8 @@ def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: P
     """
     bind, shown = workload.to_show.get(pod.uid), pod.annotations.get(names.JOB_ID)
     if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
-        workload.brought.add(pod.uid)
-    may_be_of_earlier_life = before is None and shown is not None and world.is_older(pod)
+        workload.brought[pod.uid] = None
+    may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
     if pod.uid not in workload.brought and not may_be_of_earlier_life:
         workload.strays[pod.uid] = world.heard_at
 
@@ -268,8 +270,7 @@ def _changed(before: Pod, pod: Pod) -> str:
 
 def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
     """A job id that the pod shows: enough to leave it in peace, never enough to act on (ARCHITECTURE 4)."""
-    shown = pod.annotations.get(names.JOB_ID, "")
-    job_id = int(shown) if pod.node and shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
+    job_id = shown_id(pod) if pod.node else None
     condition = workload.shown_condition(pod)
     if job_id is None and not pod.node and condition is not None and not workload.jobs:
         job_id = names.shown_job(condition.message)
@@ -310,11 +311,12 @@ def _stands_beside_others(workload: Workload, pod: Pod) -> bool:
 def _disown_jobs_of_others(world: World, workload: Workload) -> None:
     """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
     for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
-        if job.key != workload.key or job.user in world.users_of(workload, job.id):
+        if job.key != workload.key or is_theirs(world, workload, job.id, job.user, job.job):
             continue
         world.drop(job)
         world.foreign.add(job.id)
-        workload.disowned.add(job.id)
+        world.unmapped.add(job.id)
+        workload.disowned |= {job.id}
         disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload])
 
 
@@ -335,7 +337,14 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.bound.pop(pod.uid, None)
     held = workload.pod_holds.pop(pod.uid, None)
     workload.told.pop(pod.uid, None)
-    for index in (workload.too_late, workload.doubted, workload.to_show, workload.edited, workload.strays):
+    for index in (
+        workload.too_late,
+        workload.doubted,
+        workload.to_show,
+        workload.edited,
+        workload.renewed,
+        workload.strays,
+    ):
         index.pop(pod.uid, None)
     world.bypassing.discard(pod.uid)
     proving.seen_gone(workload, pod, held)
@@ -425,6 +434,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
         world.namespaces[event.namespace.name] = event.namespace
         if before is None or before.labels != event.namespace.labels:
             _managed_changed(world)
+            identity_changed(world, {event.namespace.name})
         _fold_early(world)
 
 
@@ -440,8 +450,10 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     if event.undecoded:
         kept = (each for each in (world.namespaces or {}).values() if each.name not in namespaces)
         namespaces |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
-    world.namespaces = namespaces
+    before, world.namespaces = world.namespaces or {}, namespaces
     _managed_changed(world)
+    changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
+    identity_changed(world, changed)
     _fold_early(world)
     if world.upkeep.polled == NEVER:
         world.slurm_nodes_shown()

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler import actions as act
@@ -42,8 +43,21 @@ from scheduler.edits import adopted, taken
 from scheduler.membership import come_back, settle
 from scheduler.model import OwnerKey, Refusal, States, owner_key
 from scheduler.phase import Phase
+from scheduler.policy import with_filled
 from scheduler.rations import Breaker
-from scheduler.workload import CANCELLED, PENDING, RUNNING, Hold, Look, LostBind, Placeholder, Told, Workload
+from scheduler.workload import (
+    CANCELLED,
+    PENDING,
+    RUNNING,
+    Hold,
+    LeftOut,
+    Look,
+    LostBind,
+    Placeholder,
+    Told,
+    Workload,
+    after_grant_in_vain,
+)
 
 if TYPE_CHECKING:
     from scheduler.world import World
@@ -54,13 +68,12 @@ TWIN = 2038  # dependency problem of an immediate allocation: a job of this name
 UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
 NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # partition, account, QOS, user: one that Slurm does not know
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
 BIND_FAILED = "Kubernetes did not take the bind."
 POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
 MAX_RETRY_AFTER_S = 300.0
 SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
-MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
-UNREADABLE_EVERY_S = 300.0
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
 MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
@@ -78,10 +91,7 @@ def _planned(world: World, event: ev.Planned) -> None:
         world.forget(key)
     for key, owner in event.plan.awaited.items():
         world.waits_for_owner.setdefault(owner, set()).add(key)
-    for key, node in event.plan.excluded.items():
-        until = event.at + world.config.tuning.exclude_s
-        world.workloads[key].excluded[node] = until
-        world.note_crowded(node, until)
+    _leave_nodes_out(world, event.plan, event.at)
     for key, uid in event.plan.written_off:
         try:
             _write_off(world, key, uid)
@@ -96,6 +106,18 @@ def _planned(world: World, event: ev.Planned) -> None:
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
             _not_placed(world, event.plan, action, error)
     quarantine.planned(world, event.plan)
+
+
+def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
+    exclude_s = world.config.tuning.exclude_s
+    for key, nodes in plan.left_out.items():
+        if (workload := world.workloads.get(key)) is not None:
+            before = workload.left_out or LeftOut(nodes, at)
+            workload.left_out = replace(before, nodes=nodes, judged_at=at + exclude_s)
+    for key, node in plan.excluded.items():
+        if (workload := world.workloads.get(key)) is not None:
+            workload.left_out = after_grant_in_vain(workload.left_out, node, at, exclude_s)
+            world.note_crowded(node, at + exclude_s)
 
 
 def _write_off(world: World, key: str, uid: str) -> None:
@@ -220,6 +242,8 @@ def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
 
 def _place_report(world: World, action: act.Report, at: float) -> None:
     workload = world.workloads[action.key]
+    if action.annotations is not None:
+        workload.renewed[action.uid] = action.annotations
     if action.event == names.BYPASS:
         world.bypassing.add(action.uid)
     if action.event == names.CHANGE_IGNORED:
@@ -398,7 +422,7 @@ def _made(
     world.expected.add(job.id)
     workload.jobs.add(job.id)
     workload.hint = job.id
-    workload.look = workload.giving_back = None
+    workload.look = workload.giving_back = workload.retaken = workload.renamed = None
     workload.immediate_refused = False
     world.set_states(job, states, event.at)
 
@@ -436,6 +460,8 @@ def _submission_refused(
         world.back_off(workload, event.at)
     else:
         world.back_off(workload, event.at)
+        if refusal.number in NAMES_UNKNOWN and workload.pods:
+            refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
         workload.refused = refusal
         workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
         if refusal.later:
@@ -575,24 +601,12 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
     """What was read comes as JobRead; this only ends the hold, and whoever waited for it looks again."""
     world.reading.discard(action.job_id)
     if event.outcome is not Outcome.DONE and action.job_id in world.seen_first:
-        _could_not_read(world, action.job_id, event.at)
+        world.could_not_read(action.job_id, event.at)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at)
     if action.job_id in world.placeholders:
         world.touch(world.placeholders[action.job_id])
-
-
-def _could_not_read(world: World, job_id: int, at: float) -> None:
-    """One job that cannot be read must not keep the others waiting: after some tries it is read seldom, for ever.
-
-    It is not taken as somebody else's: it may be ours, without a pod.
-    """
-    failed = world.unreadable.get(job_id, (0, at))[0] + 1
-    if failed >= MAX_UNREADABLE or job_id in world.put_off:
-        world.put_off_until(job_id, at + UNREADABLE_EVERY_S)
-    else:
-        world.unreadable[job_id] = (failed, at + world.config.tuning.backoff_s * 2**failed)
 
 
 def _place_nodes(world: World, action: act.PollNodes, at: float) -> None:

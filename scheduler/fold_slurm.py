@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from scheduler import events as ev
 from scheduler import names, quarantine, strays
 from scheduler.actions import Kind
-from scheduler.clocks import EXACT_S
 from scheduler.doubt import Doubt, disbelieve, release, weigh_absence
 from scheduler.events import Side
 from scheduler.hostlist import HostlistError, expand
 from scheduler.model import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
+from scheduler.own_keys import inexact_s, may_be_its_job, shown_id
 from scheduler.phase import Phase, chosen
+from scheduler.whose import is_orphan, is_theirs
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
 if TYPE_CHECKING:
     from scheduler.world import World
+
+OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
 
 P = ParamSpec("P")
 _T = TypeVar("_T")
@@ -134,6 +137,7 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
     if holds_nodes(was):
         world.freed_at = event.ended
     world.foreign.discard(job_id)
+    world.unmapped.discard(job_id)
     world.foreign_read.pop(job_id, None)
     world.component_of.pop(job_id, None)
     world.known(job_id)
@@ -225,6 +229,7 @@ def _read_anew(world: World, at: float) -> None:
             world.seen_first.setdefault(job_id, began)
     world.trust_since = began
     world.foreign.clear()
+    world.unmapped.clear()
     world.foreign_read.clear()
     world.search_again(*world.put_off)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
@@ -242,7 +247,10 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     if event.job_id in world.claimed_by_others:
         strays.job_read(world, event.job_id, event.job)
     if event.job is None:
-        world.known(event.job_id)
+        if event.job_id in world.seen_first and not is_ended(world.states.get(event.job_id, CANCELLED)):
+            world.could_not_read(event.job_id, event.ended)  # the list says that it is there: it may be ours
+        else:
+            world.known(event.job_id)
         _denied(world, placeholder, event)
         return
     whose = _whose(world, event.job) or _renamed(placeholder, event.job)
@@ -263,34 +271,39 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         _ours(world, event, whose)
 
 
-def _came_later(world: World, hinted: Placeholder, read: Job) -> bool:
-    """Pods of an earlier life show an id that was given out again: it was submitted when they ran already.
+def _lost_to(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
+    """The workloads whose pods were bound for the id in an earlier life, and not for the job that has it now.
 
-    Theirs is lost, then (S7).  One that is as old as they are may be theirs, renamed by its user: they are left in peace.
+    That one was submitted after all pods of the workload that name the id had started, or after their `job-since`.  Their own
+    job is lost, then (S7).  An older one may be theirs, renamed by its user: they are left in peace.
     """
     if hinted.key is not None or read.submitted is None:
-        return False
-    running = [pod for workload in world.concerned(hinted) for pod in workload.unfinished if workload.node_of(pod)]
-    submitted = world.clocks[Side.SLURM].ours(read.submitted) - _inexact_s(world)
-    return any(pod.started is not None for pod in running) and all(
-        pod.started is None or ((at := world.started_at(pod)) is not None and at < submitted) for pod in running
-    )
+        return []
+    doubtful = (each for each in world.concerned(hinted) if each.key not in hinted.followed_by)
+    return [each for each in doubtful if _came_later(world, each, hinted.id, read.submitted)]
 
 
-def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
-    """Made by this life, read for the first time, and the same user's by another name, no younger than Slurm's answer.
+def _came_later(world: World, workload: Workload, job_id: int, submitted: float) -> bool:
+    running = [pod for pod in workload.unfinished if workload.node_of(pod) and pod.started is not None]
+    naming = [pod for pod in running if shown_id(pod) == job_id] or running
+    return bool(naming) and not any(may_be_its_job(world, pod, submitted) for pod in naming)
 
-    It may be theirs, renamed: the pods that run for it are left in peace, as after a restart (docs/decisions/0003).
+
+def _was_theirs(world: World, workload: Workload, read: Job) -> bool:
+    """True if a job of another name, as old as the pods that name its id, is of their user and has, or had, their nodes.
+
+    Pods that another client bound may name a job of their user, too; a bind of the bridge writes more than that.
     """
-    if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
+    standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
+    if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in standing):
         return False
-    running = any(workload.node_of(pod) for workload in world.concerned(job) for pod in workload.unfinished)
-    return running and world.clocks[Side.SLURM].ours(read.submitted) - _inexact_s(world) <= job.learned
-
-
-def _inexact_s(world: World) -> float:
-    """By how much times of two clocks may differ that differ in truth by nothing: both are told in whole seconds."""
-    return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0
+    if workload.renamed != read.id or not is_theirs(world, workload, read.id, read.user, read):
+        return False
+    try:
+        nodes = set(expand(read.nodes))
+    except HostlistError:
+        return False
+    return bool(standing) and {world.in_slurm(workload.node_of(pod)) for pod in standing} <= nodes
 
 
 def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
@@ -319,16 +332,17 @@ def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         if not world.concerned(job):
             world.drop(job)
             return
-    if event.job is not None and _came_later(world, job, event.job):
-        world.given_to("", job, began)
-    elif event.job is not None and _renamed_unread(world, job, event.job):
-        _may_be_renamed(world, job)
-        world.drop(job)
-        return
+    if event.job is not None and _renamed_unread(world, job, event.job):
+        assert job.key is not None
+        job.hinted_by.add(job.key)
+        job.key = None  # its name says so no more, and no other proof is enough to end it (V6)
+    elif event.job is not None:
+        for workload in _lost_to(world, job, event.job):
+            world.taken_from(workload, job, began)
     job.read_began = began
     if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
-        if event.job is not None:
-            _may_be_renamed(world, job)
+        if event.job is not None and _may_be_renamed(world, job, event.job):
+            return
         _led_nowhere(world, job)
         return
     job.denied = True
@@ -336,16 +350,27 @@ def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
     world.touch(job)
 
 
-def _may_be_renamed(world: World, job: Placeholder) -> None:
+def _may_be_renamed(world: World, job: Placeholder, read: Job) -> bool:
     """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003).
 
     If a job of their own name holds the nodes of the pods, that job is theirs, and somebody else wrote this id.
+
+    Workloads of whose user it is, and whose nodes it has or had, follow it: its end is theirs.  True if there is one.
     """
+    followed = set()
     for workload in world.concerned(job):
         workload.renamed = job.id
         own = chosen(workload, world.mine(workload))
         if workload.hint == job.id and own is not None and own.holds_nodes and _holds_their_nodes(world, workload, own):
             workload.hint = own.id
+        elif _was_theirs(world, workload, read):
+            followed.add(workload.key)
+    job.followed_by = frozenset(followed)
+    if followed:
+        job.end_read = is_ended(read.states)
+        world.set_states(job, read.states, job.read_began)
+        world.touch(job)
+    return bool(followed)
 
 
 def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
@@ -367,12 +392,13 @@ def _whose(world: World, job: Job) -> str | None:
     if named is None:
         return None
     workload = world.workloads.get(named[1])
-    users = world.users_of(workload, job.id) if workload is not None else world.config.policy.users
-    if job.user in users:
+    is_ours = is_orphan(world, job) if workload is None else is_theirs(world, workload, job.id, job.user, job)
+    if is_ours or _renamed(world.placeholders.get(job.id), job) == named[1]:  # proven before policy or labels changed
         return named[1]
+    world.unmapped.add(job.id)
     disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
-    if workload is not None and job.user in world.config.policy.users:
-        workload.disowned.add(job.id)
+    if workload is not None and world.config.policy.can_give(job.user):
+        workload.disowned |= {job.id}
     return None
 
 
@@ -381,6 +407,19 @@ def _renamed(known: Placeholder | None, read: Job) -> str | None:
     if known is None or known.job is None or known.job.submitted is None:
         return None
     return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
+
+
+def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
+    """Made by this life, read for the first time, and the same user's by another name, no younger than Slurm's answer.
+
+    It may be theirs, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
+    """
+    if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
+        return False
+    concerned = world.concerned(job)
+    bound = any(workload.first_bound_at > float("-inf") for workload in concerned)  # even if no answer has come yet
+    running = bound or any(workload.node_of(pod) for workload in concerned for pod in workload.unfinished)
+    return running and world.clocks[Side.SLURM].ours(read.submitted) - inexact_s(world) <= job.learned
 
 
 def _ours(world: World, event: ev.JobRead, key: str) -> None:
@@ -415,9 +454,11 @@ def _ours(world: World, event: ev.JobRead, key: str) -> None:
         if not job.end_read:
             disbelieve(world, Doubt.NOT_LISTED, job.id, [workload])
     world.expected.add(job.id)
-    if workload.look is not None and not is_ended(event.job.states):
-        workload.look = None
+    if not is_ended(event.job.states):
+        workload.look = workload.retaken = None
     workload.jobs.add(job.id)
+    if workload.renamed == job.id:
+        workload.renamed = None
     _takes_over(world, workload, job, event.job.states)
     world.set_states(job, event.job.states, event.ended)
     job.states_since = min(job.states_since, event.began)
@@ -529,6 +570,11 @@ def _absence_believed(world: World, event: ev.AbsenceBelieved) -> None:
     world.dirty.update(world.by_phase[Phase.REVOKED])
 
 
+def _predecessor_drained(world: World, event: ev.PredecessorDrained) -> None:
+    world.predecessor_drained = True
+    world.dirty.update(dict.fromkeys(world.workloads))  # what waits for the end of the quiet period waits no longer
+
+
 def _side_back(world: World, event: ev.SideBack) -> None:
     lost = world.lost.pop(event.side, None)
     if lost is None:
@@ -563,4 +609,5 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.AccountingLost: _accounting_lost,
     ev.AccountingBack: _accounting_back,
     ev.AbsenceBelieved: _absence_believed,
+    ev.PredecessorDrained: _predecessor_drained,
 }

@@ -60,9 +60,12 @@ def fold(names: Iterable[str]) -> str:
     Only trailing numbers are folded, which every Slurm reads.  expand(fold(names)) gives the names back.
     Raises HostlistError for a name that a hostlist cannot hold.
     """
+    unique = set(names)
+    if len(unique) == 1:
+        return "".join(_split(unique.pop()))
     numbered: dict[str, list[tuple[int, str]]] = {}
     plain: set[str] = set()
-    for name in set(names):
+    for name in unique:
         prefix, spelling = _split(name)
         if spelling:
             numbered.setdefault(prefix, []).append((int(spelling), spelling))

@@ -21,8 +21,8 @@ _Port = tuple[int, str]
 class HostPorts:
     """effort: how many held ports were compared so far."""
 
-    def __init__(self) -> None:
-        self.effort = 0
+    def __init__(self, effort: int = 0) -> None:
+        self.effort = effort
         self._held: dict[_Port, dict[str, Counter[str]]] = {}  # port and protocol to node to address
         self._answers: Remembered[tuple[HostPort, ...], frozenset[str]] = Remembered()
 
@@ -53,7 +53,7 @@ class HostPorts:
         for port in wanted:
             for node, held in self._held.get((port.port, port.protocol), {}).items():
                 self.effort += 1
-                for address in _in_the_way(port.address, held):
+                for address in in_the_way(port.address, held):
                     if held[address] > discount[port.port, port.protocol, node, address]:
                         yield node
                         break
@@ -85,12 +85,12 @@ def clashing_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
     for port in taken:
         held.setdefault((port.port, port.protocol), set()).add(port.address)
     for port in wanted:
-        for _ in _in_the_way(port.address, held.get((port.port, port.protocol), ())):
+        for _ in in_the_way(port.address, held.get((port.port, port.protocol), ())):
             return port.port
     return 0
 
 
-def _in_the_way(address: str, held: Collection[str]) -> Iterable[str]:
+def in_the_way(address: str, held: Collection[str]) -> Iterable[str]:
     """Those of the held addresses on which nobody can listen besides a socket on this one.
 
     Found by looking up the few that can be: one pod may hold ten thousand addresses with one port.

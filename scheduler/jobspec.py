@@ -7,13 +7,14 @@ annotations may ask for more (T6), never for less: kubelet gives the containers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from scheduler import names
 from scheduler.limits import beyond_limits, listed
 from scheduler.model import EMPTY, SINGLETON, UNLIMITED, Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
-from scheduler.policy import Tenant
+from scheduler.policy import Priority, Tenant
+from scheduler.rule_limits import beyond_rule, time_allowed
 from scheduler.wishes import Wishes, as_written, wishes
 
 MIB = 1024 * 1024
@@ -39,11 +40,13 @@ class Surroundings:
     """What a translation needs to know besides the pod.
 
     longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None where not known (T7)
+    priorities    PriorityClass to what its pods ask for where they do not say it themselves
     """
 
     translation: Translation
     cluster: str
     longest_min: Callable[[str], int | None]
+    priorities: Mapping[str, Priority] = field(default_factory=dict)
 
 
 # --- what a pod needs ---------------------------------------------------------------------------------------------
@@ -152,7 +155,8 @@ def jobspec(
     asked = wishes(pod, owners)
     if isinstance(asked, Refusal):
         return asked
-    allowed = _allowed(asked, tenant, f"namespace {pod.namespace}")
+    priority = around.priorities.get(pod.priority_class, Priority())
+    allowed = _allowed(pod, asked, priority, tenant)
     if isinstance(allowed, Refusal):
         return allowed
     for key_name, nodes in ((names.MIN_NODES, asked.min_nodes), (names.MAX_NODES, asked.max_nodes)):
@@ -162,13 +166,15 @@ def jobspec(
     shape = shape_of(pod, owners, asked, around.translation)
     if isinstance(shape, Refusal):
         return shape
-    limit = _time_limit(pod, owners, asked.time_limit, around.longest_min(allowed[names.PARTITION]))
+    limit = _time_limit(pod, owners, asked, tenant, around.longest_min(allowed[names.PARTITION]))
+    if isinstance(limit, Refusal):
+        return limit
     if asked.time_min is not None and limit not in (None, UNLIMITED) and asked.time_min > limit:
         said = (
             f"asks for {asked.time_min} minutes at least, but the time limit is {limit}: lower it, or raise the limit"
         )
         return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
-    return JobSpec(
+    spec = JobSpec(
         name=names.job_name(asked.job_name or readable or pod.full_name, around.cluster, key),
         user=tenant.user,
         cpus_per_task=shape.cpus,
@@ -183,15 +189,23 @@ def jobspec(
         comment=_comment(asked, readable or pod.full_name),
         time_limit_min=limit,
         time_least_min=asked.time_min,
-        nice=asked.nice,
+        nice=asked.nice if asked.nice is not None else priority.nice,
         exclusive=asked.exclusive or "",
         licenses=asked.licenses or (),
         begin=asked.begin,
         dependency=",".join(filter(None, (SINGLETON, asked.dependency))),
         switches=asked.switches,
         min_nodes=asked.min_nodes if pods > 1 else None,
-        max_nodes=asked.max_nodes if pods > 1 else None,
+        max_nodes=_most_nodes(asked, tenant, pods) if pods > 1 else None,
     )
+    return beyond_rule(spec, tenant) or spec
+
+
+def _most_nodes(asked: Wishes, tenant: Tenant, pods: int) -> int | None:
+    """The user's word; else the policy's, where these pods could take more nodes than it allows."""
+    if asked.max_nodes is not None or tenant.max_nodes is None or tenant.max_nodes >= pods:
+        return asked.max_nodes
+    return tenant.max_nodes
 
 
 def _comment(asked: Wishes, readable: str) -> str:
@@ -199,17 +213,21 @@ def _comment(asked: Wishes, readable: str) -> str:
     return "; ".join(filter(None, (asked.comment, readable if asked.job_name else "")))
 
 
-def _allowed(asked: Wishes, tenant: Tenant, where: str) -> dict[str, str] | Refusal:
+def _allowed(pod: Pod, asked: Wishes, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:
     """What the policy makes of the four wishes that it governs (I1), by key."""
     picked: dict[str, str] = {}
-    for what, choice, wanted in (
-        (names.ACCOUNT, tenant.accounts, asked.account),
-        (names.PARTITION, tenant.partitions, asked.partition),
-        (names.QOS, tenant.qos, asked.qos),
-        (names.RESERVATION, tenant.reservations, asked.reservation),
-    ):
-        value = choice.pick(what, wanted, where)
+    wanted = {
+        names.ACCOUNT: asked.account,
+        names.PARTITION: asked.partition,
+        names.QOS: asked.qos if asked.qos is not None else priority.qos or None,
+        names.RESERVATION: asked.reservation,
+    }
+    for what, choice in tenant.choices.items():
+        value = choice.pick(what, wanted[what], f"namespace {pod.namespace}")
         if isinstance(value, Refusal):
+            if what == names.QOS and asked.qos is None:
+                said = f"Pods of PriorityClass {pod.priority_class} ask for it (settings: priority_classes)."
+                return replace(value, message=f"{value.message} {said}")
             return value
         picked[what] = value
     return picked
@@ -299,14 +317,20 @@ def deadline_min(deadline_s: int) -> int:
     return max(1, -(-deadline_s // 60))
 
 
-def _time_limit(pod: Pod, owners: tuple[Owner, ...], wanted: int | None, longest_min: int | None) -> int | None:
-    """T7: annotation, else the pod's or its batch Job's activeDeadlineSeconds, else (services) the longest allowed."""
-    if wanted is not None:
-        return wanted
+def _time_limit(
+    pod: Pod, owners: tuple[Owner, ...], asked: Wishes, tenant: Tenant, longest_min: int | None
+) -> int | Refusal | None:
+    """T7: annotation, else the pod's or its batch Job's activeDeadlineSeconds, else (services) the longest allowed.
+
+    A pod that says none gets the longest that its rule of the policy allows.
+    """
+    if asked.time_limit is not None:
+        said = as_written(names.TIME_LIMIT, pod, owners) if tenant.max_time_min is not None else ""
+        return time_allowed(asked.time_limit, tenant, said)
     deadlines_s = [pod.active_deadline_s] + [owner.active_deadline_s for owner in owners]
     known = [deadline_s for deadline_s in deadlines_s if deadline_s is not None]
     if known:
-        return deadline_min(min(known))
-    if pod.restart_policy == "Always":
-        return longest_min
-    return None
+        return time_allowed(deadline_min(min(known)), tenant, f"activeDeadlineSeconds: {min(known)}")
+    if tenant.max_time_min is not None:
+        return tenant.max_time_min if longest_min in (None, UNLIMITED) else min(tenant.max_time_min, longest_min)
+    return longest_min if pod.restart_policy == "Always" else None

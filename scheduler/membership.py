@@ -87,7 +87,7 @@ def _of_group(world: World, pod: Pod, group: Group) -> Workload:
     if workload.group is None:
         workload.group, workload.size = group, 0
     if _one_too_many(workload, pod, group):
-        workload.surplus.add(pod.uid)
+        workload.surplus[pod.uid] = None
         alone = _alone(world, pod)
         alone.show(pod.uid, group)
         _tell_alone(workload, alone, pod)
@@ -267,7 +267,7 @@ def _available(world: World, workload: Workload) -> list[Pod]:
         own = world.workloads.get(world.key_of_pod.get(uid, ""))
         pod = own.pods.get(uid) if own is not None else None
         if own is None or pod is None or own is workload:
-            workload.surplus.discard(uid)
+            del workload.surplus[uid]
         elif own.hold is None and own.look is None and _waits(world, own, pod):
             found.append(pod)
     return found
@@ -286,7 +286,7 @@ def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
 
 
 def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:
-    workload.surplus.add(pod.uid)
+    workload.surplus[pod.uid] = None
     return _alone(world, pod)
 
 
@@ -298,7 +298,7 @@ def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     before.told.pop(pod.uid, None)
     world.key_of_pod[pod.uid] = after.key
     if after.group is not None:
-        after.surplus.discard(pod.uid)
+        after.surplus.pop(pod.uid, None)
     else:
         _tell_alone(before, after, pod)
     world.refresh(before)

@@ -157,6 +157,7 @@ class Pod:
     deleting_at     deletionTimestamp, epoch seconds: when its grace ends; None unless it is being deleted
     grace_s         deletionGracePeriodSeconds while it is being deleted (not by force: 0), else terminationGracePeriodSeconds
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
+    priority_class  spec.priorityClassName
     gated           it has scheduling gates
     apart, beside   required pod anti-affinity, affinity, on hostname (F5)
     claims          names of the persistent volume claims it mounts
@@ -182,6 +183,7 @@ class Pod:
     pod_group: str = ""
     scheduler_name: str = ""
     service_account: str = ""
+    priority_class: str = ""
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     deleting_at: float | None = None

@@ -87,7 +87,8 @@ LOCAL_RANK = PREFIX + "local-rank"
 JOB_GPUS = PREFIX + "job-gpus"
 STAGE = PREFIX + "stage"
 TRACEPARENT = PREFIX + "traceparent"
-ONLY_OURS = (JOB_ID, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # nobody else writes these
+JOB_SINCE = PREFIX + "job-since"  # written if another job takes the place of the bind's: a time at which Slurm had it
+ONLY_OURS = (JOB_ID, JOB_SINCE, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # nobody else writes these
 WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACEPARENT))
 
 # The Go slurm-bridge's keys, so that its users move by changing schedulerName.

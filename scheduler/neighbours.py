@@ -10,16 +10,19 @@ pod by pod.  `Neighbours` counts by node:
 - the pods that a term of a waiting pod selects, from the first question with this term on.
 
 Both counts are carried from one question to the next.  The cost of a question is the cost of what changed since the last.
+
+Pods that have a grant and are not bound yet are counted in the same way, by workload: each of them may come to each node of
+the grant.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from scheduler.model import Pod, PodTerm
-from scheduler.placement import Standing
 from scheduler.remembered import Remembered
 from scheduler.terms import REQUIRING, Kind, TermIndex, TermList, matches, selects
 
@@ -67,12 +70,12 @@ class Company:
 class Coming:
     """Pods of one workload that have a grant and are not bound yet.
 
-    pods    one of each kind
+    pods    one of each kind, by UID
     nodes   Kubernetes names of the granted nodes: each of the pods may come to each of these
     """
 
     key: str
-    pods: tuple[Pod, ...]
+    pods: Mapping[str, Pod]
     nodes: frozenset[str]
 
 
@@ -83,178 +86,91 @@ def kinds_of(pods: Collection[Pod]) -> tuple[Pod, ...]:
     return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in pods}.values())
 
 
+class _Place(Protocol):
+    """A node with the pods there, or a workload with those of its pods that are about to come."""
+
+    @property
+    def pods(self) -> Mapping[str, Pod]: ...
+
+
 @dataclass(slots=True)
 class _Homes:
-    """How many pods that one term selects each node has, after so many of the changes."""
+    """How many pods that one term selects each place has, after so many of the changes."""
 
-    nodes: Counter[str]
+    places: Counter[str]
     changes: int
-    first: int  # how many nodes these were when they were counted
+    first: int  # how many places these were when they were counted
 
 
-class Neighbours:
-    """The unfinished pods on nodes, as far as affinity asks for them.
+class _Counted:
+    """The pods by place, as far as affinity asks for them.
 
-    standing   the pods by node; the owner of this mapping changes it, and tells each change here
-    effort     how many terms were compared with pods so far; the only measure of cost that needs no clock
+    places   the owner of this mapping changes it, and tells each change here before the next question
+    kept     lists that stay in the answers though nobody holds them
+    effort   how many terms were compared with pods so far
     """
 
-    def __init__(self, standing: Mapping[str, Standing], effort: int = 0) -> None:
-        self._effort = effort
-        self._standing = standing
-        self._news: dict[TermList, None] = {}
-        self._apart = TermIndex(kept=self._news)  # anti-affinity of the pods there; their nodes hold the lists
+    def __init__(self, places: Mapping[str, _Place], kept: Collection[TermList] = ()) -> None:
+        self._effort = 0
+        self._places = places
+        self.apart = TermIndex(kept)  # anti-affinity of the pods there; their places hold the lists
         self._homes: dict[PodTerm, _Homes] = {}
         self._homes_held = 0
         self._changes: list[tuple[Pod, str, int]] = []
         self._groups: dict[tuple[str | None, tuple[str, ...]], _Groups] = {}  # until the next change
-        self._answers: Remembered[Hashable, frozenset[str]] = Remembered(MAX_ANSWERS)
 
     @property
     def effort(self) -> int:
-        return self._effort + self._apart.effort
+        return self._effort + self.apart.effort
 
-    @property
-    def some_are_shy(self) -> bool:
-        """True if a pod on some node has an anti-affinity: it closes its node to others, whatever these ask for."""
-        return bool(self._apart)
+    def came(self, pod: Pod, place: str) -> TermList | None:
+        """Returns its anti-affinity, if it has one."""
+        self._changed(pod, place, 1)
+        return self.apart.came(pod.apart, place) if pod.apart else None
 
-    # --- what changes -------------------------------------------------------------------------------------------------
+    def left(self, pod: Pod, place: str) -> TermList | None:
+        """The pod, as `came` was told of it, is there no more.  Returns its anti-affinity, if it has one."""
+        self._changed(pod, place, -1)
+        return self.apart.left(pod.apart, place) if pod.apart else None
 
-    def came(self, pod: Pod, node: str) -> None:
-        """The pod has that node now."""
-        self._changed(pod, node, 1)
-        if pod.apart:
-            shy = self._apart.came(pod.apart, node)
-            if shy.holders[node] == 1:
-                self._news[shy] = None
-
-    def left(self, pod: Pod, node: str) -> None:
-        """The pod, as `came` was told of it, has that node no more."""
-        self._changed(pod, node, -1)
-        shy = self._apart.left(pod.apart, node) if pod.apart else None
-        if shy is not None and node not in shy.holders:
-            self._news[shy] = None
-
-    def nodes_changed(self) -> None:
-        """Nodes came or went."""
-        self._answers.clear()
-
-    @property
-    def has_news(self) -> bool:
-        """True if an anti-affinity came to a node, or left one, since `heard`."""
-        return bool(self._news)
-
-    def concerns(self, pod: Pod) -> bool:
-        """False if none of these selects this pod; True also where that would take many comparisons to know."""
-        found = self._apart.selecting_if_few(pod)
-        return found is None or not self._news.keys().isdisjoint(found)
-
-    def heard(self) -> None:
-        """All pods that the news concern are being looked at."""
-        self._news.clear()
-
-    def _changed(self, pod: Pod, node: str, by: int) -> None:
-        self._answers.clear()
+    def _changed(self, pod: Pod, place: str, by: int) -> None:
         self._groups.clear()
         if not self._homes:
             return
-        self._changes.append((pod, node, by))
+        self._changes.append((pod, place, by))
         if len(self._changes) > MAX_CHANGES:
             self._homes.clear()
             self._changes.clear()
             self._homes_held = 0
 
-    # --- questions ----------------------------------------------------------------------------------------------------
-
-    def kind(self, pod: Pod) -> Kind:
-        """All that the anti-affinity of other pods can ask of it: pods of equal kind get the same answer."""
-        return self._apart.kind(pod)
-
-    def prepare(self, pods: Iterable[Pod], most: int) -> bool:
-        """Do about so many comparisons of the next questions of these pods; True when they need no more.
-
-        The first question of a pod is the dear one: many terms may have to be compared with it, or its own terms with many.
-        """
+    def prepare(self, pod: Pod, most: int) -> bool:
+        """Do about so many comparisons of the next question of this pod; True when it needs no more."""
         until = self.effort + most
-        for pod in pods:
-            if not self._apart.compare(pod, max(1, until - self.effort)):
+        if not self.apart.compare(pod, max(1, most)):
+            return False
+        for term in (*pod.apart, *pod.beside):
+            if self.effort >= until:
                 return False
-            for term in (*pod.apart, *pod.beside):
-                if self.effort >= until:
-                    return False
-                self._counted(term)
+            self.homes(term)
         return True
 
-    def closed(
-        self, pod: Pod, nodes: Collection[str], company: Company, coming: Sequence[Coming] = ()
-    ) -> frozenset[str]:
-        """Nodes that other pods close to this pod.
-
-        nodes     all nodes
-        company   pods that do not count, the asking pod among them
-        coming    pods that close nodes as if they had their granted nodes already, those of the company aside
-        """
-        self._effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
-        others = tuple(each for each in coming if each.key != company.key)
-        among_its_own = tuple(matches(term, pod) for term in pod.beside)
-        question = (self.kind(pod), pod.apart, pod.beside, among_its_own, company if company.standing else None, others)
-        known = self._answers.get(question)
-        if known is None:
-            found = frozenset(self._closed(pod, nodes, company.standing, others))
-            known = self._answers.put(question, found, len(found))
-        return known
-
-    def _closed(
-        self, pod: Pod, nodes: Collection[str], own: Sequence[tuple[Pod, str]], coming: Sequence[Coming]
-    ) -> set[str]:
-        shut: set[str] = set()
-        for shy in self._apart.selecting(pod):
-            shut |= _without(shy.holders, (node for each, node in own if each.apart == shy.terms))
-        for term in pod.apart:
-            shut |= self._homes_of(term, own, coming)
-        shut.update(*self._shut_by(pod, coming))
-        for term in pod.beside:
-            homes = self._homes_of(term, own, ())
-            if not homes and matches(term, pod):  # the first of those that want each other may stand anywhere
-                homes = self._homes_of(term, own, coming) or set(nodes)
-            shut |= set(nodes) - homes  # where others are only about to stand is not open yet: they may never be bound
-        return shut
-
-    def _shut_by(self, pod: Pod, coming: Iterable[Coming]) -> Iterator[frozenset[str]]:
-        """The nodes to which pods are coming that keep away from this pod."""
-        for each in coming:
-            for other in each.pods:
-                self._effort += len(other.apart)
-                if any(matches(term, pod) for term in other.apart):
-                    yield each.nodes
-                    break
-
-    def _homes_of(self, term: PodTerm, own: Iterable[tuple[Pod, str]], coming: Iterable[Coming]) -> set[str]:
-        """The nodes of the pods that this term selects."""
-        homes = _without(self._counted(term), (node for each, node in own if matches(term, each)))
-        for each in coming:
-            self._effort += len(each.pods)
-            if any(matches(term, other) for other in each.pods):
-                homes |= each.nodes
-        return homes
-
-    def _counted(self, term: PodTerm) -> Counter[str]:
+    def homes(self, term: PodTerm) -> Counter[str]:
+        """How many pods that this term selects each place has."""
         known = self._homes.get(term)
         if known is None:
-            nodes = self._count_all(term)
-            self._homes_held += len(nodes)
+            places = self._count_all(term)
+            self._homes_held += len(places)
             while self._homes and (len(self._homes) >= MAX_TERMS or self._homes_held > MAX_HOMES):
                 self._homes_held -= self._homes.pop(next(iter(self._homes))).first
             if not self._homes:
                 self._changes.clear()
-            known = self._homes[term] = _Homes(nodes, len(self._changes), len(nodes))
+            known = self._homes[term] = _Homes(places, len(self._changes), len(places))
         self._effort += len(self._changes) - known.changes
-        for pod, node, by in self._changes[known.changes :]:
+        for pod, place, by in self._changes[known.changes :]:
             if matches(term, pod):
-                _count(known.nodes, node, by)
+                _count(known.places, place, by)
         known.changes = len(self._changes)
-        return known.nodes
+        return known.places
 
     def _count_all(self, term: PodTerm) -> Counter[str]:
         """By the labels that the term asks for: of thousands of pods most have the same of these."""
@@ -267,16 +183,17 @@ class Neighbours:
             groups = self._groups[required, keys] = self._grouped(required, keys)
         self._effort += len(groups)
         found: Counter[str] = Counter()
-        for (namespace, values), nodes in groups.items():
+        for (namespace, values), places in groups.items():
             labels = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
             if selects(term, namespace, labels):
-                found.update(nodes)
+                for place, count in places.items():  # Counter.update takes ten times as long for a few
+                    found[place] = found.get(place, 0) + count
         return found
 
     def _grouped(self, required: str | None, keys: tuple[str, ...]) -> _Groups:
         """The pods that have the required label, by namespace and their values of these labels."""
         groups: _Groups = {}
-        for node, there in self._standing.items():
+        for place, there in self._places.items():
             pods: Iterable[Pod] = there.pods.values()
             if required is not None:
                 pods = [pod for pod in pods if required in pod.labels]
@@ -285,8 +202,219 @@ class Neighbours:
                 self._effort += len(there.pods)
             for pod in pods:
                 group = pod.namespace, tuple(map(pod.labels.get, keys))
-                groups.setdefault(group, Counter())[node] += 1
+                groups.setdefault(group, Counter())[place] += 1
         return groups
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """The pods of one workload that were compared ahead of their question, by UID, and since which version.
+
+    soon   with those that are about to come, too
+    """
+
+    version: int
+    soon: bool
+    pods: dict[str, Pod] = field(default_factory=dict)
+
+
+class Neighbours:
+    """The unfinished pods on nodes, and those that are about to come, as far as affinity asks for them.
+
+    standing   the pods by node; the owner of this mapping changes it, and tells each change here
+    effort     how many terms were compared with pods so far; the only measure of cost that needs no clock
+    """
+
+    def __init__(self, standing: Mapping[str, _Place], effort: int = 0) -> None:
+        self._effort = effort
+        self._news: dict[TermList, None] = {}
+        self._there = _Counted(standing, kept=self._news)
+        self._expected: Sequence[Coming] | None = None  # what the index was made of; None: some of that is gone
+        self._coming: dict[str, Coming] = {}
+        self._soon = _Counted(self._coming)
+        self._version = 0  # how often pods came or left, or were expected or not any more
+        self._ahead: dict[str, _Ahead] = {}  # by workload key, while `prepare` has more to do
+        self._answers: Remembered[Hashable, frozenset[str]] = Remembered(MAX_ANSWERS)
+
+    @property
+    def effort(self) -> int:
+        return self._effort + self._there.effort + self._soon.effort
+
+    @property
+    def some_are_shy(self) -> bool:
+        """True if a pod on some node has an anti-affinity: it closes its node to others, whatever these ask for."""
+        return bool(self._there.apart)
+
+    # --- what changes -------------------------------------------------------------------------------------------------
+
+    def came(self, pod: Pod, node: str) -> None:
+        """The pod has that node now."""
+        self._answers.clear()
+        self._version += 1
+        shy = self._there.came(pod, node)
+        if shy is not None and shy.holders[node] == 1:
+            self._news[shy] = None
+
+    def left(self, pod: Pod, node: str) -> None:
+        """The pod, as `came` was told of it, has that node no more."""
+        self._answers.clear()
+        self._version += 1
+        shy = self._there.left(pod, node)
+        if shy is not None and node not in shy.holders:
+            self._news[shy] = None
+
+    def expect(self, coming: Sequence[Coming]) -> None:
+        """These are the pods that are about to come, until the next call.  Costs no more than what is not as before."""
+        if coming is self._expected:
+            return
+        keys = {each.key for each in coming}
+        for key in [key for key in self._coming if key not in keys]:
+            self.expect_no_more(key)
+        for each in coming:
+            self._expect(each)
+        self._expected = coming
+
+    def expect_no_more(self, key: str) -> None:
+        """No pods of this workload are about to come."""
+        gone = self._coming.pop(key, None)
+        if gone is None:
+            return
+        self._expected = None
+        self._version += 1
+        if self._coming:
+            for pod in gone.pods.values():
+                self._soon.left(pod, key)
+        else:  # what was remembered for them goes with the last of them
+            self._effort += self._soon.effort
+            self._soon = _Counted(self._coming)
+
+    def _expect(self, now: Coming) -> None:
+        before = self._coming.get(now.key)
+        was: Mapping[str, Pod] = before.pods if before is not None else {}
+        came = [pod for uid, pod in now.pods.items() if uid not in was or not _asks_the_same(was[uid], pod)]
+        left = [pod for uid, pod in was.items() if uid not in now.pods or not _asks_the_same(now.pods[uid], pod)]
+        self._coming[now.key] = now
+        if came or left or before is None or before.nodes != now.nodes:
+            self._version += 1
+        for pod in came:  # first, so that a list of terms which another pod has now is not filed anew
+            self._soon.came(pod, now.key)
+        for pod in left:
+            self._soon.left(pod, now.key)
+
+    def nodes_changed(self) -> None:
+        """Nodes came or went."""
+        self._answers.clear()
+
+    @property
+    def has_news(self) -> bool:
+        """True if an anti-affinity came to a node, or left one, since `heard`."""
+        return bool(self._news)
+
+    def concerns(self, pod: Pod) -> bool:
+        """False if none of these selects this pod; True also where that would take many comparisons to know."""
+        found = self._there.apart.selecting_if_few(pod)
+        return found is None or not self._news.keys().isdisjoint(found)
+
+    def heard(self) -> None:
+        """All pods that the news concern are being looked at."""
+        self._news.clear()
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def kind(self, pod: Pod) -> Kind:
+        """All that the anti-affinity of pods on nodes can ask of it: pods of equal kind get the same answer."""
+        return self._there.apart.kind(pod)
+
+    def prepare(self, key: str, pods: Collection[Pod], most: int, *, soon: bool) -> bool:
+        """Do about so many comparisons of the next questions of these pods; True when they need no more.
+
+        The first question of a pod is the dear one: many terms may have to be compared with it, or its own terms with many.
+
+        key    of their workload: the next call goes on where this one ended
+        soon   they will be asked with those that are about to come
+        """
+        until = self.effort + most
+        asked = (self._there, self._soon) if soon else (self._there,)
+        ahead = self._ahead.get(key)
+        if ahead is None or ahead.soon != soon:
+            ahead = self._ahead[key] = _Ahead(self._version, soon)
+        for pod in pods:
+            if ahead.pods.get(pod.uid) is pod:
+                continue
+            if not all(each.prepare(pod, until - self.effort) for each in asked):
+                return False
+            ahead.pods[pod.uid] = pod
+        del self._ahead[key]
+        return ahead.version == self._version or self.prepare(key, pods, until - self.effort, soon=soon)
+
+    def asks_no_more(self, key: str) -> None:
+        """Of this workload nothing needs to be prepared any more."""
+        self._ahead.pop(key, None)
+
+    def closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool = False) -> frozenset[str]:
+        """Nodes that other pods close to this pod.
+
+        nodes     all nodes
+        company   pods that do not count, the asking pod among them
+        soon      pods that are about to come count as if each had its granted nodes already, those of the company aside
+        """
+        self._effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
+        among_its_own = tuple(matches(term, pod) for term in pod.beside)
+        expected: Hashable = None
+        if soon and self._coming:
+            own = company.key if company.key in self._coming else ""
+            expected = self._version, self._soon.apart.kind(pod), own
+        standing = company if company.standing else None
+        question = self.kind(pod), pod.apart, pod.beside, among_its_own, standing, expected
+        known = self._answers.get(question)
+        if known is None:
+            found = frozenset(self._closed(pod, nodes, company, soon=expected is not None))
+            known = self._answers.put(question, found, len(found))
+        return known
+
+    def _closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool) -> set[str]:
+        own = company.standing
+        shut: set[str] = set()
+        for shy in self._there.apart.selecting(pod):
+            shut |= _without(shy.holders, (node for each, node in own if each.apart == shy.terms))
+        for term in pod.apart:
+            shut |= self._homes_of(term, own)
+        if soon:
+            shut |= self._shut_soon(pod, company)
+        for term in pod.beside:
+            homes = self._homes_of(term, own)
+            if not homes and matches(term, pod):  # the first of those that want each other may stand anywhere
+                homes = (self._granted(self._soon.homes(term), company) if soon else set()) or set(nodes)
+            shut |= set(nodes) - homes  # where others are only about to stand is not open yet: they may never be bound
+        return shut
+
+    def _homes_of(self, term: PodTerm, own: Iterable[tuple[Pod, str]]) -> set[str]:
+        """The nodes of the pods that this term selects."""
+        return _without(self._there.homes(term), (node for each, node in own if matches(term, each)))
+
+    def _shut_soon(self, pod: Pod, company: Company) -> set[str]:
+        """The nodes to which pods are coming that keep away from this pod, or from which it keeps away."""
+        keys: set[str] = set()
+        for shy in self._soon.apart.selecting(pod):
+            self._effort += 1
+            keys.update(shy.holders)
+        for term in pod.apart:
+            keys.update(self._soon.homes(term))
+        return self._granted(keys, company)
+
+    def _granted(self, keys: Iterable[str], company: Company) -> set[str]:
+        """The nodes that these workloads were granted, but for the company's own."""
+        found: set[str] = set()
+        for key in keys:
+            if key != company.key:
+                self._effort += 1
+                found |= self._coming[key].nodes
+        return found
+
+
+def _asks_the_same(one: Pod, other: Pod) -> bool:
+    """Of its neighbours, and they of it."""
+    return one is other or (one.labels == other.labels and one.apart == other.apart)
 
 
 def _without(nodes: Counter[str], own: Iterable[str]) -> set[str]:

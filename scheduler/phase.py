@@ -8,12 +8,12 @@ Every combination has exactly one answer, so a restart needs no memory, and an i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import StrEnum
 
 from scheduler.workload import Placeholder, Workload
 
 
-class Phase(Enum):
+class Phase(StrEnum):
     """GATHERING → UNCLAIMED → QUEUED → GRANTED → BOUND → DONE; REVOKED when pods are bound and no placeholder lives.
 
     A gang of which some pods stand on nodes and some are yet to be bound to its grant is GRANTED.
@@ -52,12 +52,14 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
 def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
     """The job that the pods were bound for is proven to have ended.  No evidence is no revocation (V7).
 
-    That is the one that they name, where it is proven theirs; else every one that is or may be.  Of one that may be theirs
-    under another name nobody knows.  Pods that somebody else bound stand for the job that they name, and for no other: an
-    end of what was asked for them before is not theirs.
+    That is the job that the pods name, if a read proved it to be theirs; else every job that is or may be theirs.  A job that
+    may be theirs under another name counts only if it is followed (Placeholder.followed_by).  Pods that somebody else bound
+    stand for the job that they name, and for no other: an end of what was asked for them before is not theirs.
     """
     if workload.renamed is not None and workload.renamed == workload.hint:
-        return False
+        theirs = [job for job in mine if job.key == workload.key or job.id == workload.hint]
+        is_followed = any(job.id == workload.hint and workload.key in job.followed_by for job in theirs)
+        return is_followed and all(job.proven_end(absent_s) for job in theirs)
     jobs = [job for job in mine if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
     if workload.strays:
@@ -69,4 +71,6 @@ def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) ->
 def chosen(workload: Workload, mine: Iterable[Placeholder]) -> Placeholder | None:
     """The placeholder that counts: proven ours and alive; one that holds nodes before one that waits, then the oldest."""
     live = [job for job in mine if job.key == workload.key and job.alive]
-    return min(live, key=lambda job: (not job.holds_nodes, job.id), default=None)
+    if len(live) < 2:
+        return live[0] if live else None
+    return min(live, key=lambda job: (not job.holds_nodes, job.id))

@@ -8,14 +8,14 @@ old pod may still be terminating.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.clocks import grace_ends
 from scheduler.grouping import by_rank
-from scheduler.hostports import clash
+from scheduler.hostports import in_the_way
 from scheduler.jobspec import needs
-from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, JobSpec, Node, Pod
+from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
 
 EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
 
@@ -159,14 +159,15 @@ def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mappi
 class Standing:
     """The unfinished pods on one node, and what they need in all; kept up to date, so that a bind need not sum it up."""
 
-    __slots__ = ("_ends", "_needs", "_ports", "pods", "taken")
+    __slots__ = ("_ends", "_holders", "_needs", "_ports", "pods", "taken")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self._ends: dict[str, float] = {}  # when the grace ends of those that are being deleted, by our clock
         self.taken: dict[str, int] = {}
         self._needs: dict[str, Amounts] = {}
-        self._ports: dict[str, frozenset[int]] = {}  # of pods with host ports
+        self._ports: dict[str, tuple[HostPort, ...]] = {}  # of pods with host ports
+        self._holders: dict[tuple[int, str], dict[str, dict[str, None]]] = {}  # port, protocol to address to UIDs
 
     def put(self, pod: Pod, at: float | None = None, most_grace_s: float = float("inf")) -> Pod | None:
         """Add the pod, or replace it by how it is now.  Returns the pod as it was before; None: it was not here.
@@ -187,7 +188,10 @@ class Standing:
             self._needs[pod.uid] = needed = needs(pod)
             self._count(needed, 1)
         if before is None and pod.host_ports:
-            self._ports[pod.uid] = frozenset(each.port for each in pod.host_ports)
+            self._ports[pod.uid] = pod.host_ports
+            for each in pod.host_ports:
+                by_address = self._holders.setdefault((each.port, each.protocol), {})
+                by_address.setdefault(each.address, {})[pod.uid] = None
         return before
 
     def remove(self, uid: str) -> Pod | None:
@@ -196,7 +200,8 @@ class Standing:
         self._ends.pop(uid, None)
         if left is not None:
             self._count(self._needs.pop(uid), -1)
-            self._ports.pop(uid, None)
+            for each in self._ports.pop(uid, ()):
+                self._free(each, uid)
         return left
 
     def without(self, uid: str) -> Standing:
@@ -216,9 +221,21 @@ class Standing:
         """What that pod takes of it; nothing where it does not stand here."""
         return self._needs.get(uid, EMPTY)
 
-    def listening(self, ports: frozenset[int]) -> Iterator[Pod]:
-        """The pods here that hold a host port with one of these numbers."""
-        return (self.pods[uid] for uid, held in self._ports.items() if not ports.isdisjoint(held))
+    def listening(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
+        """The pods here that hold a host port beside which nobody can listen on one of these."""
+        for port in wanted:
+            held = self._holders.get((port.port, port.protocol), {})
+            for address in in_the_way(port.address, held):
+                yield from (self.pods[uid] for uid in held[address])
+
+    def _free(self, port: HostPort, uid: str) -> None:
+        by_address = self._holders.get((port.port, port.protocol), {})
+        holders = by_address.get(port.address, {})
+        holders.pop(uid, None)
+        if not holders:
+            by_address.pop(port.address, None)
+        if not by_address:
+            self._holders.pop((port.port, port.protocol), None)
 
     def _count(self, amounts: Amounts, sign: int) -> None:
         for resource, amount in amounts.items():
@@ -264,11 +281,9 @@ def _terminating(there: Sequence[Standing]) -> list[Pod]:
 
 def _lacking(pod: Pod, node: Node, there: Sequence[Standing], *, leave_out_terminating: bool) -> str:
     """The first resource of which the node has not enough for this pod beside the others, or ""."""
-    ports = frozenset(port.port for port in pod.host_ports)
-    for each in there if ports else ():
-        for other in each.listening(ports):
-            counts = other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None)
-            if counts and clash(pod.host_ports, other.host_ports):
+    for each in there if pod.host_ports else ():
+        for other in each.listening(pod.host_ports):
+            if other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None):
                 return "host port"
     aside = {pod.uid, *(other.uid for other in _terminating(there))} if leave_out_terminating else {pod.uid}
     wanted = needs(pod)

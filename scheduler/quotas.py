@@ -1,69 +1,87 @@
 """How many jobs a rule of the policy may have in Slurm, and how many submissions a second (BEHAVIOUR I1).
 
-Both are limits of a rule, that is of all namespaces which it maps together.  Each is a lane of its own (view.View.free):
-a workload that finds it full waits for its turn in it, so however many wait, no more are looked at than can act.
+Both are limits of a rule, that is of all namespaces which it maps together.  If the user of the rule is a template, the
+limits apply to each of its users separately.  Each is a lane of its own (view.View.free): a workload that finds it full waits
+for its turn in it, so however many wait, no more are looked at than can act.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from scheduler import actions as act
+from scheduler.model import Pod, Refusal
 from scheduler.policy import Policy, Tenant
 from scheduler.rations import Ration
 from scheduler.workload import Placeholder, Workload
 
-NOBODYS = -1  # no rule is about it
+_JOBS, _RATE = "jobs of ", "submissions of "
 
 
 class Quotas:
     """The limits of the policy, and what is counted against them.
 
-    limited  some rule has a limit
-    most     lane to how many jobs may wait and run at a time; jobs: how many there are
+    tenant_of  who a pod is in Slurm
+    limited    some rule has a limit; counted: some rule has a `max_jobs`
+    most       lane to how many jobs may wait and run at a time; jobs: how many there are
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._tenants = policy.tenants
-        self.most = {_jobs(n): each.max_jobs for n, each in enumerate(self._tenants) if each.max_jobs is not None}
+    def __init__(
+        self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal], rations: dict[str, Ration]
+    ) -> None:
+        self._tenant_of = tenant_of
+        self._rations = rations
+        self.most: dict[str, int] = {}
         self.jobs: Counter[str] = Counter()
         self._counted: dict[str, str] = {}  # workload key to the lane in which it counts
-        self.limited = bool(self.most) or any(each.max_submit_rate is not None for each in self._tenants)
-
-    def rations(self) -> dict[str, Ration]:
-        """The ration of each rule with a `max_submit_rate`, by lane: a second's worth at once, at least one."""
-        rates = ((n, each.max_submit_rate) for n, each in enumerate(self._tenants))
-        return {_rate(n): Ration(rate, max(1.0, rate)) for n, rate in rates if rate is not None}
+        self.counted = any(each.max_jobs is not None for each in policy.tenants)
+        self.limited = self.counted or any(each.max_submit_rate is not None for each in policy.tenants)
 
     def tenant(self, workload: Workload) -> Tenant | None:
-        """The rule whose limits count for the workload; None: no rule maps it."""
-        rule = self._rule(workload)
-        return None if rule == NOBODYS else self._tenants[rule]
+        """The rule whose limits count for the workload; None: no rule maps it, or nobody has seen its pods yet."""
+        if not self.limited or not workload.pods:
+            return None
+        found = self._tenant_of(workload.pod)
+        return None if isinstance(found, Refusal) else found
 
     def lane(self, workload: Workload) -> str | None:
         """The lane in which the workload counts as a job; None: its rule has no `max_jobs`."""
+        if (key := self._counted.get(workload.key)) is not None:
+            return key
         tenant = self.tenant(workload)
-        return None if tenant is None or tenant.max_jobs is None else _jobs(self._rule(workload))
+        if tenant is None or tenant.max_jobs is None:
+            return None
+        lane = _JOBS + tenant.counts_with
+        self.most[lane] = tenant.max_jobs
+        return lane
 
     def rate(self, workload: Workload) -> str | None:
-        """The ration of the workload's submissions; None: its rule has no `max_submit_rate`."""
+        """The ration of the workload's submissions; None: its rule has no `max_submit_rate`.
+
+        A second's worth at once, at least one.
+        """
         tenant = self.tenant(workload)
-        return None if tenant is None or tenant.max_submit_rate is None else _rate(self._rule(workload))
+        if tenant is None or tenant.max_submit_rate is None:
+            return None
+        lane = _RATE + tenant.counts_with
+        if lane not in self._rations:
+            self._rations[lane] = Ration(tenant.max_submit_rate, max(1.0, tenant.max_submit_rate))
+        return lane
 
     def has_one(self, workload: Workload) -> bool:
         """True if the workload counts already: it has a job, or a submission is in flight."""
         return workload.key in self._counted
 
     def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
-        """Count the workload, or count it no more, by the jobs that it has now.  mine: its jobs"""
+        """Count the workload, or count it no more, by the jobs that it has now.  mine: its jobs
+
+        It counts where it was counted first, though its pods are gone or their namespace has other labels since.
+        """
         held = workload.hold is not None and isinstance(workload.hold.action, act.AllocateNow | act.SubmitJob)
-        counts = held or workload.look is not None or any(not (job.ended or job.denied) for job in mine)
-        lane = self.lane(workload) if counts else None
-        if lane is None:
+        if not held and workload.look is None and all(job.ended or job.denied for job in mine):
             self.forget(workload)
-        elif workload.key not in self._counted:
+        elif workload.key not in self._counted and (lane := self.lane(workload)) is not None:
             self._counted[workload.key] = lane
             self.jobs[lane] += 1
 
@@ -72,20 +90,7 @@ class Quotas:
         if (lane := self._counted.pop(workload.key, None)) is not None:
             self.jobs[lane] -= 1
 
-    def _rule(self, workload: Workload) -> int:
-        """Remembered: a pod keeps its namespace and service account.  Of a job whose pods nobody has seen: none yet."""
-        if not self.limited or (workload.rule is None and not workload.pods):
-            return NOBODYS
-        if workload.rule is None:
-            pod = workload.pod
-            place = self._policy.place(pod.namespace, pod.service_account)
-            workload.rule = NOBODYS if place is None else place
-        return workload.rule
-
-
-def _jobs(rule: int) -> str:
-    return f"jobs of rule {rule}"
-
-
-def _rate(rule: int) -> str:
-    return f"submissions of rule {rule}"
+    @staticmethod
+    def is_lane(name: str) -> bool:
+        """True if that is the name of a lane or a ration of some policy's limits."""
+        return name.startswith((_JOBS, _RATE))

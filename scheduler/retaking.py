@@ -15,10 +15,12 @@ from dataclasses import replace
 from scheduler import actions as act
 from scheduler import names
 from scheduler.asking import all_known, spec_for
+from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.hostlist import folded
-from scheduler.looking import looked
+from scheduler.looking import look_at, looked
 from scheduler.model import SINGLETON, JobSpec, Refusal
+from scheduler.own_keys import keys_of, names_job
 from scheduler.placement import shortfall, tasks_on
 from scheduler.telling import clock, say
 from scheduler.view import View
@@ -131,9 +133,16 @@ def show(workload: Workload, job: Placeholder, view: View) -> None:
         edited = workload.edited.get(pod.uid)
         if edited is not None and names.JOB_ID in edited.right:
             continue  # not the id that the bind wrote: it is put back (own_keys)
-        if pod.node and pod.annotations.get(names.JOB_ID, str(job.id)) != str(job.id):
-            message = (
-                f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
-            )
-            essence = ("retaken", str(job.id))
-            say(view, workload, pod, "", message, essence=essence, warning=True, event=names.RETAKEN, job_id=job.id)
+        if pod.node and not names_job(pod, job, view.world):
+            if job.job is None and not view.world.clocks[Side.SLURM].told:
+                look_at(job, workload, view, f"when was job {job.id} submitted?")  # by a clock that nobody knows yet
+                return
+            if pod.annotations.get(names.JOB_ID) == str(job.id):
+                message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."
+            else:
+                message = (
+                    f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
+                )
+            essence = ("retaken", str(job.id), str(job.asked_at))
+            shown = keys_of(job, view)
+            say(view, workload, pod, "", message, essence=essence, warning=True, event=names.RETAKEN, annotations=shown)

@@ -6,7 +6,7 @@ and never more than once in a few seconds a pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from scheduler import names
 from scheduler.actions import Report
@@ -63,7 +63,7 @@ def say(
     starts: float | None = None,
     warning: bool = False,
     event: str = "",
-    job_id: int | None = None,
+    annotations: Mapping[str, str] | None = None,
 ) -> None:
     """Plan the condition and its event, if the pod does not say that already.  event: its reason where it differs."""
     message = line(message)
@@ -94,7 +94,7 @@ def say(
         warning=warning,
         essence=essence,
         starts=starts,
-        job_id=job_id,
+        annotations=annotations,
     )
     view.add(report, workload.key)
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from scheduler.feasible import holds
 from scheduler.limits import beyond_limits
 from scheduler.model import Pod, PodTerm
+from scheduler.selectors import holds
 
 # How much is remembered.  What is dropped is compared again by the next question that needs it.
 MAX_KINDS = 16_384  # more than one gang can have, so that the questions of one workload fit

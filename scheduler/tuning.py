@@ -26,7 +26,8 @@ class Tuning:
     retake_s                the nodes of a lost job are asked for so long, while Slurm gives them to nobody else (S7)
     missing_rate, retake_rate, absent_rate  of jobs that vanish so many a second are read (X6), and of lost ones so many are
                             asked for anew (S7), and so many pods ended
-    exclude_s               a node on which a grant could not be used is not asked for again for so long (F6)
+    exclude_s               a node on which a grant could not be used is not asked for again for so long, and then judged
+                            every so long (F6, scheduler/crowding.py)
     silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8); and no
                             grace of a pod that is being deleted holds a job for longer, its own or one granted in its place
     revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
-from scheduler.limits import beyond_limits
 from scheduler.model import OwnerKey, Pod, PodPhase, owner_key
+from scheduler.neighbours import Coming
+from scheduler.phase import Phase
 from scheduler.placement import Standing
 from scheduler.tuning import Tuning
 from scheduler.workload import Workload
@@ -41,6 +42,8 @@ class View:
         self.forgotten: list[str] = []
         self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
+        self.left_out: dict[str, frozenset[str]] = {}
+        self.uncounted: dict[str, Mapping[str, int]] = {}  # node to what pods take there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []
         self.kept: list[str] = []
         self.failed: list[tuple[Kind, str, Exception]] = []
@@ -51,6 +54,9 @@ class View:
         self.immediate: defaultdict[str, int] = defaultdict(int)
         self.submitted: defaultdict[str, int] = defaultdict(int)
         self.assumed: dict[str, Standing] = {}
+        self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
+        self._coming: dict[str, list[Coming]] | None = None  # by node; None: nobody has asked
+        self._landing: dict[str, Standing] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
         self.told: set[str] = set()  # UIDs of pods whose condition this pass writes
         self.shared_wake: float | None = None
@@ -86,6 +92,7 @@ class View:
             case act.SubmitJob():
                 self.submitted[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():
+                self.binding.add(action.key)
                 there = self.world.standing.get(action.node)
                 if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room
                     pod = self.world.workloads[action.key].pods[action.uid]
@@ -111,6 +118,7 @@ class View:
                 case act.SubmitJob():
                     self.submitted[action.spec.partition or self.world.default_partition] -= 1
                 case act.BindPod():
+                    self.binding.discard(action.key)
                     if (there := self.assumed.get(action.node)) is not None:
                         there.remove(action.uid)
                 case act.ReadJob():
@@ -121,6 +129,9 @@ class View:
                     self.reading.discard(owner_key(action.namespace, action.ref))
                 case act.ReadClaims() | act.PlaceClaims() | act.ReadPod():
                     self.reading.discard(action.uid)
+            if isinstance(action, act.CancelJob | act.SubmitJob):
+                self.newly_excluded.pop(action.key, None)
+                self.left_out.pop(action.key, None)
         del self.actions[planned:], self.forgotten[forgotten:]
 
     def park(self, key: str, lane: str) -> None:
@@ -167,6 +178,7 @@ class View:
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
             excluded=self.newly_excluded,
+            left_out=self.left_out,
             written_off=tuple(self.written_off),
             kept=tuple(self.kept),
             failed=tuple(self.failed),
@@ -177,21 +189,18 @@ class View:
 
     def prepared(self, workload: Workload) -> bool:
         """False if what its look asks of its neighbours is more than is left of this pass: a part of that is done."""
-        neighbours, key = self.world.neighbours, workload.key
-        if not (neighbours.some_are_shy or key in self.world.choosy) or self.world.phase_of[key] not in WAITING:
+        world, now = self.world, self.world.phase_of[workload.key]
+        if not (world.neighbours.some_are_shy or world.choosy) or now not in WAITING:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
-        pods = (pod for pod in workload.pods.values() if not beyond_limits(pod))  # the others are refused uncompared
-        return neighbours.prepare(pods, left)
-
-    @property
-    def tired(self) -> bool:
-        """True if this pass has done enough: the loop sees to news before the rest."""
-        return self.spent >= self.tuning.pass_effort
+        is_known = now is Phase.GRANTED and all(
+            job.spec is not None and not job.spec.parts for job in world.mine(workload)
+        )  # what its job was asked for: its pods are not translated anew
+        return world.compare_some(workload, left, soon=not is_known)
 
     @property
     def spent(self) -> int:
-        """Of the effort of a pass, in nodes judged."""
+        """The effort of this pass so far, in nodes judged.  At `tuning.pass_effort` the rest is left to the next pass."""
         return self.effort + (_compared(self.world) - self._compared) // COMPARED_PER_NODE
 
     def from_slurm(self, at: float) -> float:
@@ -233,16 +242,37 @@ class View:
         """Who stands on that node, and who is bound there by this pass."""
         return [there for index in (self.world.standing, self.assumed) if (there := index.get(node)) is not None]
 
+    def landing(self, node: str, key: str) -> list[Standing]:
+        """Pods of each workload but this one that may come to that node by a bind of an earlier life of the bridge.
+
+        Such a bind can take effect until the quiet period ends.  Which of the granted nodes it names is not known.  So all
+        pods of the workload are counted on each of these nodes.  What Slurm counts is left out: no two grants share it.
+        """
+        if self.now >= self.world.quiet_until():
+            return []
+        if self._coming is None:
+            self._coming = {}
+            self.effort += len(self.world.by_phase[Phase.GRANTED])
+            for each in self.world.about_to_be_bound():
+                for name in each.nodes:
+                    self._coming.setdefault(name, []).append(each)
+        others = (each for each in self._coming.get(node, ()) if each.key != key and each.key not in self.binding)
+        return [there for each in others if (there := self._may_land(each)).pods]
+
+    def _may_land(self, coming: Coming) -> Standing:
+        there = self._landing.get(coming.key)
+        if there is None:
+            there = self._landing[coming.key] = Standing()
+            for pod in self.world.may_still_land(coming):
+                self.effort += 1
+                there.put(pod)
+            for resource in self.world.counted_by_slurm:
+                there.taken.pop(resource, None)
+        return there
+
     def being_read(self, what: object) -> bool:
         """Somebody reads that already."""
         return what in self.reading or what in self.world.reading or what in self.world.reading_refs
-
-    def excluded(self, workload: Workload) -> list[str]:
-        """Slurm nodes on which a grant of this workload could not be used a moment ago (F6)."""
-        still = {name: until for name, until in workload.excluded.items() if until > self.now}
-        if still:
-            self.wake_at(workload.key, min(still.values()))
-        return sorted(still)
 
 
 def _compared(world: World) -> int:

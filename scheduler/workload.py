@@ -8,7 +8,7 @@ memory of our own, the hold: an action under way, or ended but not yet visible (
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ class Placeholder:
     learned       polls that began before this time say nothing about it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
+    followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
     released      while it is missing: an admin says that it is gone (X6)
     denied        a read said that this id is not (any more) our job
@@ -59,6 +60,7 @@ class Placeholder:
     grant: Grant | None = None
     spec: JobSpec | None = None
     hinted_by: set[str] = field(default_factory=set)
+    followed_by: frozenset[str] = frozenset()
     read_began: float = float("-inf")
     ended_seen: float | None = None
     states_since: float = float("-inf")
@@ -221,6 +223,29 @@ class Gone:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Nodes that a workload does not ask for, because a grant there could not be used (F6, crowding.py).
+
+    nodes      their names in Slurm
+    judged_at  when they are judged again
+    in_vain    how many grants of the workload in a row could not be used
+    patient_until  a full node is left out until then, whatever fills it
+    """
+
+    nodes: frozenset[str]
+    judged_at: float
+    in_vain: int = 0
+    patient_until: float = float("-inf")
+
+
+def after_grant_in_vain(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
+    """What is left out after a grant on that node could not be used; each time for longer, at most for 16 `exclude_s`."""
+    in_vain = before.in_vain + 1 if before is not None else 1
+    nodes = before.nodes | {node} if before is not None else frozenset({node})
+    return LeftOut(nodes, at + exclude_s, in_vain, at + exclude_s * min(16, 4 ** min(in_vain - 1, 2)))
+
+
 class _Counted(NamedTuple):
     """As what a pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as it shows them."""
 
@@ -326,10 +351,9 @@ class Workload:
     last_rank   of those that wait for a node, the highest rank that found room; None: not known since they changed
     tally       how many of its pods are what
     jobs        ids of placeholders that are its own or that its pods hint at
-    excluded    Slurm node name to the time until which a grant there is not asked for (F6)
+    left_out    nodes on which its grants could not be used (F6); None: there are none, or it was bound since
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
     refused     Slurm's no, and in retry_at when it is asked again
-    rule        which rule of the policy is about it; None: not looked up yet
     asked_in    the partition in which nodes were asked for last
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
@@ -343,6 +367,7 @@ class Workload:
     covered     of such a pod: whether the job that it names was made for it by another bridge; None: not read yet
     to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
     edited      pod UID to its annotations that only the bridge writes, where somebody else changed them
+    renewed     pod UID to what this life wrote, or writes, into these annotations when the job was replaced (retaking.py)
     unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
     proven      pod UID to such a write that the watch has proven, until its event is posted
     giving_back  the job that is being given back, and what its pods are told when that is confirmed
@@ -358,8 +383,10 @@ class Workload:
     group: Group | None = None
     shown: dict[str, Group] = field(default_factory=dict)
     size: int = 1
-    surplus: set[str] = field(default_factory=set)
-    written_off: set[str] = field(default_factory=set)
+    surplus: dict[str, None] = field(
+        default_factory=dict
+    )  # a dict, as an empty set takes 216 bytes and an empty dict 64
+    written_off: frozenset[str] = frozenset()
     left_at: float = float("-inf")
     last_rank: Rank | tuple[()] | None = None
     tally: Tally = field(default_factory=Tally)
@@ -371,31 +398,31 @@ class Workload:
     pod_holds: dict[str, Hold] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)
     look: Look | None = None
-    excluded: dict[str, float] = field(default_factory=dict)
+    left_out: LeftOut | None = None
     bound: dict[str, str] = field(default_factory=dict)
     refused: Refusal | None = None
     retry_at: float = float("-inf")
     failures: int = 0
     wait_until: float = float("-inf")
-    rule: int | None = None
     asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
     twin_sought_at: float = float("-inf")
     first_bound_at: float = float("-inf")
     bereft: Placeholder | None = None
-    disowned: set[int] = field(default_factory=set)
+    disowned: frozenset[int] = frozenset()
     retaken: tuple[int, str] | None = None
     doubted: dict[str, str] = field(default_factory=dict)
     too_late: dict[str, str] = field(default_factory=dict)
     bound_here: bool = False
-    brought: set[str] = field(default_factory=set)
+    brought: dict[str, None] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)
     others: bool = False
     renamed: int | None = None
     covered: bool | None = None
     to_show: dict[str, BindPod] = field(default_factory=dict)
     edited: dict[str, Edited] = field(default_factory=dict)
+    renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     unanswered: dict[str, Announced] = field(default_factory=dict)
     proven: dict[str, Announced] = field(default_factory=dict)
     giving_back: tuple[int, str] | None = None
@@ -416,8 +443,8 @@ class Workload:
         self.tally.drop(uid)
         self.last_rank = None
         self.shown.pop(uid, None)
-        self.written_off.discard(uid)
-        self.brought.discard(uid)
+        self.written_off -= {uid}
+        self.brought.pop(uid, None)
         self.strays.pop(uid, None)
         self.given_back.pop(uid, None)
         return self.pods.pop(uid, None)
@@ -448,7 +475,7 @@ class Workload:
     def write_off(self, uid: str) -> None:
         """Nobody will ever say that this pod ended: it counts as over, until it is gone."""
         if uid in self.pods:
-            self.written_off.add(uid)
+            self.written_off |= {uid}
             self._count(self.pods[uid])
 
     def show(self, uid: str, group: Group) -> None:
@@ -517,6 +544,11 @@ class Workload:
         if not self.size:
             return f"It is not known yet how many pods {whole} has; {self.tally.members} are here."
         return f"{self.tally.members} of {self.size} pods of {whole} are here in namespace {self.pod.namespace}."
+
+    @property
+    def nodes_left_out(self) -> frozenset[str]:
+        """Slurm names of the nodes that the workload does not ask for (F6)."""
+        return self.left_out.nodes if self.left_out is not None else frozenset()
 
     @property
     def keeps_apart(self) -> bool:

@@ -18,14 +18,17 @@ from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
-from scheduler import fold_kubernetes, fold_plans, fold_slurm, names, quarantine
+from scheduler import fold_kubernetes, fold_plans, fold_policy, fold_slurm, names, quarantine
 from scheduler.clocks import EXACT_S, FarClock, Sighting
 from scheduler.doubt import Doubt
 from scheduler.events import Scope, Side
 from scheduler.feasible import Demand, Feasible, slurm_name
 from scheduler.hostports import HostPorts
+from scheduler.identity import Identities
 from scheduler.jobspec import Surroundings
+from scheduler.limits import beyond_limits
 from scheduler.model import (
+    NO_TEXT,
     UNLIMITED,
     Claim,
     Namespace,
@@ -46,6 +49,7 @@ from scheduler.model import (
 from scheduler.neighbours import NOWHERE, Coming, Company, Neighbours, kinds_of
 from scheduler.phase import Phase, chosen, phase
 from scheduler.placement import Standing
+from scheduler.policy import Tenant
 from scheduler.quotas import Quotas
 from scheduler.rations import Breaker, FairQueue, Ration
 from scheduler.remembered import Remembered
@@ -64,12 +68,15 @@ MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
 WAITING = (Phase.UNCLAIMED, Phase.QUEUED, Phase.GRANTED)  # whose nodes are still to be chosen, or looked at once more
 GIVEN_BACK_AT_ONCE = 3  # so many grants that a workload gives back one after another are asked for elsewhere at once
 MAX_CROWDED = 128  # nodes; of more those that were noted last
+MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
+UNREADABLE_EVERY_S = 300.0
 FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
 _FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     **fold_kubernetes.FOLDS,
     **fold_slurm.FOLDS,
     **fold_plans.FOLDS,
+    **fold_policy.FOLDS,
 }
 
 # In which attribute an event tells when it came; of the others `at`, where they have one.
@@ -82,6 +89,7 @@ class World:
     def __init__(self, config: Config, started: float, *, guarded: bool = False) -> None:
         self.config = config
         self.started = started
+        self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
         self.clocks = {side: FarClock() for side in Side}
         # errors of our own
@@ -140,6 +148,7 @@ class World:
         self.unread: list[int] = []  # ids that nobody knows yet, ascending
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
+        self.unmapped: set[int] = set()  # of those: jobs of our names whose users the policy does not give these pods
         self.foreign_read: dict[int, float] = {}  # of those that were read: when that read began
         self.component_of: dict[int, int] = {}  # further components of our heterogeneous jobs to their leader
         self.placeholders: dict[int, Placeholder] = {}
@@ -206,11 +215,9 @@ class World:
             "retake": Ration(tuning.retake_rate, tuning.retake_rate),
             "missing": Ration(tuning.missing_rate, tuning.missing_rate),
         }
-        self.quotas = Quotas(config.policy)
-        self.rations |= self.quotas.rations()
-        self.parked: dict[str, FairQueue] = {
-            name: FairQueue() for name in (*act.LANES.values(), *self.rations, *self.quotas.most)
-        }
+        self.identities = Identities(config.policy)
+        self.quotas = Quotas(config.policy, self.tenant_of, self.rations)
+        self.parked: dict[str, FairQueue] = {name: FairQueue() for name in (*act.LANES.values(), *self.rations)}
         self.claimed_by_others: dict[
             int, set[str]
         ] = {}  # job ids that pods of other schedulers name, to their workloads
@@ -257,7 +264,7 @@ class World:
     @property
     def around(self) -> Surroundings:
         """What a translation needs besides the pod."""
-        return Surroundings(self.config.translation, self.cluster, self.longest_min)
+        return Surroundings(self.config.translation, self.cluster, self.longest_min, self.config.policy.priorities)
 
     def longest_min(self, partition: str) -> int | None:
         """The longest time limit of a partition ("" the default one) in minutes; None where it is not known."""
@@ -292,7 +299,7 @@ class World:
 
     def quiet_until(self) -> float:
         """Before that nothing is cancelled, evicted or given back (ARCHITECTURE 3)."""
-        return self.started + self.config.tuning.quiet_s
+        return self.started if self.predecessor_drained else self.started + self.config.tuning.quiet_s
 
     def scanning_until(self) -> float:
         """Until then pods that are older than this life wait for their placeholder to be found (ARCHITECTURE 4)."""
@@ -379,20 +386,11 @@ class World:
         self.by_slurm_name = {name: nodes[0] for name, nodes in claims.items() if len(nodes) == 1}
         self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
 
-    def users_of(self, workload: Workload, job_id: int) -> frozenset[str]:
-        """The Slurm users whose job of that id and of the workload's name is the workload's: the users of its pods.
-
-        If the policy gives its pods no user (any more): every user of the policy, but only if the pods name that job, or are
-        gone.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
-        """
-        users = set()
-        for pod in [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]:
-            tenant = self.config.policy.tenant(pod.namespace, pod.service_account)
-            if not isinstance(tenant, Refusal):
-                users.add(tenant.user)
-        if users or (workload.pods and workload.hint != job_id):
-            return frozenset(users)
-        return self.config.policy.users
+    def tenant_of(self, pod: Pod) -> Tenant | Refusal:
+        """Who the pod is in Slurm, by the policy and the labels that its namespace has now; or a no in words."""
+        namespace = (self.namespaces or {}).get(pod.namespace)
+        labels = namespace.labels if namespace is not None else NO_TEXT
+        return self.identities.of(pod.namespace, labels, pod.service_account)
 
     def grace_ends(self, pod: Pod) -> float | None:
         """When the grace of a bound pod ends that is being deleted, by the bridge's clock; None: it is not being deleted."""
@@ -423,7 +421,8 @@ class World:
         if workload.pods or workload.gone:
             return False
         return any(
-            pod.uid not in self.key_of_pod and (not pod.namespace or user in self.config.policy.users_in(pod.namespace))
+            pod.uid not in self.key_of_pod
+            and (not pod.namespace or self.config.policy.can_give_in(pod.namespace, user))
             for pod in self.undecoded.pods()
         )
 
@@ -448,9 +447,19 @@ class World:
         """
         if not (pod.apart or pod.beside or self.neighbours.some_are_shy or (soon and self.choosy)):
             return NOWHERE
-        return self.neighbours.closed(pod, self.nodes or {}, company, self._about_to_stand() if soon else ())
+        if soon:
+            self.neighbours.expect(self.about_to_be_bound())
+        return self.neighbours.closed(pod, self.nodes or {}, company, soon=soon)
 
-    def _about_to_stand(self) -> Sequence[Coming]:
+    def compare_some(self, workload: Workload, most: int, *, soon: bool) -> bool:
+        """Do about so many comparisons of the next `closed_to` of its pods; True when these need no more."""
+        soon = soon and bool(self.choosy)
+        if soon:
+            self.neighbours.expect(self.about_to_be_bound())
+        pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # the others are refused uncompared
+        return self.neighbours.prepare(workload.key, pods, most, soon=soon)
+
+    def about_to_be_bound(self) -> Sequence[Coming]:
         """The workloads that have been granted nodes and are not bound there yet."""
         if self.coming is None:
             found = []
@@ -461,9 +470,26 @@ class World:
                 nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
                 coming = [pod for pod in workload.members if not workload.node_of(pod)]
                 if nodes and (kinds := kinds_of(coming)):
-                    found.append(Coming(key, kinds, nodes))
+                    found.append(Coming(key, {pod.uid: pod for pod in kinds}, nodes))
             self.coming = tuple(found)
         return self.coming
+
+    def may_still_land(self, coming: Coming) -> list[Pod]:
+        """Those pods of a workload which an earlier life of the bridge may have bound without an answer.
+
+        Each pod may come to each node of the grant, until the quiet period ends.  A pod for which a bind of this life is in
+        flight, or has no answer, is counted on its node already.
+        """
+        workload = self.workloads[coming.key]
+        job = chosen(workload, self.mine(workload))
+        if job is None or job.asked_at is not None:
+            return []
+        return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
+
+    @property
+    def counted_by_slurm(self) -> frozenset[str]:
+        """The resources that Slurm counts, as Kubernetes calls them: no two grants have the same part of these."""
+        return frozenset({"cpu", *self.config.translation.gres, *(["memory"] if self.counts_memory else [])})
 
     def is_under_way(self, action: act.Action) -> bool:
         """Its plan was applied, and it has not ended."""
@@ -499,7 +525,7 @@ class World:
         self.limited.pop(workload.key, None)
 
     def _ports_changed(self) -> None:
-        """Somebody took or left a host port: only pods that want one are concerned."""
+        """A pod took or left a host port: only pods that want one are concerned."""
         self.dirty.update(self.waits_for_ports)
 
     def feasibility_changed(self) -> None:
@@ -550,7 +576,8 @@ class World:
                 self.standing[name] = there.without(without)
                 if not self.standing[name].pods:
                     del self.standing[name]
-        self.neighbours, self.host_ports = Neighbours(self.standing, self.neighbours.effort), HostPorts()
+        self.neighbours = Neighbours(self.standing, self.neighbours.effort)
+        self.host_ports = HostPorts(self.host_ports.effort)
         self.node_of = {uid: name for name, there in self.standing.items() for uid in there.pods}
         for name, there in self.standing.items():
             for pod in there.pods.values():
@@ -594,10 +621,22 @@ class World:
         pods = kinds_of(workload.pods.values())
         if self.phase_of.get(workload.key) is Phase.GRANTED:
             self.granted_pods[workload.key] = pods
-        for pod in (*before, *pods):
+        else:
+            self.neighbours.expect_no_more(workload.key)
+        self._mark_concerned((*before, *pods))
+
+    def _is_granted_no_more(self, key: str) -> None:
+        """A workload that had nodes is taken out of the world: it closes no node any more (F5)."""
+        if (pods := self.granted_pods.pop(key, None)) is not None:
+            self.coming = None
+            self.neighbours.expect_no_more(key)
+            self._mark_concerned(pods)
+
+    def _mark_concerned(self, pods: Collection[Pod]) -> None:
+        for pod in pods:
             for term in pod.apart:
                 self.averse_coming |= term.namespaces
-        for key in self.waiting_terms.concerned((*before, *pods)):
+        for key in self.waiting_terms.concerned(pods):
             if self.phase_of.get(key) in (Phase.UNCLAIMED, Phase.QUEUED):
                 self.dirty[key] = None
 
@@ -659,7 +698,7 @@ class World:
             workload.given_back = dict.fromkeys((pod.uid for pod in workload.members), workload.giving_back[1])
             workload.giving_back = None
             granted = job.grant.everywhere if job.grant is not None else ()
-            elsewhere = any(workload.excluded.get(node.name, at) > at for node in granted)
+            elsewhere = any(node.name in workload.nodes_left_out for node in granted)
             at_once = GIVEN_BACK_AT_ONCE if elsewhere else 0
         if not any(workload.node_of(pod) for pod in workload.pods.values()):
             self.back_off(workload, at)
@@ -730,6 +769,17 @@ class World:
         if self.seen_first.pop(job_id, None) is not None:
             self._search_without(job_id)
 
+    def could_not_read(self, job_id: int, at: float) -> None:
+        """One job that cannot be read must not keep the others waiting: after some tries it is read seldom, for ever.
+
+        It is not taken as somebody else's: it may be ours, without a pod.
+        """
+        failed = self.unreadable.get(job_id, (0, at))[0] + 1
+        if failed >= MAX_UNREADABLE or job_id in self.put_off:
+            self.put_off_until(job_id, at + UNREADABLE_EVERY_S)
+        else:
+            self.unreadable[job_id] = (failed, at + self.config.tuning.backoff_s * 2**failed)
+
     def put_off_until(self, job_id: int, at: float) -> None:
         """Nobody waits for the read of this id any more, because its reads fail.  It is read again at that time."""
         self.unreadable.pop(job_id, None)
@@ -755,12 +805,15 @@ class World:
     def given_to(self, key: str, job: Placeholder, at: float) -> None:
         """The id belongs to a job of another workload now: workloads that had the id, or show it, have lost their job."""
         for workload in self.concerned(job):
-            if workload.key == key:
-                continue
-            workload.jobs.discard(job.id)
-            job.hinted_by.discard(workload.key)
-            self.lost_its_job(workload, job, at)
-            self.refresh(workload)
+            if workload.key != key:
+                self.taken_from(workload, job, at)
+
+    def taken_from(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """The id belongs to a job of another workload now, or to a stranger's: this workload has lost its job."""
+        workload.jobs.discard(job.id)
+        job.hinted_by.discard(workload.key)
+        self.lost_its_job(workload, job, at)
+        self.refresh(workload)
 
     def not_its_job(self, workload: Workload, job: Placeholder) -> None:
         """A pod of that workload shows the job's id, which proves nothing."""
@@ -774,7 +827,8 @@ class World:
         """Slurm gave the id of the job that its pods were bound for to another job: they stand for that one no more."""
         if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
             return
-        other = chosen(workload, self.mine(workload))
+        mine = self.mine(workload)
+        other = chosen(workload, mine) or self._named_by_another_pod(workload, mine)
         proven = workload.key if job.key == workload.key or workload.bound_here else None
         if other is not None:
             workload.hint = other.id
@@ -782,6 +836,11 @@ class World:
             workload.hint = None  # its pod named somebody else's job
         else:
             workload.bereft = lost_one(job, proven, at, self.config.tuning.absent_s)
+
+    def _named_by_another_pod(self, workload: Workload, mine: list[Placeholder]) -> Placeholder | None:
+        """A job that may be theirs: not all pods of a gang show yet that another job took the place of their former one."""
+        absent_s = self.config.tuning.absent_s
+        return next((job for job in mine if job.key is None and not job.lost(absent_s)), None)
 
     def drop(self, job: Placeholder) -> None:
         """Forget a job on which nothing depends any more."""
@@ -827,6 +886,8 @@ class World:
             self.phase_of[key] = now
             if Phase.GRANTED in (before, now):
                 self.about_to_stand(workload)
+            if now is Phase.BOUND:
+                workload.left_out = None
             for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
                 index.pop(key, None)
             learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
@@ -835,11 +896,12 @@ class World:
             elif self._may_run(workload, now) and workload.hint is not None:
                 self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
         _keep(self.looking, key, workload.look is not None)
-        if self.quotas.most:
+        if self.quotas.counted:
             self.quotas.count(workload, self.mine(workload))
         _keep(self.waits_for_ports, key, key in self.wants_ports and now in WAITING)
         if now not in WAITING:
             self.waiting_terms.drop(key)
+            self.neighbours.asks_no_more(key)
         elif key in self.choosy and key not in self.waiting_terms:
             self.waiting_terms.add(key, workload.pods.values())
         self.count_queued(workload)
@@ -871,7 +933,7 @@ class World:
     def park(self, key: str, lane: str) -> None:
         """Let the workload wait for its turn in that lane."""
         if (workload := self.workloads.get(key)) is not None:
-            self.parked[lane].put(key, workload.namespace)
+            self.parked.setdefault(lane, FairQueue()).put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(lane)
 
     def unpark(self, key: str) -> None:
@@ -892,8 +954,12 @@ class World:
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
         _keep(self.looking, key, workload.look is not None)
+        self.waits_for_ports.pop(key, None)
+        self.wants_ports.discard(key)
         self.choosy.discard(key)
         self.waiting_terms.drop(key)
+        self.neighbours.asks_no_more(key)
+        self._is_granted_no_more(key)
         self.dirty[key] = None
 
     def forget(self, key: str) -> None:
@@ -926,7 +992,8 @@ class World:
         self.choosy.discard(key)
         self.wants_ports.discard(key)
         self.waiting_terms.drop(key)
-        self.granted_pods.pop(key, None)
+        self.neighbours.asks_no_more(key)
+        self._is_granted_no_more(key)
         self.dirty.pop(key, None)
         self.unpark(key)
         self.quotas.forget(workload)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,11 @@ ON_ITS_WAY_S = 30.0
 UNHEARD_S = ON_ITS_WAY_S
 # A workload whose job Slurm started is bound within this (L3).
 SOON_S = 60.0
-# So many grants in a row that no pod was bound for, since the last fault ended, are grants without end (L3).
+# A workload waits without end if so many of its grants are given back in vain (L3).  Counted since the last fault: the first
+# grant, and each later one all of whose nodes had been granted in vain before.  Not counted: grants on nodes that another pod
+# of ours was bound to meanwhile, because of two grants for one place one is given back.
 GRANTS_IN_VAIN = 3
+VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
 # A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
 GANG_S = 30.0
 # An id that is given out again is noticed within some polls.
@@ -146,11 +149,13 @@ class Promises:
     _suspects: list[_Suspect] = field(default_factory=list)
     _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they stand
     _told: set[tuple[str, str]] = field(default_factory=set)
-    _idle: dict[object, SeenJob] = field(
+    _idle: dict[object, tuple[SeenJob, set[str]]] = field(
         default_factory=dict
-    )  # by serial: they hold nodes, and no pod was bound for them
+    )  # by serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before
     _used: set[object] = field(default_factory=set)  # serials of those that hold nodes and have served a pod
-    _in_vain: dict[str, deque[float]] = field(default_factory=dict)  # workload key to when idle grants of it ended
+    _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(
+        default_factory=dict
+    )  # workload key to when idle grants of it ended, and their nodes
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
 
     def note(self, what: str) -> None:
@@ -247,10 +252,11 @@ class Promises:
             return
         if match[3] == "/eviction":
             self._harm(pod, "eviction of", not_before_s=max(MOVES_BEFORE_S, 60.0 + _may_end_before_s(pod)))
-        elif deadline is not None and deadline > 1:
-            began = self._of_kube(pod["status"]["startTime"])
-            self._harm(pod, f"deadline of {deadline} s for", not_before_s=_may_end_before_s(pod), at=began + deadline)
-        elif method == "DELETE" or deadline is not None:
+        elif deadline is not None:
+            started, now = pod["status"].get("startTime"), self.clock()
+            over = now if started is None else max(now, self._of_kube(started) + deadline)
+            self._harm(pod, f"deadline of {deadline} s for", not_before_s=_may_end_before_s(pod), at=over)
+        elif method == "DELETE":
             self._harm(pod, method)
 
     def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
@@ -295,9 +301,10 @@ class Promises:
             self._judge("V5", if_bound(lambda pod, job: self._given_twice(pod, node, job)))
 
     def is_for(self, job: SeenJob, pod: Object) -> bool:
-        """The job's name says that it is the pod's own, or its gang's, or it did before its user gave it another."""
+        """True if the job is the pod's own or its gang's: by its user, and by its name, or the name before it was renamed."""
         whose = names.whose(self.renamed.get(job.serial, job.name))
-        return whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
+        user = self.users.get(pod["metadata"]["namespace"], job.user)
+        return job.user == user and whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
 
     def _held_by(self, job: SeenJob) -> list[str]:
         """The nodes of the job, or of all components of a heterogeneous one."""
@@ -393,7 +400,8 @@ class Promises:
             job = None  # its own was lost, and its gang's got the id
         if job is not None and self.is_for(job, pod) and (job.ended or node in self._held_by(job)):
             return job
-        own = (each for each in self.ours() if self.is_for(each, pod) and not _stood_alone(pod, each))
+        own = (each for each in self.ours() if self.is_for(each, pod))
+        own = (each for each in own if not _stood_alone(pod, each))
         holding = (each for each in own if each.holds and node in each.nodes)
         return next((each for each in holding if self._of_slurm(each.starts) < sent - ON_ITS_WAY_S), None)
 
@@ -438,10 +446,13 @@ class Promises:
         """Which grants ended without any pod having been bound for them (L3)."""
         holding = {job.serial: job for job in ours if job.holds and job.het_id in (0, job.id)}
         for serial in self._idle.keys() - holding.keys():
-            job = self._idle.pop(serial)
+            job, before = self._idle.pop(serial)
             now, whose = self.slurm.job(job.id), names.whose(job.name)
-            if whose is not None and now is not None and now.serial == serial and now.ended:
-                self._in_vain.setdefault(whose[1], deque(maxlen=GRANTS_IN_VAIN)).append(self.clock())
+            if whose is None or now is None or now.serial != serial or not now.ended:
+                continue
+            if self._served_on(job.nodes) <= before:
+                ended = self.clock(), frozenset(job.nodes)
+                self._in_vain.setdefault(whose[1], deque(maxlen=VAIN_REMEMBERED)).append(ended)
         self._used &= holding.keys()
         fresh = {serial: job for serial, job in holding.items() if serial not in self._used}
         if fresh:
@@ -450,10 +461,15 @@ class Promises:
                 if str(job.id) in said:
                     self._used.add(serial)
                     self._idle.pop(serial, None)
-                else:
-                    self._idle[serial] = job
+                elif serial not in self._idle:
+                    self._idle[serial] = job, self._served_on(job.nodes)
         while len(self._in_vain) > MAX_REMEMBERED:
             del self._in_vain[next(iter(self._in_vain))]
+
+    def _served_on(self, nodes: Collection[str]) -> set[str]:
+        """Ids of the jobs for which the bridge bound pods to these nodes."""
+        there = (pod for pod in self.kube.pods() if pod["spec"].get("nodeName") in nodes and not self._claims(pod))
+        return {said for pod in there if (said := _said(pod)) is not None}
 
     def _home(self, job: SeenJob) -> str:
         """The namespace that the job is for: its pod's, or, where that has gone unseen, the one in its name."""
@@ -497,11 +513,12 @@ class Promises:
 
     def _granted_in_vain(self, mine: Mapping[str, list[Object]]) -> Iterator[Finding]:
         """L3: a workload waits whose jobs are granted and given back without end.  mine: unfinished pods by workload key."""
-        for key, ends in self._in_vain.items():
+        for key, grants in self._in_vain.items():
             waiting = [pod["metadata"]["name"] for pod in mine.get(key, ()) if not pod["spec"].get("nodeName")]
-            if waiting and len(ends) == GRANTS_IN_VAIN and ends[0] >= self.calm_since:
+            ends = _repeated(each for each in grants if each[0] >= self.calm_since)
+            if waiting and len(ends) >= GRANTS_IN_VAIN:
                 within = f"{ends[-1] - ends[0]:.0f} s"
-                what = f"{GRANTS_IN_VAIN} grants of {', '.join(waiting)} were given back within {within}, and it waits"
+                what = f"{len(ends)} grants of {', '.join(waiting)} were given back within {within}, and it waits"
                 yield Finding("L3", key, what)
 
     def _shown(self, job_id: int, besides: list[Object]) -> bool:
@@ -553,7 +570,7 @@ class Promises:
         """V4: some members stand on what the job holds, and others have been waiting for too long.
 
         A pod that was created after the grant takes a free place of the gang; the pod may wait for that place, and says so.
-        A pod that is created when every place is taken, or when a pod waits for it, asks for nodes of its own.
+        A pod that is created when every place is taken, or when others wait for all free places, asks for nodes of its own.
         """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
@@ -685,3 +702,14 @@ def _requests(pod: Mapping[str, Any]) -> dict[str, int]:
         for resource, quantity in (container.get("resources", {}).get("requests") or {}).items():
             total[resource] = total.get(resource, 0) + amount(resource, quantity, round_up=True)
     return total
+
+
+def _repeated(grants: Iterable[tuple[float, frozenset[str]]]) -> list[float]:
+    """End times of the first grant in vain, and of each later one all of whose nodes are known from earlier ones."""
+    ends: list[float] = []
+    learned: set[str] = set()
+    for at, nodes in grants:
+        if not ends or nodes <= learned:
+            ends.append(at)
+        learned |= nodes
+    return ends

@@ -56,12 +56,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.now
 
 
-def run(main: Coroutine[Any, Any, T], *, start: float = START) -> T:
-    """Run `main` to its end on a virtual clock and return its result.
+def run(main: Coroutine[Any, Any, T], *, start: float = START, loop_of: type[VirtualLoop] = VirtualLoop) -> T:
+    """Run `main` to its end on a virtual clock, a loop of that type, and return its result.
 
     Raises Deadlock, naming what every task waits for, when nothing can go on.  Tasks that are left are cancelled.
     """
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(start)) as runner:
+    with asyncio.Runner(loop_factory=lambda: loop_of(start)) as runner:
         loop = runner.get_loop()
         try:
             return runner.run(main)

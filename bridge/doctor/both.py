@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 
 from bridge.doctor.findings import Check, Said, count, error, ok, some, warning
-from bridge.doctor.kubernetes import managed_namespaces
-from bridge.doctor.sights import Sights
+from bridge.doctor.sights import Sights, managed_namespaces
 from bridge.slurm.survey import NodeDetails
 from scheduler import names
 from scheduler.feasible import slurm_name, untolerated
-from scheduler.model import Node
-from scheduler.policy import ANY
+from scheduler.model import Namespace, Node, Refusal
+from scheduler.policy import ANY, Policy
+from scheduler.templates import is_template
 
 MIB = 1024 * 1024
 OUT_OF_SERVICE = frozenset(
@@ -170,8 +169,9 @@ def _partitions(seen: Sights) -> Iterator[Said]:
     policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}
     default = next((each.name for each in known.values() if each.default), "")
-    tenants = [*policy.rules, *([policy.default] if policy.default else [])]
-    named = {name for tenant in tenants for name in (tenant.partition.default or default, *tenant.partition.allowed)}
+    named = {
+        name for tenant in policy.tenants for name in (tenant.partition.default or default, *tenant.partition.allowed)
+    }
     used = sorted((named - {"", ANY}) & known.keys())
     if empty := [name for name in used if name not in filled]:
         yield error(
@@ -211,28 +211,36 @@ def _kept(node: Node) -> bool:
 def _mapping(seen: Sights) -> Iterator[Said]:
     """Who the managed namespaces are in Slurm."""
     policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
-    unmapped = [name for name in managed if not any(_speaks_of(rule.namespaces, name) for rule in policy.rules)]
+    spaces = [each for each in seen.namespaces.get() if each.name in managed]
+    unmapped = [each.name for each in spaces if not any(rule.selects(each.name, each.labels) for rule in policy.rules)]
     if unmapped and policy.default is None:
         yield warning(
             f"Managed, but without a Slurm user: {some(unmapped)}; pods there are refused.",
             "Add a rule for them under policy.rules, or a policy.default.",
         )
-    idle = [rule for rule in policy.rules if not any(_speaks_of(rule.namespaces, name) for name in managed)]
+    idle = [rule for rule in policy.rules if not any(rule.selects(each.name, each.labels) for each in spaces)]
     if idle:
-        patterns = [", ".join(rule.namespaces) for rule in idle]
-        yield ok(f"rules that no managed namespace matches now: {some(patterns)}")
-    if managed and not (unmapped and policy.default is None):
-        yield ok(f"every managed namespace has its Slurm user: {some(_users(seen, managed))}")
+        yield ok(f"rules that no managed namespace matches now: {some(rule.about for rule in idle)}")
+    users, unfilled = _users(policy, spaces)
+    for why in unfilled:
+        yield warning(why, "Until then pods there are refused.")
+    if managed and not unfilled and not (unmapped and policy.default is None):
+        yield ok(f"every managed namespace has its Slurm user: {some(users)}")
 
 
-def _users(seen: Sights, managed: list[str]) -> set[str]:
-    policy = seen.chosen("policy").policy.policy()
-    users = {rule.tenant.user for rule in policy.rules if any(_speaks_of(rule.namespaces, name) for name in managed)}
-    return users | ({policy.default.user} if policy.default else set())
-
-
-def _speaks_of(patterns: tuple[str, ...], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _users(policy: Policy, spaces: list[Namespace]) -> tuple[set[str], list[str]]:
+    """The Slurm users of these namespaces, and why some have none.  Templates are filled for service account `default`."""
+    users = {policy.default.user} if policy.default and not is_template(policy.default.user) else set()
+    unfilled = []
+    for each in spaces:
+        rules = [rule for rule in policy.rules if rule.selects(each.name, each.labels)]
+        users |= {rule.tenant.user for rule in rules if not is_template(rule.tenant.user)}
+        found = policy.tenant(each.name, "default", each.labels)
+        if not isinstance(found, Refusal):
+            users.add(found.user)
+        elif rules and policy.has_templates:
+            unfilled.append(found.message)
+    return users, unfilled
 
 
 CHECKS = (

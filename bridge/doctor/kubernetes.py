@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.app import NODE_RIGHTS
+from bridge import rights
 from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
 from bridge.doctor.look import REFERRED
-from bridge.doctor.sights import Sights
+from bridge.doctor.sights import Sights, managed_namespaces
 from bridge.slurm.token import age
 from scheduler import names
 
@@ -37,26 +37,26 @@ def _identity(seen: Sights) -> Iterator[Said]:
 def _rights(seen: Sights) -> Iterator[Said]:
     held = seen.rights.get()
     lacking = [right for right, has in held.items() if not has]
-    needed = [right for right in lacking if right not in (*REFERRED, *NODE_RIGHTS)]
-    do = "Give it the ClusterRole of manifests/rbac.yaml."
+    needed = [right for right in lacking if right in rights.CLUSTER]
+    do = "Give it the ClusterRole slurm-bridge of manifests/base/rbac.yaml."
     if needed:
-        yield error(f"May not {_spelled(needed)} in all namespaces: the bridge would refuse to start.", do)
+        yield error(f"May not {rights.spelled(needed)} in all namespaces: the bridge would refuse to start.", do)
     if referred := [right for right in lacking if right in REFERRED]:
         yield warning(
-            f"May not {_spelled(referred)}: annotations of owners, or the reach of volumes, are not heeded.", do
+            f"May not {rights.spelled(referred)}: annotations of owners, or the reach of volumes, are not heeded.", do
         )
-    if of_nodes := [right for right in lacking if right in NODE_RIGHTS]:
+    if of_nodes := [right for right in lacking if right in rights.NODE]:
         yield warning(
-            f"May not {_spelled(of_nodes)}: nodes labelled {names.EXTERNAL_NODE_LABEL}=true are registered in Slurm, but "
-            "not told so, and not tainted.",
+            f"May not {rights.spelled(of_nodes)}: nodes labelled {names.EXTERNAL_NODE_LABEL}=true are registered in Slurm, "
+            "but not told so, and not tainted.",
             do,
         )
-    if not lacking:
-        yield ok(f"all {len(held)} that the bridge uses")
-
-
-def _spelled(rights: list[tuple[str, str, str, str]]) -> str:
-    return ", ".join(f"{verb} {resource}{'/' + sub if sub else ''}" for verb, resource, _, sub in rights)
+    lacking_in = seen.rights_in.get()
+    for namespace, missing in lacking_in.items():
+        said = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
+        yield error(said, rights.remedy(namespace))
+    if not lacking and not lacking_in:
+        yield ok(f"all {len(held) + len(rights.NAMESPACE)} that the bridge uses")
 
 
 def _namespaces(seen: Sights) -> Iterator[Said]:
@@ -71,16 +71,6 @@ def _namespaces(seen: Sights) -> Iterator[Said]:
     existing = {namespace.name for namespace in seen.namespaces.get()}
     if missing := set(seen.chosen("managed_namespaces").managed_namespaces) - existing:
         yield warning(f"managed_namespaces names what does not exist: {some(missing)}.", "Correct the settings.")
-
-
-def managed_namespaces(seen: Sights) -> list[str]:
-    """Namespaces whose pods may use the bridge."""
-    listed = seen.chosen("managed_namespaces").managed_namespaces
-    return sorted(
-        each.name
-        for each in seen.namespaces.get()
-        if each.labels.get(names.MANAGED_LABEL) == "true" or each.name in listed
-    )
 
 
 def _nodes(seen: Sights) -> Iterator[Said]:

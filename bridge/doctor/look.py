@@ -17,13 +17,14 @@ from typing import TypeVar
 
 import aiohttp
 
-from bridge import app, settings
-from bridge.doctor.sights import Choice, NotSeen, Sight, Sights, Standing, Token, nothing
+from bridge import app, rights, settings
+from bridge.doctor.sights import Choice, NotSeen, Sight, Sights, Standing, Token, managed_namespaces, nothing
 from bridge.errors import AccountingAway, BridgeError, ConfigError, FarSideError, Unauthorized, said
 from bridge.kube import auth, watch
 from bridge.kube import survey as kube_survey
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
+from bridge.rights import Right
 from bridge.settings import Settings
 from bridge.slurm import survey
 from bridge.slurm.client import SlurmClient
@@ -32,6 +33,7 @@ from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, FileToken, LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from scheduler.policy import ANY
+from scheduler.templates import is_template
 
 T = TypeVar("T")
 
@@ -65,6 +67,15 @@ async def look(options: Mapping[str, str | None], environment: Mapping[str, str]
         await asyncio.gather(
             _look_at_kubernetes(seen, chosen, stack), _look_at_slurm(seen, chosen, stack), _look_at_bridge(seen, chosen)
         )
+    return seen
+
+
+async def look_at_slurm(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Sights:
+    """What can be seen of the settings and of Slurm; nothing else is looked at."""
+    seen = Sights(now=time.time())
+    chosen = _settings(seen, options, environment)
+    async with AsyncExitStack() as stack:
+        await _look_at_slurm(seen, chosen, stack)
     return seen
 
 
@@ -147,6 +158,7 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
     seen.whoami = await _sight(lambda: kube_survey.whoami(transport))
     seen.rights = await _sight(lambda: _rights(client))
     seen.namespaces = await _sight(lambda: _listed(seen, transport, watch.namespaces()))
+    seen.rights_in = await _sight(lambda: _rights_in(seen, client))
     seen.nodes = await _sight(lambda: _listed(seen, transport, watch.nodes()))
     seen.ours = await _sight(lambda: _listed(seen, transport, watch.our_pods(chosen.scheduler_name)))
     seen.standing = await _sight(lambda: _standing(seen, transport, chosen.scheduler_name))
@@ -157,6 +169,7 @@ def _no_kubernetes(seen: Sights, because: str) -> None:
         seen.greeting = nothing(because)
     seen.whoami, seen.rights, seen.namespaces = nothing(because), nothing(because), nothing(because)
     seen.nodes, seen.ours, seen.standing = nothing(because), nothing(because), nothing(because)
+    seen.rights_in = nothing(because)
 
 
 async def _listed(seen: Sights, transport: HttpTransport, resource: watch.Resource[T]) -> tuple[T, ...]:
@@ -170,11 +183,14 @@ async def _standing(seen: Sights, transport: HttpTransport, scheduler_name: str)
     return Standing(await _listed(seen, transport, watch.other_pods(scheduler_name)))
 
 
-async def _rights(client: KubeClient) -> Mapping[tuple[str, str, str, str], bool]:
-    return {
-        right: await client.can_i(right[0], right[1], group=right[2], subresource=right[3])
-        for right in (*app.RIGHTS, *REFERRED, *app.NODE_RIGHTS)
-    }
+async def _rights(client: KubeClient) -> Mapping[Right, bool]:
+    asked = (*rights.CLUSTER, *REFERRED, *rights.NODE)
+    lacking = await rights.missing(client, asked)
+    return {right: right not in lacking for right in asked}
+
+
+async def _rights_in(seen: Sights, client: KubeClient) -> Mapping[str, list[Right]]:
+    return await rights.missing_in(client, managed_namespaces(seen))
 
 
 # --- Slurm ----------------------------------------------------------------------------------------------------------
@@ -329,15 +345,19 @@ async def _partition_details(client: SlurmClient) -> Mapping[str, survey.Partiti
 
 
 def choices(chosen: Settings) -> list[Choice]:
-    """What the policy lets pods choose, one thing at a time, for each Slurm user; ("", "") is the user's own default."""
-    tenants = [*chosen.policy.rules, *([chosen.policy.default] if chosen.policy.default else [])]
+    """What the policy lets pods choose, one thing at a time, for each Slurm user; ("", "") is the user's own default.
+
+    What templates give is not tried: it follows from namespaces.
+    """
     wanted: dict[Choice, None] = {}
-    for tenant in tenants:
+    for tenant in chosen.policy.tenants:
+        if is_template(tenant.user):
+            continue
         wanted[tenant.user, "", ""] = None
         for what in ("account", "partition", "qos"):
             choice = getattr(tenant, what)
             for value in (choice.default, *choice.allowed):
-                if value and value != ANY:
+                if value and value != ANY and not is_template(value):
                     wanted[tenant.user, what, value] = None
     return list(wanted)
 
@@ -382,10 +402,8 @@ async def _readiness(chosen: Settings) -> tuple[str, ...]:
 
     Raises NotSeen where nothing of ours answers there, ConfigError.
     """
-    if (address := chosen.http_address) is None:
+    if not (url := chosen.http_url):
         raise NotSeen("the settings name no http address", failed=False)
-    host, port = address
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     try:
         patience = aiohttp.ClientTimeout(total=READY_DEADLINE_S)
         async with aiohttp.ClientSession(timeout=patience) as session, session.get(f"{url}/readyz") as answer:

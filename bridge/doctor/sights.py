@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from bridge.kube.survey import Greeting
+from bridge.rights import Right
 from bridge.settings import Settings
 from bridge.slurm.client import Discovery
 from bridge.slurm.survey import Configuration, NodeDetails, PartitionDetails, Verdict
+from scheduler import names
 from scheduler.model import Namespace, Node, Partition, Pod, Undecoded
 
 T = TypeVar("T")
@@ -92,7 +94,8 @@ class Sights:
     usable         the settings; where they have a mistake, what of them can be used all the same
     doubtful       keys of the settings that may have been meant where the mistake is
     knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
-    rights         each of app.RIGHTS, look.REFERRED and app.NODE_RIGHTS to whether we have it
+    rights         each of rights.CLUSTER, look.REFERRED and rights.NODE to whether we have it everywhere
+    rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
     ours           pods of the bridge's scheduler
     undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
     all_jobs       Slurm hides nobody's jobs from our token
@@ -110,7 +113,8 @@ class Sights:
     greeting: Sight[Greeting] = field(default_factory=Sight)
     whoami: Sight[str] = field(default_factory=Sight)
     kube_token_expires: float | None = None
-    rights: Sight[Mapping[tuple[str, str, str, str], bool]] = field(default_factory=Sight)
+    rights: Sight[Mapping[Right, bool]] = field(default_factory=Sight)
+    rights_in: Sight[Mapping[str, list[Right]]] = field(default_factory=Sight)
     namespaces: Sight[tuple[Namespace, ...]] = field(default_factory=Sight)
     nodes: Sight[tuple[Node, ...]] = field(default_factory=Sight)
     ours: Sight[tuple[Pod, ...]] = field(default_factory=Sight)
@@ -136,3 +140,13 @@ class Sights:
     def chosen(self, key: str) -> Settings:
         """The settings, to read that key of.  Raises NotSeen where it is in doubt."""
         return self.settings.get() if key in self.doubtful else self.usable
+
+
+def managed_namespaces(seen: Sights) -> list[str]:
+    """Namespaces whose pods may use the bridge."""
+    listed = seen.chosen("managed_namespaces").managed_namespaces
+    return sorted(
+        each.name
+        for each in seen.namespaces.get()
+        if each.labels.get(names.MANAGED_LABEL) == "true" or each.name in listed
+    )

@@ -14,6 +14,7 @@ from bridge.slurm.answers import AUTHENTICATION, UNKNOWN_USER
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, age
 from scheduler.policy import ANY
+from scheduler.templates import is_template
 
 LATE_SHARE = 0.2  # what renews a token has renewed it when a fifth of its life is left
 SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
@@ -195,9 +196,8 @@ def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:
 def _reservations(seen: Sights) -> Iterator[Said]:
     there = seen.reservations.get()
     policy = seen.chosen("policy").policy
-    tenants = [*policy.rules, *([policy.default] if policy.default else [])]
-    named = {name for tenant in tenants for name in (tenant.reservation.default, *tenant.reservation.allowed)}
-    named -= {"", ANY}
+    named = {name for tenant in policy.tenants for name in (tenant.reservation.default, *tenant.reservation.allowed)}
+    named = {name for name in named - {"", ANY} if not is_template(name)}
     if missing := named - there:
         yield warning(
             f"The policy names what Slurm does not reserve now: {some(missing)}; pods that choose it are refused.",

@@ -414,9 +414,9 @@ class _Kept:
 
     def _context(self, found: _Found) -> ssl.SSLContext:
         try:
-            with _file(found.trusted) as authorities:
-                context = ssl.create_default_context(cafile=authorities)
-        except (ssl.SSLError, OSError):
+            # Not by way of a file: a container may have no place to write one.  None: the authorities of the machine.
+            context = ssl.create_default_context(cadata=found.trusted.decode("ascii", "ignore") or None)
+        except ssl.SSLError:
             raise ConfigError(f"{self.where}: its certificate-authority holds no certificate.", TRY) from None
         # Python >= 3.13 demands extensions that the certificates of many clusters lack and that no other client asks for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -547,7 +547,10 @@ def _content(path: str | None) -> bytes:
 
 @contextmanager
 def _file(content: bytes) -> Iterator[str | None]:
-    """The ssl module reads certificates from files only: one for a moment, readable by us alone; None: of no content."""
+    """A file for a moment, readable by us alone, because the ssl module reads a client's certificate from files only.
+
+    None: of no content.
+    """
     if not content:
         yield None
         return

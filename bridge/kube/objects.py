@@ -74,9 +74,8 @@ def _offered(texts: Mapping[str, str] | None) -> Amounts:
 
 
 def to_namespace(wire: WireNamespace) -> model.Namespace:
-    """A namespace, with the labels that are the bridge's."""
-    labels = {key: text for key, text in (wire.metadata.labels or {}).items() if key.startswith(names.PREFIX)}
-    return model.Namespace(wire.metadata.name, wire.metadata.uid, labels or NO_TEXT)
+    """A namespace, with all its labels: the policy may select and be filled by any of them."""
+    return model.Namespace(wire.metadata.name, wire.metadata.uid, wire.metadata.labels or NO_TEXT)
 
 
 def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:

@@ -70,6 +70,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         pod_group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group else "",
         scheduler_name=sys.intern(spec.scheduler_name),
         service_account=sys.intern(spec.service_account_name),
+        priority_class=sys.intern(spec.priority_class_name),
         node=sys.intern(spec.node_name),
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
         deleting_at=epoch(meta.deletion_timestamp),

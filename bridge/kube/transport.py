@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import aiohttp
 from multidict import CIMultiDict
 
-from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable
+from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube.auth import Access, Credentials, Headers
 
 SIDE = "Kubernetes"
@@ -127,19 +127,24 @@ class _Progress:
 
     authenticated: bool = False
     sent: bool = False
+    may_send: Callable[[], bool] = lambda: True
 
 
 @dataclass(slots=True)
 class HttpTransport:
-    """A Transport over aiohttp."""
+    """A Transport over aiohttp.
+
+    may_write   asked at the last moment before a request that changes something is sent; where it says no, it is not sent
+    """
 
     access: Access
+    may_write: Callable[[], bool] = lambda: True
     _calls: aiohttp.ClientSession | None = None
     _watches: aiohttp.ClientSession | None = None
 
     async def exchange(self, call: Call) -> Reply:
         """See Transport."""
-        progress = _Progress()
+        progress = _Progress() if call.method == "GET" else _Progress(may_send=self.may_write)
         try:
             async with asyncio.timeout(call.deadline_s):
                 return await self._answered(call, progress)
@@ -298,6 +303,8 @@ def _session(limit: int) -> aiohttp.ClientSession:
 
 async def _mark_sent(_session: object, context: Any, _params: object) -> None:
     """Called as the first byte goes out; before that a failure is known to have had no effect."""
+    if not context.trace_request_ctx.may_send():
+        raise not_sent("write", SIDE)
     context.trace_request_ctx.sent = True
 
 

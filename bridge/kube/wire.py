@@ -189,6 +189,7 @@ class PodSpec(Wire):
     overhead: Texts | None = None
     scheduler_name: str = ""
     service_account_name: str = ""
+    priority_class_name: str = ""
     node_name: str = ""
     restart_policy: str = "Always"
     termination_grace_period_seconds: Int | None = None

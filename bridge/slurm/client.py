@@ -73,6 +73,7 @@ class Discovery:
     cluster     Slurm's ClusterName
     accounting  slurmdbd is there: jobs can be found by name, ends recorded
     responding  slurmctld answers slurmrestd
+    slurm_user  by whom Slurm runs, as its configuration says; "": nobody has asked
     """
 
     api: str
@@ -80,6 +81,7 @@ class Discovery:
     cluster: str
     accounting: bool
     responding: bool
+    slurm_user: str = ""
 
 
 def _no_hook(operation: str, seconds: float, outcome: str) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 import httptools
 
-from bridge.errors import ContractError, Invalid
+from bridge.errors import ContractError, Invalid, not_sent
 from bridge.slurm.transport import SIDE, Reply
 
 MOST_HEAD_BYTES = 64 * 1024
@@ -43,15 +43,22 @@ class Lane(asyncio.Protocol):
     neither is ever found out by the next request.
 
     on_unasked  told that it spoke without having been asked, or answered twice
+    may_write   asked at the last moment before a request that changes something is sent
     reusable    it may be asked once more
     idle_since  when its last exchange ended, by the clock of the event loop
     tls         the context that it was made with
     """
 
-    def __init__(self, answer_limit: int, on_unasked: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        answer_limit: int,
+        on_unasked: Callable[[], None] = lambda: None,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._limit = answer_limit
         self._on_unasked = on_unasked
+        self._may_write = may_write
         self._transport: asyncio.Transport | None = None
         self._asked: Request | None = None
         self._answer: asyncio.Future[Reply] | None = None
@@ -63,10 +70,12 @@ class Lane(asyncio.Protocol):
         self.tls: ssl.SSLContext | None = None
 
     async def ask(self, request: Request) -> Reply:
-        """Send the request; its whole answer.  Raises ClosedError, ContractError, Invalid."""
+        """Send the request; its whole answer.  Raises ClosedError, ContractError, Invalid, Unreachable."""
         assert self._transport is not None, "a lane is asked only once it is connected"
         assert self._answer is None, "one exchange at a time"
         data = _encoded(request)
+        if request.method != "GET" and not self._may_write():
+            raise not_sent(request.operation, SIDE)
         self._answer = asyncio.get_running_loop().create_future()
         self._asked, self._heard, self._bytes = request, False, 0
         self._begin()

@@ -56,6 +56,8 @@ class HttpPool:
     tls          for https; None: the system's trust, and no client certificate
     idle_s       a connection that was idle for longer is not used again
     on_unasked   told each time that a connection answers twice, or unasked
+    may_write    an attribute, asked at the last moment before a request that changes something is sent; where it says no, the
+                 request is not sent (Unreachable)
     Raises ConfigError for a URL that is none, and for TLS files that cannot be used.
     """
 
@@ -71,6 +73,7 @@ class HttpPool:
         on_unasked: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_unasked = on_unasked
+        self.may_write: Callable[[], bool] = lambda: True
         self._server = _Server.of(base_url)
         self._tls = tls or TlsFiles()
         self._given = ssl_context
@@ -161,7 +164,7 @@ class HttpPool:
             )
             _watched(connected)
             _, lane = await loop.create_connection(
-                lambda: Lane(self._answer_limit, self._on_unasked),
+                lambda: Lane(self._answer_limit, self._on_unasked, lambda: self.may_write()),
                 sock=connected,
                 ssl=context,
                 server_hostname=server.host if context is not None else None,

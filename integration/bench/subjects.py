@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from integration import own_account
 from integration.bench import floor
 from integration.bench.ends import NAMESPACE, TENANT, BenchError, Kube
 from integration.bench.following import eventually
 from integration.clusters import BridgeProcess
 
 ROOT = Path(__file__).resolve().parents[2]
+PLAYED_START_S = 600  # kwok plays the kubelets, and starts ten thousand pods slowly: that is not what is measured
 START_S = 120.0  # on a busy machine; a start is timed by the scenario that is about it
 SCHEDULER = "slurm-bridge"
 ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
@@ -123,7 +124,12 @@ def _samples(metrics: str, name: str) -> list[Any]:
 @contextmanager
 def launched(folder: Path, kubeconfig: Path, slurm_url: str) -> Iterator[BridgeProcess]:
     """`slurm-bridge run` with settings as on the rig, started just now; ended afterwards, if it has not been killed."""
-    settings = {"slurm_url": slurm_url, "slurm_token_file": os.environ["SLURM_TOKEN_FILE"], "policy": POLICY}
+    settings = {
+        "slurm_url": slurm_url,
+        "slurm_token_file": os.environ["SLURM_TOKEN_FILE"],
+        "policy": POLICY,
+        "tuning": {"start_said_s": PLAYED_START_S},
+    }
     process = BridgeProcess(settings, folder, str(kubeconfig))
     process.launch()
     try:
@@ -153,20 +159,8 @@ async def until_ready(process: BridgeProcess) -> Bridge:
 
 
 def write_kubeconfig(kube: Kube, path: Path) -> None:
-    """Make the bridge's service account, with the rights that its users give it, and a kubeconfig of it."""
-    _kubectl("apply", "-f", str(ROOT / "manifests" / "rbac.yaml"))
-    token = _kubectl("create", "token", "slurm-bridge", "--namespace=slurm-bridge", "--duration=24h").strip()
-    path.touch(mode=0o600)
-    named = {"cluster": "rig", "user": "slurm-bridge"}
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "rig", "cluster": {"server": kube.server, "certificate-authority": kube.authority}}],
-        "users": [{"name": "slurm-bridge", "user": {"token": token}}],
-        "contexts": [{"name": "rig", "context": named}],
-        "current-context": "rig",
-    }
-    path.write_text(yaml.safe_dump(content))
+    """Make the bridge's own account, with the rights that its users give it, and a kubeconfig of it."""
+    own_account.write_kubeconfig(_kubectl, kube.server, kube.authority, path)
 
 
 def _kubectl(*arguments: str) -> str:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiException
-from urllib3.exceptions import HTTPError
 
 from integration.clusters import BridgeProcess, Kube, Slurm, eventually
 from integration.rigging.nodes import mebibytes
@@ -49,7 +47,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _in_short(side: Kube | Slurm | BridgeProcess) -> str:
     try:
         return "\n".join(side.in_short()[-SHORT:])
-    except (OSError, AssertionError, ApiException, HTTPError) as error:  # it must not hide why the journey failed
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide why the journey failed
         return f"nothing to be had: {error!r}"
 
 
@@ -115,7 +113,7 @@ def space(
         eventually(f"no job of {name} is left", lambda n=name: not slurm.live(f"{n}/"))  # type: ignore[misc]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def needs_kubelets() -> None:
     """The one thing that a machine may lack (cgroup v2): named in the summary, never silent."""
     if not os.environ.get("RIG_KUBELETS"):

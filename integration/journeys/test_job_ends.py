@@ -116,6 +116,10 @@ def test_when_their_job_ends_pods_end_with_the_reason_and_are_replaced(
             ROWS[row][1](act, three)
         for row, three in each.items():
             eventually(f"{row}: they have ended", three.over)
+        # Before the nodes are made anew, all pods that follow must wait: slurmctld sends an old signal to the node's name
+        # again, and when that fails the new node takes no more jobs.
+        for row, three in each.items():
+            eventually(f"{row}: others have come", three.has_followers)
         act.undo()
         for row, three in each.items():
             eventually(f"{row}: others run", three.replaced)

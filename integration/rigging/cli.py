@@ -21,10 +21,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from . import build, daemons, kube, kubelets, nodes, packages, places, slurm, space
+from . import bridge_image, build, daemons, kube, kubelets, nodes, packages, places, slurm, space
 from .daemons import Daemon
 from .places import Options, Rig
-from .shell import RigError
+from .shell import SLOW_S, RigError
 
 SLURM_CLIENTS = (
     "sacct",
@@ -87,6 +87,9 @@ def _command(arguments: Sequence[str]) -> int:
         build.build(kubelets=kubelets.possible())
         print(f"rig: everything is in {places.cache()}")
         return 0
+    if asked.command == "image":
+        print(bridge_image.build(asked.version))
+        return 0
     if asked.command == "list":
         return _list()
     rig = Rig(asked.name)
@@ -100,6 +103,8 @@ def _command(arguments: Sequence[str]) -> int:
         return _run(rig, asked.argv)
     if asked.command == "status":
         return space.inside(rig, "status")
+    if asked.command == "load":
+        return space.inside(rig, "load", str(asked.archive.absolute()))
     return space.inside(rig, asked.command, asked.act)
 
 
@@ -114,6 +119,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("build", help="bring everything that is slow to get into the cache")
+    image = commands.add_parser("image", help="build the bridge's container image; print the path of its archive")
+    image.add_argument("--version", default="0.1.0", help="its tag (default: 0.1.0)")
     up = commands.add_parser("up", parents=[named], help="start a rig")
     up.add_argument("--fresh", action="store_true", help="end it first if it is up")
     up.add_argument(
@@ -141,6 +148,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     commands.add_parser("env", parents=[named], help="print the environment that finds the rig, for a shell to read")
     run = commands.add_parser("run", parents=[named], help="run a command in the rig's network, with that environment")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD …")
+    load = commands.add_parser("load", parents=[named], help="give every node with a kubelet the image of an archive")
+    load.add_argument("archive", type=Path, metavar="ARCHIVE")
     commands.add_parser("status", parents=[named], help="what runs in a rig")
     commands.add_parser("list", help="the rigs that are up")
     for name in DAEMONS:
@@ -315,6 +324,9 @@ def _inside(rig: Rig, arguments: Sequence[str]) -> int:
         return 0
     if command == "slurm":
         return _become_slurm_client(rig, more)
+    if command == "load":
+        kubelets.load(rig, Path(more[0]))
+        return 0
     known = {
         daemon.name: daemon for daemon in [*slurm.all_daemons(rig), *kube.all_daemons(rig), *kubelets.all_daemons(rig)]
     }
@@ -384,4 +396,4 @@ def _bring_up_kubernetes(rig: Rig) -> None:
     kube.up(rig)
     nodes.create_played(rig)
     kubelets.up(rig)
-    nodes.wait_ready(rig, seconds=60 + rig.read_options().kwok / 50)
+    nodes.wait_ready(rig, seconds=SLOW_S + rig.read_options().kwok / 50)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .shell import RigError, wait
+from .shell import SLOW_S, RigError, wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Daemon:
     ready: Callable[[], bool]
     sign: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 60.0
+    seconds: float = SLOW_S
     stop: signal.Signals = signal.SIGTERM
     patience: float = 30.0
 
@@ -118,7 +118,7 @@ def stop(daemon: Daemon, *, how: signal.Signals | None = None) -> None:
     except RigError:
         print(f"rig: {daemon.name} did not end within {daemon.patience:.0f} s and is killed", flush=True)
         send(processes(daemon), signal.SIGKILL)
-        wait(f"{daemon.name} to end", gone, seconds=daemon.patience)
+        wait(f"{daemon.name} to end", gone, seconds=SLOW_S)
 
 
 def pause(daemon: Daemon) -> None:

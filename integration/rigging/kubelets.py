@@ -4,7 +4,7 @@ Each node is one kubelet and one containerd, in mount, PID and UTS namespaces of
 first process of a node ends its pods and its mounts too: that is a power failure, and the only way in which a node stops
 here.  Its disk (the folder node-NAME of the rig) stays, and `start` boots it again.
 
-* Images are the rig's two, imported at the start; nothing is pulled.
+* Images are the rig's two, imported at the start, and what `load` imports; nothing is pulled.
 * Nodes have the addresses 198.18.0.N, their pods 198.18.N.0/24 on a bridge in the rig's network.
 * Written for cgroup v1; containerd below 2 serves kubelets up to 1.36.
 """
@@ -21,11 +21,12 @@ from pathlib import Path
 from string import Template
 
 from . import kube, packages, places, rest
-from .daemons import Daemon, start
+from .daemons import Daemon, family, start
 from .places import Rig
-from .shell import output, wait
+from .shell import SLOW_S, RigError, output, wait
 
 NODE = "--node"
+IMPORT = ("ctr", "-n", "k8s.io", "images", "import")
 PORT = 10250  # kubelet's own
 CGROUPS = Path("/sys/fs/cgroup")
 # Kubelet and the bridge plugin set sysctls of the whole machine; they are let find them set as they want them.
@@ -57,6 +58,16 @@ def all_daemons(rig: Rig) -> list[Daemon]:
     return [_node(rig, name) for name in rig.read_options().kubelets]
 
 
+def load(rig: Rig, archive: Path) -> None:
+    """Import the image of a docker archive on every node.  Raises RigError."""
+    for name in rig.read_options().kubelets:
+        daemon = _node(rig, name)
+        if not (first := family(daemon)[1:2]):  # after unshare, the first process of the node
+            raise RigError(f"{daemon.name} is not running.")
+        enter = ["nsenter", f"--target={first[0]}", "--mount", "--pid", "--"]
+        output(f"Importing {archive.name} on {name}", [*enter, *IMPORT, archive])
+
+
 def be_node(rig: Rig, name: str) -> int:
     """Be the first process of a node, in its namespaces: boot it, and end when kubelet or containerd does."""
     node = rig.state / f"node-{name}"
@@ -64,9 +75,9 @@ def be_node(rig: Rig, name: str) -> int:
     _configure(rig, name, number, node)
     _furnish(name, node)
     containerd = _run(node, "containerd", ["containerd", f"--config={node}/containerd.toml"])
-    wait("containerd to serve", _answers, seconds=30, log=node / "containerd.log")
+    wait("containerd to serve", _answers, seconds=SLOW_S, log=node / "containerd.log")
     for image in ("pause", "busybox"):
-        output(f"Importing {image}", ["ctr", "-n", "k8s.io", "images", "import", places.image(image)])
+        output(f"Importing {image}", [*IMPORT, places.image(image)])
     kubelet = _run(
         node,
         "kubelet",

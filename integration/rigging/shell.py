@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+# How long a daemon may take to serve, or to be gone once it is killed: killing and starting an API server took up to a minute
+# on two cores at a load of 40.
+SLOW_S = 180.0
+
 
 class RigError(Exception):
     """Something a person has to know: what went wrong, where, what to do, and the end of the log that says more."""

@@ -27,7 +27,7 @@ from string import Template
 from . import places, rest
 from .daemons import Daemon, start
 from .places import Rig
-from .shell import output, wait
+from .shell import SLOW_S, output, wait
 
 SLURM_UID = 64030  # Debian's
 NOBODY = 65534
@@ -62,7 +62,9 @@ def up(rig: Rig) -> None:
         output(f"sacctmgr {change}", client(rig, "sacctmgr", "-i", *change.split()), env=ENV)
     for name in ("slurmctld", "slurmrestd", *(name for name in daemons if name.startswith("slurmd-"))):
         start(daemons[name])
-    wait("slurmctld to tell slurmdbd of gres/gpu", lambda: _knows_gpus(rig), seconds=30, log=daemons["slurmctld"].log)
+    wait(
+        "slurmctld to tell slurmdbd of gres/gpu", lambda: _knows_gpus(rig), seconds=SLOW_S, log=daemons["slurmctld"].log
+    )
     output(f"sacctmgr {LIMITS}", client(rig, "sacctmgr", "-i", *LIMITS.split()), env=ENV)
 
 

@@ -72,7 +72,7 @@ def build() -> None:
     logged(
         f"Making a Debian {SUITE} folder",
         log,
-        [*ALONE, "debootstrap", "--variant=minbase", SUITE, half, _mirror()],
+        [*ALONE, "debootstrap", "--variant=minbase", SUITE, half, mirror()],
     )
     _install(half, log)
     _check_version(half)
@@ -85,7 +85,7 @@ def in_folder(folder: Path, *argv: str) -> list[str | Path]:
     return [*ALONE, "sh", "-c", CHROOT, folder, *argv]
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """The archive that this machine's own apt uses."""
     listed = output(
         "Asking apt for its archive", ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]

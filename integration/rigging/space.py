@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import places
 from .places import Rig
-from .shell import RigError, output, wait
+from .shell import SLOW_S, RigError, output, wait
 
 HOLD = "--hold"
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
@@ -145,9 +145,9 @@ def end(rig: Rig) -> None:
         with contextlib.suppress(ProcessLookupError):  # somebody else ended it just now
             os.kill(first, signal.SIGKILL)
     # Process 1 is gone only when everything else in there is; then `unshare`, which waits for it, goes too.
-    wait(f"the processes of rig {rig.name} to end", lambda: not _named(rig), seconds=30)
+    wait(f"the processes of rig {rig.name} to end", lambda: not _named(rig), seconds=SLOW_S)
     for controller in Path("/sys/fs/cgroup").glob(f"*/{rig.cgroup}"):
-        wait(f"the cgroup {controller} to empty", partial(_removed, controller), seconds=30)
+        wait(f"the cgroup {controller} to empty", partial(_removed, controller), seconds=SLOW_S)
 
 
 def _removed(cgroup: Path) -> bool:

@@ -24,7 +24,7 @@ RIG = Path(__file__).parents[2] / "integration" / "rig"
 def ask(path: str, question: dict[str, Any]) -> Any:
     """etcd's own JSON gateway."""
     request = urllib.request.Request(ETCD + path, json.dumps(question).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)
 
 

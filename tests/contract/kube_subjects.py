@@ -41,7 +41,7 @@ TIMES = {
     "firstTimestamp",
     "lastTimestamp",
 }  # in questions; of these any will do
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -165,7 +165,7 @@ class Real:
             self._path.write_text("[\n" + ",\n".join(said) + "\n]\n")
 
     async def forget(self) -> None:
-        ended = await asyncio.to_thread(subprocess.run, FORGET_COMMAND, shell=True, check=True, timeout=120)
+        ended = await asyncio.to_thread(subprocess.run, FORGET_COMMAND, shell=True, check=True, timeout=300)
         assert ended.returncode == 0
 
 

@@ -11,17 +11,21 @@ from hypothesis import strategies as st
 
 from scheduler import neighbours
 from scheduler import terms as term_index
-from scheduler.feasible import holds
 from scheduler.hostports import HostPorts
 from scheduler.model import HostPort, Pod, PodTerm, Requirement
 from scheduler.neighbours import Coming, Company, Neighbours
 from scheduler.placement import Standing
+from scheduler.selectors import holds
 from scheduler.terms import WaitingTerms
 from tests.builders import pod
 
 NODES = ("x1", "x2", "x3")
 KEYS, VALUES = ("app", "tier", "zone"), ("a", "b", "c")
 NAMESPACES = ("hpc", "other")
+OUTGROWN = (
+    *((neighbours, name) for name in ("MAX_TERMS", "MAX_CHANGES", "MAX_ANSWERS", "MAX_HOMES", "MAX_GROUPINGS")),
+    *((term_index, name) for name in ("MAX_KINDS", "MAX_DEAD")),
+)
 
 requirements = st.builds(
     Requirement,
@@ -161,14 +165,9 @@ def test_what_is_counted_is_what_the_definition_says_after_any_history(told: lis
 @given(steps)
 @settings(max_examples=50)
 def test_what_outgrows_the_memory_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
-    limits = {
-        neighbours: ("MAX_TERMS", "MAX_CHANGES", "MAX_ANSWERS", "MAX_HOMES", "MAX_GROUPINGS"),
-        term_index: ("MAX_KINDS", "MAX_DEAD"),
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for module, its in limits.items():
-            for name in its:
-                patch.setattr(module, name, 1)
+        for module, name in OUTGROWN:
+            patch.setattr(module, name, 1)
         test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
 
 
@@ -211,6 +210,80 @@ def test_a_pod_that_comes_or_leaves_concerns_the_waiting_workloads_whose_terms_s
             assert found == by_definition if few > 1 else found in (by_definition, set(waiting))
 
 
+# Pods come to nodes; those that workloads are about to have bound change; or a pod asks, of one of these workloads or not.
+GANGS = ("one", "two", "ours")
+expectations = st.dictionaries(
+    st.sampled_from(GANGS),
+    st.tuples(st.lists(pods(), min_size=1, max_size=3), st.frozensets(st.sampled_from(NODES), min_size=1)),
+)
+moments = st.lists(
+    st.one_of(
+        st.tuples(st.just("comes"), pods(), st.sampled_from(NODES)),
+        st.tuples(st.just("expects"), expectations, st.none()),
+        st.tuples(st.just("expects no more"), st.none(), st.sampled_from(GANGS)),
+        st.tuples(st.just("prepares"), st.lists(pods(), max_size=3), st.integers(0, 8)),
+        st.tuples(st.just("asks"), pods(), st.sampled_from((*GANGS, "nobody's"))),
+    ),
+    max_size=30,
+)
+
+
+@given(moments)
+@settings(max_examples=150)
+def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_history(
+    told: list[tuple[str, object, object]],
+) -> None:
+    crowd, coming = Crowd(), dict[str, Coming]()
+    for step in told:
+        match step:
+            case "comes", Pod() as new, str(node):
+                crowd.comes(replace(new, uid=f"there-{new.uid}"), node)
+            case "expects", dict(found), None:
+                coming = {key: Coming(key, {each.uid: each for each in some}, on) for key, (some, on) in found.items()}
+                crowd.neighbours.expect(tuple(coming.values()))
+            case "expects no more", None, str(key):
+                coming.pop(key, None)
+                crowd.neighbours.expect_no_more(key)
+            case "prepares", list(some), int(most):
+                crowd.neighbours.prepare("ours", some, most, soon=True)
+            case "asks", Pod() as new, str(key):
+                others = [each for each in coming.values() if each.key != key]
+                both = {
+                    node: [
+                        *crowd.on(node),
+                        *(each for one in others if node in one.nodes for each in one.pods.values()),
+                    ]
+                    for node in NODES
+                }
+                found = crowd.neighbours.closed(new, NODES, Company(key), soon=True)
+                assert found == closed_with_expected(new, {node: crowd.on(node) for node in NODES}, both)
+                assert crowd.neighbours.closed(new, NODES, Company(key)) == closed_by_definition(
+                    new, {node: crowd.on(node) for node in NODES}
+                )
+
+
+@given(moments)
+@settings(max_examples=50)
+def test_what_outgrows_the_memory_of_expected_pods_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in OUTGROWN:
+            patch.setattr(module, name, 1)
+        test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
+
+
+def closed_with_expected(new: Pod, there: Mapping[str, list[Pod]], both: Mapping[str, list[Pod]]) -> set[str]:
+    """Expected pods shut nodes; a node is opened by them only to the first of those that want each other."""
+    shut = closed_by_definition(replace(new, beside=()), both)
+    for term in new.beside:
+        homes = {node for node, others in there.items() if any(selects(term, other) for other in others)}
+        if not homes and selects(term, new):
+            homes = {node for node, others in both.items() if any(selects(term, other) for other in others)} or set(
+                NODES
+            )
+        shut |= set(NODES) - homes
+    return shut
+
+
 @given(st.lists(st.tuples(pods(), st.sampled_from(NODES)), max_size=6), pods(), st.frozensets(st.sampled_from(NODES)))
 def test_pods_that_are_about_to_come_count_on_each_of_their_nodes(
     there: list[tuple[Pod, str]], new: Pod, granted: frozenset[str]
@@ -219,6 +292,7 @@ def test_pods_that_are_about_to_come_count_on_each_of_their_nodes(
     for number, (each, node) in enumerate(there):
         crowd.comes(replace(each, uid=f"other-{number}"), node)
     guest = replace(new, uid="guest", labels={"app": "a"}, apart=new.beside)
-    coming = (Coming("another", (guest,), granted), Coming("ours", (guest,), frozenset(NODES)))
+    at_once = {guest.uid: guest}
+    crowd.neighbours.expect((Coming("another", at_once, granted), Coming("ours", at_once, frozenset(NODES))))
     both = {node: [*crowd.on(node), *([guest] if node in granted else [])] for node in NODES}
-    assert crowd.neighbours.closed(new, NODES, Company("ours"), coming) == closed_by_definition(new, both)
+    assert crowd.neighbours.closed(new, NODES, Company("ours"), soon=True) == closed_by_definition(new, both)

@@ -109,16 +109,20 @@ class SlurmEnd:
 
 
 class KubeEnd:
-    """The API server, as bridge.kube.transport.Transport.  Lists may be old, watches break off."""
+    """The API server, as bridge.kube.transport.Transport.  Lists may be old, watches break off.
+
+    life   which life of the bridge sends by this; None: the one that the promises know as the present one
+    """
 
     def __init__(self, inner: InProcessKube, faults: Faults, promises: Promises) -> None:
         self._inner, self._faults, self._promises = inner, faults, promises
         self._lists: dict[tuple[str, str], KubeReply] = {}
+        self.life: int | None = None
 
     async def exchange(self, call: Call) -> KubeReply:
         self._faults.api.check(f"{call.method} {call.path}")
         self._promises.sent_to_kube(call.method, call.path, call.body)
-        sent_in = self._promises.life
+        sent_in = self._promises.life if self.life is None else self.life
 
         def act() -> KubeReply:
             self._promises.reaches_kube(call.path, call.body, sent_in)

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from bridge.app import Bridge
 from bridge.dev import kube_objects as objects
@@ -23,17 +23,19 @@ from bridge.dev.sight import KubeTruth, SlurmTruth
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_jobs import SimPartition, SimUser
 from bridge.dev.slurm_nodes import SlurmSimNode
-from bridge.dev.virtual_time import START, run
+from bridge.dev.virtual_time import START, VirtualLoop, run
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
 from bridge.settings import Settings
+from bridge.settings_policy import Policy as SettingsPolicy
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
-from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodsListed
+from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodsListed, PolicyChanged
 from scheduler.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
+from tests.simulation.processes import PausingLoop
 from tests.simulation.strangers import NOBODYS_ID, UNMANAGED, stranger
 
 GANG, GANG_SIZE = names.PREFIX + names.GANG, names.PREFIX + names.GANG_SIZE
@@ -43,6 +45,9 @@ HEALS_S, HEAL_S = 70.0, 150.0  # at the earliest and at the latest
 RELEASE_S = 20.0  # so long after the faults the admin believes what is still missing
 OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
+POLICY_CHANGES = 0.25  # share of the lives
+ANOTHER_POLICY_S = 15.0  # between two changes of policy or labels, in the mean
+USER_LABEL = "x/slurm-user"
 CPUS, MEMORY_MIB, GPUS = 8, 16_384, 2
 SKEWS = (0.0, 0.0, 0.0, 3.0, -3.0, 400.0, -400.0, 7200.0, -7200.0)
 SETTINGS = Settings.model_validate(
@@ -55,6 +60,18 @@ SETTINGS = Settings.model_validate(
             ]
         },
     }
+)
+
+# Policies that give the same users, by labels of the namespaces; that limit jobs; and that give one namespace nobody.
+BY_LABEL = {"namespaces": ["*-?"], "user": f"{{namespace.labels['{USER_LABEL}']}}"}
+POLICIES = tuple(
+    SettingsPolicy.model_validate({"rules": rules})
+    for rules in (
+        SETTINGS.policy.model_dump(exclude_unset=True)["rules"],
+        [BY_LABEL],
+        [{**BY_LABEL, "max_jobs": 3, "max_time": "3:00:00"}],
+        [{"namespaces": ["alice-*"], "user": "alice"}],
+    )
 )
 
 
@@ -104,6 +121,8 @@ class Life:
     beside   the life of another Kubernetes, whose Slurm it shares; None: it has a Slurm of its own
     others   further nodes of that Slurm
     sharers  the other lives on it
+    chaos_s  so long anything may happen; pause_s: between two things that happen, in the mean
+    policy   that of its bridge, now
     kube_ahead, slurm_ahead   by how many seconds the clocks of the two clusters are ahead of the bridge's
     """
 
@@ -112,6 +131,8 @@ class Life:
     beside: Life | None = None
     others: tuple[str, ...] = ()
     sharers: list[Life] = field(default_factory=list)
+    chaos_s: float = CHAOS_S
+    pause_s: float = 1 / 0.53
     chance: random.Random = field(init=False)
     kube: KubeCluster = field(init=False)
     slurm: SlurmCluster = field(init=False)
@@ -119,11 +140,13 @@ class Life:
     faults: Faults = field(init=False)
     promises: Promises = field(init=False)
     bridge: Bridge | None = None
+    policy: SettingsPolicy = SETTINGS.policy
     kill: Callable[[], object] | None = None
     lives: int = 0
     made: int = 0
     kube_ahead: float = field(init=False)
     slurm_ahead: float = field(init=False)
+    pauses: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -144,6 +167,7 @@ class Life:
             )
         for name in (*USERS, "free", UNMANAGED):
             labels = {"slurm-bridge/managed": "true"} if name != UNMANAGED else {}
+            labels |= {USER_LABEL: USERS[name]} if name in USERS else {}
             self.kube.create(START + self.kube_ahead, "namespaces", {"metadata": {"name": name, "labels": labels}})
         if self.hasty:
             self.kube.actors.not_ready_s = 10.0
@@ -191,6 +215,7 @@ class Life:
             tasks.append(group.create_task(self._bridges()))
             tasks.append(group.create_task(self._slurmdbd_is_away_for_a_while()))
             tasks.append(group.create_task(self._others_bind_pods()))
+            tasks.append(group.create_task(self._policy_changes()))
             await self._chaos()
             self._heal()
             await self._comes_to_rest()
@@ -246,6 +271,36 @@ class Life:
             await asyncio.sleep(waits_s)
             self._bind_by_others(chance)
 
+    async def _policy_changes(self) -> None:
+        """In some lives, also while no bridge runs; with a chance of its own."""
+        chance, ends = random.Random(f"{self.seed} policy"), self.clock() + CHAOS_S
+        if chance.random() >= POLICY_CHANGES:
+            return
+        while self.clock() + (waits_s := chance.expovariate(1 / ANOTHER_POLICY_S)) < ends:
+            await asyncio.sleep(waits_s)
+            if chance.random() < 0.3:
+                self._label(chance.choice(list(USERS)), there=chance.random() < 0.5)
+            else:
+                self._write_policy(chance.choice(POLICIES))
+        await asyncio.sleep(ends - self.clock())
+        for name in USERS:
+            self._label(name, there=True)
+        self._write_policy(POLICIES[chance.randrange(2)])
+
+    def _write_policy(self, policy: SettingsPolicy) -> None:
+        self.promises.note(f"the admin: policy {POLICIES.index(policy)}")
+        self.policy = policy
+        if self.bridge is not None:
+            self.bridge.loop.emit(PolicyChanged(policy.policy(), self.clock()))
+
+    def _label(self, name: str, *, there: bool) -> None:
+        self.promises.note(f"the admin: namespace {name} has {'its' if there else 'no'} user label")
+        body = json.dumps({"metadata": {"labels": {USER_LABEL: USERS[name] if there else None}}}).encode()
+        headers = {"Content-Type": "application/merge-patch+json"}
+        status, _, answer = self.kube.handle(self.kube_clock(), "PATCH", f"/api/v1/namespaces/{name}", headers, body)
+        assert status == 200, answer
+        self.inner.wake()
+
     def _bind_by_others(self, chance: random.Random) -> None:
         """Another scheduler, or a person, binds a waiting pod of the bridge, and may write the id of a job on it."""
         waiting = [pod for pod in self.promises.pods() if self._waits_for_the_bridge(pod)]
@@ -298,7 +353,7 @@ class Life:
         kube = KubeClient(transport, "slurm-bridge", self.clock)
         chance = random.Random(self.seed + 1000 * self.lives)
         self.bridge = Bridge(
-            HASTY_SETTINGS if self.hasty else SETTINGS,
+            (HASTY_SETTINGS if self.hasty else SETTINGS).model_copy(update={"policy": self.policy}),
             kube,
             transport,
             slurm,
@@ -310,9 +365,9 @@ class Life:
 
     # --- what happens --------------------------------------------------------------------------------------------
 
-    async def _chaos(self) -> None:
-        ends = self.clock() + CHAOS_S
-        acts = (
+    def _acts(self) -> list[Callable[[], None]]:
+        """What may happen, as often as it is to happen."""
+        return (
             [self._new_pod] * 12
             + [self._delete_pod] * 4
             + [self._new_replica_set, self._new_batch_job]
@@ -328,8 +383,11 @@ class Life:
             + [self._controller_down, self._forget_watches, self._lose_jobs, self._lose_all_jobs]
             + [self._api_server_down, self._member_of_lower_rank, self._member_of_other_shape, self._force_delete]
         )
+
+    async def _chaos(self) -> None:
+        ends, acts = self.clock() + self.chaos_s, self._acts()
         while self.clock() < ends:
-            await asyncio.sleep(self.chance.expovariate(0.53))
+            await asyncio.sleep(self.chance.expovariate(1 / self.pause_s))
             act = self.chance.choice(acts)
             self.promises.note(f"chaos: {act.__name__.strip('_')}")
             act()
@@ -679,7 +737,7 @@ def _live(seed: int, *lives: Life) -> None:
                 group.create_task(life.live())
 
     try:
-        run(together())
+        run(together(), loop_of=PausingLoop if any(life.pauses for life in lives) else VirtualLoop)
     except* Violation as broken:
         log = sorted((at, number, what) for number, life in enumerate(lives) for at, what in life.promises.log)
         told = "\n".join(f"  {at - START:8.3f}  {'| ' * number}{what}" for at, number, what in log[-150 * len(lives) :])

@@ -13,6 +13,7 @@ import os
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -25,7 +26,7 @@ from scheduler import names
 from tests.simulation.life import live, live_beside, promises
 
 WORKERS = 2
-CHUNK = 25
+CHUNK = 10
 PAIRS = 10  # lives of two bridges
 
 
@@ -166,6 +167,20 @@ def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:
         clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
 
 
+@pytest.mark.parametrize(("limit_min", "allowed"), [(2, True), (3, False)])
+def test_a_pod_is_ended_at_once_only_when_its_grace_before_the_time_limit_has_come(
+    clusters: Clusters, limit_min: int, allowed: bool
+) -> None:
+    """The job runs since second 1, now is second 100: of 2 minutes 21 s are left, and the pod has a grace of 30 s."""
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    clusters.slurm.jobs[clusters.job].ends = 1 + limit_min * 60
+    deadline = {"metadata": {"uid": clusters.pod["metadata"]["uid"]}, "spec": {"activeDeadlineSeconds": 1}}
+    raw = json.dumps(deadline).encode()
+    with nullcontext() if allowed else pytest.raises(Violation, match="V7"):
+        clusters.promises.sent_to_kube("PATCH", "/api/v1/namespaces/alice-a/pods/p", raw)
+
+
 def test_ending_a_pod_whose_lost_job_was_replaced_breaks_v7(clusters: Clusters) -> None:
     [holding] = clusters.slurm.jobs[clusters.job].holdings
     clusters.binds(clusters.pod, holding.node, clusters.job)
@@ -177,6 +192,28 @@ def test_ending_a_pod_whose_lost_job_was_replaced_breaks_v7(clusters: Clusters) 
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
     with pytest.raises(Violation, match="V7"):
         clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+
+
+def test_a_job_of_another_user_that_got_the_id_of_a_lost_one_is_not_the_pods(clusters: Clusters) -> None:
+    """Bob's job with a forged name is not the pod's: the pod's own job is lost, so ending the pod breaks nothing."""
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    clusters.slurm.lose_everything(2.0)
+    assert clusters.submit("bob", clusters.name_of(clusters.pod)) == clusters.job
+    clusters.slurm.tick(3.0)
+    assert clusters.slurm.jobs[clusters.job].state == "RUNNING"
+    options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
+    clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+    assert clusters.promises.violations == []
+
+
+def test_a_bind_for_a_job_of_another_user_with_a_forged_name_breaks_v2(clusters: Clusters) -> None:
+    clusters.slurm.cancel(clusters.job, 2.0)
+    forged = clusters.submit("bob", clusters.name_of(clusters.pod))
+    clusters.slurm.tick(3.0)
+    [holding] = clusters.slurm.jobs[forged].holdings
+    with pytest.raises(Violation, match="V2"):
+        clusters.binds(clusters.pod, holding.node, forged)
 
 
 def stranger(clusters: Clusters, namespace: str) -> objects.Object:
@@ -233,6 +270,26 @@ def test_what_is_left_behind_is_found(clusters: Clusters) -> None:
     assert "L3" in wrong, "its job runs and it is not bound"
     clusters.kube.remove(0.0, "pods", clusters.pod, 0)
     assert "L2" in {each.promise for each in clusters.promises.at_rest()}
+
+
+def test_a_grant_whose_place_another_pod_took_is_not_given_back_in_vain(clusters: Clusters) -> None:
+    """Slurm grants two jobs a node on which strangers leave room for one pod: each time another pod is bound there."""
+    name, job_id = clusters.name_of(clusters.pod), clusters.job
+    clusters.says_why(clusters.pod)
+    for at in range(2, 2 + GRANTS_IN_VAIN):
+        clusters.promises.after()
+        faster = clusters.kube.create(0.0, "pods", objects.pod("alice-a", f"faster-{at}", requests={"cpu": "1"}))
+        its_job = clusters.submit("alice", clusters.name_of(faster))
+        clusters.slurm.tick(float(at))
+        clusters.promises.after()
+        [node] = clusters.promises.slurm.job(its_job).nodes
+        assert clusters.promises.slurm.job(job_id).nodes == (node,)
+        clusters.binds(faster, node, its_job)
+        clusters.slurm.cancel(job_id, float(at))
+        clusters.promises.after()
+        job_id = clusters.submit("alice", name)
+        clusters.slurm.tick(float(at))
+    assert not [each for each in clusters.promises.at_rest() if "given back" in str(each)]
 
 
 def test_grants_that_are_given_back_again_and_again_break_l3(clusters: Clusters) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 
+import yaml
+
+from bridge.settings import Settings
 from bridge.telemetry import Telemetry
 from integration.readme import ROOT
 from scheduler.doubt import Doubt
+from scheduler.model import Refusal
+from scheduler.policy import Choice, Tenant
 
 TEXT = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 
@@ -42,7 +47,9 @@ METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_is_in_the_documentation_and_no_other() -> None:
-    code = "".join((ROOT / "bridge" / name).read_text(encoding="utf-8") for name in ("telemetry.py", "health.py"))
+    code = "".join(
+        (ROOT / "bridge" / name).read_text(encoding="utf-8") for name in ("telemetry.py", "health.py", "app.py")
+    )
     made = set(re.findall(r'"(slurm_bridge_\w+)"', code))
     assert len(made) > 10
     assert set(re.findall(r"^\| `(slurm_bridge_\w+?)(?:_total)?`", METRICS, re.MULTILINE)) == made
@@ -56,3 +63,27 @@ def test_every_reason_why_something_is_not_believed_is_in_the_documentation() ->
     table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## What is not believed")[2], re.MULTILINE)
     told = {reason for cell in table for reason in re.findall(r"`([^`]+)`", cell)}
     assert told == {each.value for each in Doubt} | telemetry.disbelieved.keys()
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+POLICY = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_policy_gives_what_is_said_of_it() -> None:
+    [example] = re.findall(r"^```yaml\n(.*?)^```$", POLICY, re.MULTILINE | re.DOTALL)
+    policy = Settings.model_validate(yaml.safe_load(example)).core_policy("slurm")
+    labels = {"example.org/tenant": "true", "example.org/slurm-user": "alice"}
+    found = policy.tenant("team-a", "default", labels)
+    assert found == Tenant(
+        "alice",
+        accounts=Choice("team-a", ("team-a-dev",)),
+        partitions=Choice("batch", ("gpu",)),
+        qos=Choice("normal", ("urgent",)),
+        max_jobs=500,
+        max_time_min=24 * 60,
+        max_nodes=8,
+        max_gres=(("gpu", 16),),
+    )
+    assert isinstance(policy.tenant("team-a", "default", {}), Refusal)
+    assert policy.tenant("ci-1", "runner", {}) == Tenant("ci")

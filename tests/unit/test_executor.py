@@ -23,6 +23,7 @@ from bridge.errors import (
 from bridge.executor import MAX_EVENTS_WAITING, Executor
 from bridge.guard import Guard
 from scheduler import actions as act
+from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
 from scheduler.model import Claim, Grant, Job, JobSpec, NodeSpec, Owner, Pod, Undecoded
@@ -350,7 +351,7 @@ async def test_events_wait_for_pods_on_their_way_to_a_node() -> None:
         (act.AskEviction(*POD, "why"), "evict"),
         (act.ReportRunning(*POD, "SlurmJobEndsSoon", "120 s are left."), "report_running"),
         (REPORT, "set_condition"),
-        (replace(REPORT, condition="", job_id=18), "write_annotations"),
+        (replace(REPORT, condition="", annotations={names.JOB_ID: "18"}), "write_annotations"),
         (SHOW, "show_node"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
@@ -403,3 +404,14 @@ async def test_an_object_that_cannot_be_decoded_is_told_once_for_each_reason() -
         "slurm-bridge cannot read this pod: nonsense. Until it can, nothing is done to it, and what was known of it still "
         "counts. Correct or recreate the pod."
     )
+
+
+@pytest.mark.parametrize("leads", [[False, False], [True, False]], ids=["before it began", "meanwhile"])
+async def test_an_action_under_a_lost_lease_ends_as_unknown(leads: list[bool]) -> None:
+    far = FarEnd()
+    answers = iter(leads)
+    made: Any = Executor(far, far, lambda _: None, lambda: 1.0, far.poll_nodes, None, lambda: next(answers))  # type: ignore[arg-type]
+    ended = await made.perform(BIND)
+    assert ended.outcome is Outcome.UNKNOWN
+    assert "does not lead any more" in ended.refusal.message
+    assert bool(far.called) is leads[0]

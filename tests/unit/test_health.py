@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bridge.app import policy_trouble
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.guard import Guard
-from bridge.health import STANDSTILL_S, Health, measure_clock
+from bridge.health import STANDSTILL_S, Health, StandingBy, Starting, measure_clock
+from bridge.policy_file import policy_trouble
 from bridge.release import ask
 from bridge.settings import Settings
 from bridge.slurm.token import LiteralToken
@@ -299,3 +299,49 @@ async def test_what_the_start_could_not_check_of_the_policy_is_said_once_it_is_k
     )
     assert policy_trouble(settings, World(CONFIG, started=START)) == []
     assert policy_trouble(settings, Story().world) == ['policy: Slurm has no partition "fast". It has: gpu, main.']
+
+
+class Follower:
+    """What /readyz reads of a standby: its lease, and what its watches have told."""
+
+    def __init__(self, holder: str = "slurm-bridge-0", trouble: str = "", *lacking: str) -> None:
+        self.holder = holder
+        self.trouble = trouble
+        self.lost: SideLost | None = None
+        self._lacking = list(lacking)
+
+    def missing(self) -> list[str]:
+        return self._lacking
+
+
+def standby(follower: Any, problem: str | None = None) -> Starting:
+    tokens: Any = Tokens(problem)
+    made = Starting({}, [tokens], Telemetry(), lambda: START)
+    made.standby = StandingBy(follower, follower)
+    return made
+
+
+async def test_a_standby_is_ready_and_says_which_replica_leads() -> None:
+    asked: Any = standby(Follower())
+    assert (await get(asked, "/readyz"))[:2] == (200, "ok\nstandby, slurm-bridge-0 leads\n")
+    assert (await get(asked, "/healthz"))[0] == 200
+
+
+async def test_a_standby_that_could_not_take_over_says_why() -> None:
+    follower = Follower("", "The lease cannot be used.", "the list of other pods")
+    follower.lost = SideLost(Side.KUBERNETES, START, "connection refused")
+    status, text, _ = await get(standby(follower, "the token has ended."), "/readyz")  # type: ignore[arg-type]
+    assert status == 503
+    assert text.splitlines() == [
+        "Kubernetes: connection refused",
+        "The lease cannot be used.",
+        "waiting for the list of other pods",
+        "the token has ended.",
+        "standby, nobody leads",
+    ]
+
+
+async def test_a_standby_names_the_replica_that_can_explain() -> None:
+    asked: Any = standby(Follower())
+    status, text, _ = await get(asked, "/explain?pod=a")
+    assert (status, text) == (503, "This replica of slurm-bridge is a standby, slurm-bridge-0 leads: ask that one.\n")

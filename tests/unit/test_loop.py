@@ -234,3 +234,42 @@ def test_when_it_is_to_end_calls_under_way_get_two_seconds_and_nothing_new_begin
         assert [type(each) for each in performer.performed] == [AllocateNow], "the grant is bound by the next life"
 
     live(play, Performer(takes_s))
+
+
+def test_nothing_is_left_behind_once_calls_are_answered_the_unknown_is_settled_and_the_quiet_period_over() -> None:
+    class Unknown(Performer):
+        async def perform(self, action: Action) -> ActionEnded:
+            await asyncio.sleep(1)
+            at = asyncio.get_running_loop().time()
+            return ActionEnded(action, Outcome.UNKNOWN, at, at)
+
+    async def play(loop: Loop, performer: Performer) -> None:
+        quiet_s, settle_s = loop.world.config.tuning.quiet_s, loop.world.config.tuning.settle_s
+        loop.world.started = asyncio.get_running_loop().time()
+        assert not loop.is_drained(), "an earlier life may have left something behind"
+        await asyncio.sleep(quiet_s + 0.1)
+        assert loop.is_drained()
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(0.5)
+        assert not loop.is_drained(), "a call is under way"
+        await loop.finish(5)
+        assert not loop.is_drained(), "nobody knows whether it happened, or will"
+        await asyncio.sleep(settle_s + 0.1)
+        assert loop.is_drained()
+
+    live(play, Unknown())
+
+
+def test_a_replica_that_does_not_lead_decides_nothing() -> None:
+    async def life() -> list[Action]:
+        performer, story = Performer(), Story()
+        clock = asyncio.get_running_loop().time
+        loop = Loop(story.world, performer, clock, Listener(), leads=lambda: False)  # type: ignore[arg-type]
+        task = asyncio.create_task(loop.run())
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        await asyncio.sleep(10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return performer.performed
+
+    assert run(life()) == []

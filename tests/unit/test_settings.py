@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_without_a_word_everything_has_its_default() -> None:
     config = chosen.config(accounting=False)
     assert config.tuning == Tuning()
     assert config.translation.gres == DEFAULT_GRES
-    assert config.policy.users == frozenset()
+    assert config.policy.tenants == ()
 
 
 def test_what_is_written_reaches_the_core(tmp_path: Path) -> None:
@@ -262,9 +263,58 @@ def test_the_address_of_the_health_checks(http: str, address: tuple[str, int] | 
 
 
 @pytest.mark.parametrize(
+    ("http", "url"),
+    [
+        (":8080", "http://127.0.0.1:8080"),  # as in the pod of manifests/base
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("[::]:8080", "http://[::1]:8080"),
+        ("[2001:db8::1]:8080", "http://[2001:db8::1]:8080"),
+        ("", ""),
+    ],
+)
+def test_where_a_command_on_the_same_machine_asks_the_bridge(http: str, url: str) -> None:
+    assert load({"http": http}, {}).http_url == url
+
+
+@pytest.mark.parametrize(
     "http", ["8080", "localhost", "localhost:http", "localhost:-1", "localhost:65536", "localhost:"]
 )
 def test_an_address_that_is_none(http: str) -> None:
     with pytest.raises(ConfigError, match=r"^http: ") as caught:
         assert load({"http": http}, {}).http_address
     assert str(caught.value) == f'http: "{http}" is not HOST:PORT.'
+
+
+def test_without_a_lease_it_is_the_only_one() -> None:
+    assert load({}, {}).lease is None
+
+
+def test_a_lease_is_this_replicas_by_the_name_of_its_pod_or_host(tmp_path: Path) -> None:
+    lease = load({"config": written(tmp_path, "lease: {namespace: hpc, name: bridge, duration_s: 15}")}, {}).lease
+    assert lease is not None
+    terms = lease.terms({"POD_NAME": "slurm-bridge-0"})
+    assert (terms.readable, terms.identity, terms.duration_s) == ("hpc/bridge", "slurm-bridge-0", 15)
+    assert lease.terms({}).identity == socket.gethostname()
+    assert terms.works_for_s < terms.duration_s
+    assert 2 * terms.renew_every_s < terms.works_for_s
+
+
+@pytest.mark.parametrize(
+    ("lease", "says"),
+    [
+        ("{duration_s: 1}", "lease.duration_s: "),
+        ("{duration_s: 61}", "lease.duration_s: "),
+        ("{duration_s: soon}", "lease.duration_s: "),
+        ("{name: ''}", "lease.name: "),
+        ("{name: A/B}", 'lease.name: "A/B" is no name of an object in Kubernetes'),
+        ("{namespace: '..'}", "lease.namespace: "),
+        ('{identity: "a\\nb"}', "lease.identity: must be at most 253 printable characters"),
+        ("{durations: 3}", "did you mean duration_s?"),
+        ("3", "lease: "),
+    ],
+)
+def test_a_lease_that_is_none_is_one_sentence(tmp_path: Path, lease: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"config": written(tmp_path, f"lease: {lease}")}, {})
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

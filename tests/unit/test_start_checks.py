@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.app import check_slurm, privileged_user
+from bridge.app import check_slurm
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_transport import InProcessSlurm
 from bridge.errors import ConfigError
+from bridge.policy_file import privileged_user
 from bridge.settings import Settings
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -209,3 +211,22 @@ async def test_a_bridge_that_waits_ends_well_when_it_is_told_to(tmp_path: Path) 
         bridge.process.send_signal(signal.SIGTERM)
         assert await bridge.ends(2.0) == 0
     assert "stopped before both clusters had answered" in bridge.log
+
+
+async def test_systemd_is_told_when_it_is_ready_and_when_it_stops_and_not_before(tmp_path: Path) -> None:
+    servers = Servers(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        told = functools.partial(asyncio.wait_for, timeout=20.0)
+        loop = asyncio.get_running_loop()
+        async with running(tmp_path, servers.options, environment={"NOTIFY_SOCKET": manager.getsockname()}) as bridge:
+            await waits(bridge, "slurm_url")
+            with pytest.raises(BlockingIOError):
+                manager.recv(100)
+            async with servers.slurm(), servers.kubernetes():
+                assert await told(loop.sock_recv(manager, 100)) == b"READY=1"
+                assert await bridge.is_ready()
+                bridge.process.send_signal(signal.SIGTERM)
+                assert await told(loop.sock_recv(manager, 100)) == b"STOPPING=1"
+                assert await bridge.ends(5.0) == 0

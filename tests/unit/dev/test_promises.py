@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from bridge.dev import kube_objects as objects
 from bridge.dev.promises import GANG_S, GRANTS_IN_VAIN, SOON_S, Promises
 from bridge.dev.slurm_jobs import SimJob
@@ -215,9 +217,9 @@ def test_what_stands_too_long_after_the_last_fault_breaks_the_promises_of_livene
     assert {broken[:2] for broken in looks(kept, seen, calm_since=healed)} >= {"L1", "L2", "L3"}
 
 
-def given_back(kept: Promises, seen: Seen, job_id: int) -> None:
+def given_back(kept: Promises, seen: Seen, job_id: int, node: str = "x1") -> None:
     """A grant is seen, and at the next look it has ended."""
-    job = seen.has_job(job_id, "doomed", on="x1")
+    job = seen.has_job(job_id, "doomed", on=node)
     looks(kept, seen, calm_since=1.0)
     job.state, job.ends = "CANCELLED", int(seen.clock)
     looks(kept, seen, after_s=20, calm_since=1.0)
@@ -233,6 +235,19 @@ def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3(
     for _ in range(3):
         told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
     assert told == ["L3: 3 grants of doomed were given back within 42 s, and it waits"]
+
+
+@pytest.mark.parametrize(("nodes", "is_end"), [("x1 x1 x2", False), ("x1 x2 x3", False), ("x1 x2 x1 x2", True)])
+def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -> None:
+    """A full node is asked for again after a minute; meanwhile another one may be granted, and turn out full as well."""
+    seen = Seen()
+    kept = promises(seen)
+    seen.has_pod("doomed", said="Slurm job 20 was given back, nodes are asked for again.")
+    for job_id, node in enumerate(nodes.split(), 20):
+        given_back(kept, seen, job_id, node)
+    for _ in range(3):
+        told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
+    assert bool(told) is is_end
 
 
 def test_grants_that_are_given_back_while_a_fault_lasts_break_nothing() -> None:

@@ -257,7 +257,13 @@ async def test_a_reservation_that_is_not_there_is_a_warning(both: Both) -> None:
 async def test_a_right_that_is_lacking_is_an_error_that_names_it(both: Both) -> None:
     both.kube.forbidden.add(("create", "pods/binding"))
     [sentence] = said(await both.findings(), "rights", Level.ERROR)
-    assert sentence == "May not create pods/binding in all namespaces: the bridge would refuse to start."
+    assert sentence == "May not create pods/binding in namespace hpc: its pods would wait."
+
+
+async def test_without_the_right_to_list_the_bridge_would_not_start(both: Both) -> None:
+    both.kube.forbidden.add(("list", "pods"))
+    [sentence] = said(await both.findings(), "rights", Level.ERROR)
+    assert sentence == "May not list pods in all namespaces: the bridge would refuse to start."
 
 
 async def test_rights_on_nodes_are_needed_only_where_nodes_are_labelled(both: Both) -> None:

@@ -202,6 +202,16 @@ async def test_a_pod_speaks_as_its_service_account_whose_token_rotates(
     assert await authorization(access) == "bearer second"
 
 
+async def test_a_pod_that_can_write_nowhere_speaks_as_its_service_account(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose file system is read-only."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    service_account(tmp_path, "first\n", certificates)
+    access = await load(environ={"HOME": str(tmp_path), **POD}, service_account=tmp_path)
+    assert (await tls_of(access)).get_ca_certs()
+
+
 async def test_a_service_account_without_a_token_is_said(tmp_path: Path, certificates: Certificates) -> None:
     service_account(tmp_path, "x", certificates)
     (tmp_path / "token").unlink()

@@ -478,3 +478,21 @@ async def test_watches_do_not_take_the_connections_of_calls(monkeypatch: pytest.
         watching = {"watch": "true"}
         async with far.stream("/x", params=watching, stall_s=5), far.stream("/x", params=watching, stall_s=5):
             assert (await far.exchange(Call("GET", "/x", deadline_s=5))).status == 200
+
+
+async def test_a_write_of_a_replica_that_lost_the_lease_does_not_leave_the_process() -> None:
+    """Asked when the connection is there and the first byte is about to go: until then the lease may have been lost."""
+    heard: list[bytes] = []
+
+    async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(head.split(b" ")[0])
+        writer.write(answer(b"{}"))
+
+    async with server(handle) as url, wire(url) as far:
+        assert (await far.exchange(Call("DELETE", "/", deadline_s=5))).status == 200
+        far.may_write = lambda: False
+        for _ in range(3):
+            with pytest.raises(Unreachable, match="does not lead any more"):
+                await far.exchange(Call("DELETE", "/", deadline_s=5))
+        assert (await far.exchange(Call("GET", "/", deadline_s=5))).status == 200
+    assert heard == [b"DELETE", b"GET"]

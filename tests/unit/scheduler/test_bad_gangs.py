@@ -125,7 +125,7 @@ def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> N
     story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, apart=apart) for number in range(2)])
     assert {each.message for each in story.acts(Report, NOW)} == {
         "w-0: Its pod anti-affinity wants each of the 2 pods of hpc/ring on a node of its own, "
-        "and annotation slurm-bridge/max-nodes allows 1."
+        "and annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 1."
     }
 
 

@@ -270,6 +270,13 @@ def test_an_older_pod_that_somebody_else_bound_is_not_ended(seen_waiting: bool) 
     assert told(acts).keys() == {"train"}
 
 
+def test_a_pod_whose_job_id_is_no_id_is_told_that_no_job_holds_its_place() -> None:
+    """Its job was cancelled while no bridge ran."""
+    story = Story()
+    story.sees(replace(story.bound(pod(created=START - 100), 17), annotations={names.JOB_ID: "x"}, started=START - 90))
+    assert told(goes_on(story)).keys() == {"train"}
+
+
 def test_a_pod_that_somebody_else_binds_just_where_its_bind_goes_is_not_ended_for_that_job() -> None:
     story = Story()
     job = asks(story, "RUNNING")
@@ -288,6 +295,21 @@ def test_the_rest_of_a_gang_says_why_it_waits_when_somebody_else_binds_a_member(
     story.sees(first, second)
     story.sees(replace(first, phase=PodPhase.RUNNING, node="x1", started=NOW))
     reports = [each for each in goes_on(story) if isinstance(each, Report) and each.uid == second.uid]
+    assert "slurm-bridge did not bind them" in reports[-1].message
+
+
+def test_the_job_of_a_gang_that_waits_is_ended_when_somebody_else_binds_a_member_and_invents_a_job_for_it() -> None:
+    """The invented id is not the gang's job: nobody's pods would have stood for the job, and no waiting pod said why."""
+    story = Story()
+    first, second = ring(2)
+    story.sees(first)
+    asked = story.queues(second, 17, at=NOW)
+    waits = Job(17, asked.spec.name, "alice", frozenset({"PENDING"}), partition="main", submitted=NOW)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.sees(replace(first, phase=PodPhase.RUNNING, node="x1", started=NOW, annotations={names.JOB_ID: "4000000"}))
+    acts = goes_on(story, since=NOW + 1, jobs={17: waits})
+    assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [17]
+    reports = [each for each in acts if isinstance(each, Report) and each.uid == second.uid]
     assert "slurm-bridge did not bind them" in reports[-1].message
 
 

@@ -10,9 +10,10 @@ import pytest
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, Report, SubmitJob
 from scheduler.binding import MAX_BIND_FAILURES
-from scheduler.events import ClaimsRead, Side, SideBack, SideLost
+from scheduler.events import ClaimsRead, PolicyChanged, Side, SideBack, SideLost
 from scheduler.model import Claim, Job, Pod, PodPhase
 from scheduler.phase import Phase
+from scheduler.policy import Policy
 from tests.builders import START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, runs
 
@@ -188,7 +189,7 @@ def test_a_replacement_that_its_policy_does_not_allow_waits_and_ends_nothing() -
     """The policy may give another user to another service account; here it gives none to the namespace any more."""
     story = Story()
     replaced(story)
-    story.world.config = replace(story.world.config, policy=replace(story.world.config.policy, rules=()))
+    story.sees(PolicyChanged(Policy(), NOW + 2))
     seen = ends_nothing(story, NOW + 2, NOW + 100)
     assert seen[BindPod] == 0
     assert seen[Report] == 1

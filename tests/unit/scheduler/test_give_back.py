@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, Report, SubmitJob, UpdateJob
-from scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen, Scope
-from scheduler.model import Grant, Pod
-from tests.builders import START, Story, grant, job_of, key_of, node, pod
+from scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen, Scope, SlurmNodesPolled
+from scheduler.explaining import explain
+from scheduler.model import Container, Grant, GrantedNode, Partition, Pod
+from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
 NODES = ("x1", "x2", "x3", "x4")
 BIG = pod("big", cpu=40_000)
 OTHER = pod("other", cpu=40_000, namespace="elsewhere", node="x1", scheduler_name="default-scheduler", grace_s=30)
+
+
+def ring(size: int) -> list[Pod]:
+    """A gang of pods of 30 CPUs; an empty node takes two of them."""
+    said: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": str(size)}}
+    return [pod(f"ring-{rank}", cpu=30_000, **said) for rank in range(size)]
 
 
 def granted(story: Story, what: Pod, given: Grant, at: float = NOW) -> None:
@@ -126,21 +135,211 @@ def test_the_first_grants_that_are_given_back_are_asked_for_elsewhere_at_once() 
     assert waited == [0, 0, 0, 8], "and then it waits ever longer"
 
 
-def test_a_job_that_waits_gets_the_node_back_when_the_minute_is_over() -> None:
-    story = Story()
+def queues_elsewhere(story: Story) -> None:
+    """BIG is granted x1, which OTHER fills, gives the grant back, and waits as job 18 without x1."""
     story.sees(PodSeen(Scope.OTHERS, OTHER))
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
     story.ended(cancel, at=NOW)
-    story.world.breakers["main"].open_until = NOW + 60
+    story.world.breakers["main"].open_until = NOW + 3600
     [queued] = story.acts(SubmitJob, NOW + 1)
     assert queued.spec.excluded_nodes == "x1"
     story.ended(queued, at=NOW + 1, job_id=18)
     story.polls({18: "PENDING"}, at=NOW + 2)
     story.decides(NOW + 2)
-    assert story.acts(UpdateJob, NOW + 59) == []
-    [update] = story.acts(UpdateJob, NOW + 60)
-    assert update.spec.excluded_nodes == ""
+
+
+def updates(story: Story, first: float, last: float) -> list[tuple[float, str]]:
+    """The node lists that the waiting job gets, and when, if the loop looks every 5 s."""
+    found = []
+    for at in range(int(first), int(last) + 1, 5):
+        for update in story.acts(UpdateJob, at):
+            story.ended(update, at=at)
+            found.append((at, update.spec.excluded_nodes))
+    return found
+
+
+def test_a_job_that_waits_gets_the_node_back_within_a_minute_after_there_is_room() -> None:
+    story = Story()
+    queues_elsewhere(story)
+    assert updates(story, NOW + 5, NOW + 1000) == [], "the other pod fills the node, and Slurm does not know"
+    story.sees(PodGone(Scope.OTHERS, OTHER, NOW + 1001))
+    [(at, without)] = updates(story, NOW + 1005, NOW + 2000)
+    assert (at <= NOW + 1065, without) == (True, "")
+
+
+def test_a_node_that_slurm_has_no_more_is_not_left_out_by_name() -> None:
+    """Slurm refuses a job that names an unknown node (error 2018)."""
+    story = Story()
+    queues_elsewhere(story)
+    story.sees(SlurmNodesPolled((slurm_node("x2"),), (Partition("main", default=True),), NOW + 8))
+    assert [without for _, without in updates(story, NOW + 10, NOW + 30)] == [""]
+
+
+def test_a_pod_without_requests_keeps_away_from_a_node_with_as_many_pods_as_it_may_have() -> None:
+    story = Story(nodes=[node("x1", pods=1), node("x2")])
+    story.runs(pod("ours"), 16, at=NOW)
+    times = in_vain(story, [pod("small", containers=(Container("main"),))], grant(17), 600)
+    assert times == [0]
+
+
+def test_explain_counts_the_nodes_that_are_left_out() -> None:
+    story = Story()
+    queues_elsewhere(story)
+    told = explain(story.world, key_of(BIG), NOW + 5).nodes
+    assert told is not None
+    assert told.usable == ("x2",)
+    assert told.misses == (("on which a grant could not be used a while ago", 1),)
+
+
+def test_what_is_left_out_is_forgotten_when_the_pod_is_bound() -> None:
+    story = Story()
+    queues_elsewhere(story)
+    story.polls({18: "RUNNING"}, at=NOW + 6)
+    story.reads(job_of(BIG, 18, "RUNNING"), at=NOW + 6, granted=grant(18, "x2", cpus=40))
+    [bind] = story.acts(BindPod, NOW + 6)
+    story.ended(bind, at=NOW + 6)
+    story.sees(story.bound(BIG, 18, "x2"))
+    assert story.world.workloads[key_of(BIG)].left_out is None
+
+
+def test_a_pod_of_ours_that_somebody_else_bound_keeps_its_node_from_being_granted_in_vain() -> None:
+    story = Story()
+    stray = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
+    story.sees(stray)
+    granted(story, BIG, grant(17, cpus=40))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW)
+    for at in (1, 61, 121):
+        [asked] = story.acts(AllocateNow, NOW + at)
+        assert asked.spec.excluded_nodes == "x1"
+        story.ended(asked, Outcome.UNREACHED, at=NOW + at)
+    story.sees(replace(stray, deleting_at=NOW + 170))  # a grant there waits for it, and need not be given back
+    [asked] = story.acts(AllocateNow, NOW + 181)
+    assert asked.spec.excluded_nodes == ""
+
+
+def fills_x1(story: Story, cpu: int) -> None:
+    """OTHER leaves, a pod with a job takes `cpu` millicores of x1, and allocations at once are allowed again."""
+    story.sees(PodGone(Scope.OTHERS, OTHER, NOW + 20))
+    story.world.breakers["main"].open_until = NOW
+    story.world.queued_in["main"] = 0
+    story.runs(pod("ours", cpu=cpu), 19, at=NOW + 21)
+
+
+def test_a_job_waits_in_slurms_queue_for_a_node_that_only_pods_with_jobs_fill() -> None:
+    """Slurm keeps nodes for jobs that have waited long; an excluded node it would give to smaller jobs for ever."""
+    story = Story()
+    queues_elsewhere(story)
+    fills_x1(story, 60_000)
+    [(_, without)] = updates(story, NOW + 25, NOW + 1000)
+    assert without == ""
+
+
+def test_a_job_waits_in_slurms_queue_for_a_node_beside_a_pod_that_leaves_room_enough() -> None:
+    """What Slurm counts is in the way, and beside the other pod the job fits."""
+    story = Story()
+    story.sees(
+        PodSeen(Scope.OTHERS, replace(OTHER, uid="daemon", name="daemon", containers=pod(cpu=10_000).containers))
+    )
+    queues_elsewhere(story)
+    fills_x1(story, 50_000)
+    [(_, without)] = updates(story, NOW + 25, NOW + 1000)
+    assert without == ""
+
+
+def test_a_node_with_as_many_pods_as_it_may_have_is_not_asked_for_again_though_slurm_counts_them() -> None:
+    story = Story(nodes=[node("x1", pods=1), node("x2")])
+    story.runs(pod("ours"), 16, at=NOW)
+    granted(story, BIG, grant(17, cpus=40))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert cancel.reason == "given back: on node x1 other pods take the place that it needs"
+    story.ended(cancel, at=NOW)
+    for at in (1, 61, 121):
+        [asked] = story.acts(AllocateNow, NOW + at)
+        assert asked.spec.excluded_nodes == "x1"
+        story.ended(asked, Outcome.UNREACHED, at=NOW + at)
+
+
+def in_vain(story: Story, what: list[Pod], given: Grant, seconds: int) -> list[int]:
+    """When the nodes are asked for that Slurm grants in vain, if Slurm grants them each time."""
+    story.sees(*what)
+    found = []
+    for at in range(0, seconds, 5):
+        for asked in story.acts(AllocateNow, NOW + at):
+            if asked.spec.excluded_nodes:
+                story.ended(asked, Outcome.UNREACHED, at=NOW + at)
+                continue
+            found.append(at)
+            job_id = 100 + at
+            story.ended(asked, at=NOW + at, job_id=job_id, grant=replace(given, job_id=job_id))
+            [cancel] = story.acts(CancelJob, NOW + at)
+            story.ended(cancel, at=NOW + at)
+    return found
+
+
+def test_a_gang_seldom_asks_for_a_node_that_takes_fewer_of_its_pods_than_slurm_believes() -> None:
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    story.sees(PodSeen(Scope.OTHERS, replace(OTHER, containers=pod(cpu=30_000).containers)))
+    times = in_vain(story, ring(2), grant(17, cpus=60, memory=200), 3600)
+    assert (times[0], len(times)) == (0, 6), times
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses[0] < pauses[1] < pauses[2], times
+
+
+def test_slurm_believes_that_a_node_is_larger_than_it_is() -> None:
+    """Jobs fill what the kubelet offers, and Slurm grants the rest, which is kept for daemons: ever more seldom."""
+    story = Story()
+    story.runs(pod("ours", cpu=60_000), 16, at=NOW - 5)
+    times = in_vain(story, [BIG], grant(17, cpus=40), 3600)
+    assert (times[0], len(times)) == (0, 6), times
+
+
+def test_a_gang_asks_again_for_a_node_that_is_empty_but_takes_only_some_of_its_pods() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, replace(OTHER, containers=pod(cpu=30_000).containers)))
+    story.sees(*ring(4))
+    [asked] = story.acts(AllocateNow, NOW)
+    two = (GrantedNode("x1", 60, 200), GrantedNode("x2", 60, 200))
+    story.ended(asked, at=NOW, job_id=17, grant=Grant(17, two))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW)
+    story.sees(PodGone(Scope.OTHERS, OTHER, NOW + 5))
+    assert story.acts(AllocateNow, NOW + 30) == []
+    [asked] = story.acts(AllocateNow, NOW + 61)
+    assert asked.spec.excluded_nodes == ""
+
+
+def test_a_gang_that_is_kept_away_from_nodes_is_told_which() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, replace(OTHER, containers=pod(cpu=30_000).containers)))
+    story.sees(*ring(3))
+    [asked] = story.acts(AllocateNow, NOW)
+    two = (GrantedNode("x1", 60, 200), GrantedNode("x2", 30, 100))
+    story.ended(asked, at=NOW, job_id=17, grant=Grant(17, two))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW)
+    story.decides(NOW + 1)
+    said = {each.message for each in story.acts(Report, NOW + 10) if each.condition == names.NO_NODE}
+    assert said == {
+        "Nodes that could not be used when Slurm granted them are left out: x1. slurm-bridge looks at them again every "
+        "60 s. Without them: Slurm partition main has no room for 3 such pods, even when it is empty: 1 node can run them, "
+        "and would take 2."
+    }
+
+
+def test_a_job_that_is_queued_leaves_out_what_anothers_grant_showed_and_keeps_to_that() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, OTHER))
+    granted(story, BIG, grant(17, cpus=40))
+    story.acts(CancelJob, NOW)
+    story.world.breakers["main"].open_until = NOW + 3600
+    story.sees(replace(BIG, name="next", uid="uid-next"))
+    [queued] = story.acts(SubmitJob, NOW + 1)
+    assert queued.spec.excluded_nodes == "x1"
+    story.ended(queued, at=NOW + 1, job_id=18)
+    story.polls({18: "PENDING"}, at=NOW + 2)
+    assert updates(story, NOW + 5, NOW + 300) == []
 
 
 def test_a_bind_waits_for_pods_that_terminate_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from scheduler.actions import (
 )
 from scheduler.events import ActionEnded
 from scheduler.model import Job, PodPhase
+from scheduler.phase import Phase
 from scheduler.policy import Policy, Rule, Tenant
 from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
@@ -32,6 +34,7 @@ NOW = START + 20
 TRAIN = pod("train")
 NAME = job_of(TRAIN, 17).name
 CHANGES = (CancelJob, UpdateJob, Kick)
+OF_A_BIND = {names.JOB_NODES: "x1", names.SIZE: "1", names.RANK: "0", names.LOCAL_RANK: "0"}
 
 
 def changes(actions: list[Action]) -> list[Action]:
@@ -186,6 +189,78 @@ def test_a_job_that_was_renamed_before_it_was_ever_read_leaves_its_pod_in_peace(
             story.ended(action, at=NOW + second)
 
 
+@pytest.mark.parametrize("states", ["CANCELLED", "TIMEOUT", "NODE_FAIL"])
+def test_a_pod_does_not_outlive_its_job_because_that_was_renamed_before_it_was_read(states: str) -> None:
+    """Otherwise a tenant renames a job, cancels it, and the pod runs on for nothing."""
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, annotations={**shown.annotations, **OF_A_BIND}, started=NOW + 1))
+    done = reads_all(story, {17: replace(job_of(TRAIN, 17, states, submitted=NOW), name="pretty")}, NOW + 5)
+    assert [each.reason for each in done if isinstance(each, EndByDeadline)][:1] == [f"Slurm job 17 ended: {states}"]
+
+
+@pytest.mark.parametrize(
+    ("user", "nodes", "shown", "ends"),
+    [
+        ("alice", "x1", OF_A_BIND, True),
+        ("carol", "x1", OF_A_BIND, False),
+        ("alice", "x2", OF_A_BIND, False),
+        ("alice", "x1", {names.JOB_NODES: "x1"}, False),
+    ],
+    ids=["its job", "of another user", "on another node", "bound by others"],
+)
+def test_after_a_restart_the_end_of_a_renamed_job_of_its_user_on_its_node_ends_the_pod(
+    user: str, nodes: str, shown: Mapping[str, str], ends: bool
+) -> None:
+    story = Story()
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **shown}))
+    renamed = Job(17, "pretty", user, frozenset({"RUNNING"}), nodes=nodes, submitted=START - 55)
+    assert reads_all(story, {17: renamed}, NOW) == []
+    over = replace(renamed, states=frozenset({"TIMEOUT"}))
+    done = reads_all(story, {17: over}, NOW + 100)
+    assert [each.reason for each in done if isinstance(each, EndByDeadline)][:1] == (
+        ["Slurm job 17 ended: TIMEOUT"] if ends else []
+    )
+
+
+def test_a_job_that_is_renamed_while_its_bind_has_no_answer_leaves_its_pod_in_peace() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 1)
+    jobs = {17: replace(job_of(TRAIN, 17, submitted=NOW), name="pretty")}
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(jobs[17], at=NOW + 2)
+    story.sees(replace(story.bound(TRAIN, 17, started=NOW + 1), annotations=dict(bind.annotations)))
+    assert not [each for each in reads_all(story, jobs, NOW + 3) if isinstance(each, AllocateNow | EndByDeadline)]
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_only_the_pods_of_its_user_and_nodes_end_with_a_renamed_job() -> None:
+    """Another client bound a pod, which invents the id: it is left in peace."""
+    story = Story()
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    story.sees(story.bound(pod("liar", created=START - 60), 17, started=START - 50))
+    renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
+    assert reads_all(story, {17: renamed}, NOW) == []
+    done = reads_all(story, {17: replace(renamed, states=frozenset({"TIMEOUT"}))}, NOW + 100)
+    assert {each.name for each in done if isinstance(each, EndByDeadline)} == {"train"}
+
+
+def test_a_job_that_may_be_theirs_under_another_name_is_never_ended() -> None:
+    """slurmctld may have lost its state at once, and given the id to a job that its user made himself."""
+    story = Story()
+    shown = replace(story.runs(TRAIN, 17, at=NOW), started=NOW + 1)
+    story.sees(shown)
+    reads_all(story, {17: replace(job_of(TRAIN, 17, submitted=NOW), name="native")}, NOW + 5, seconds=60)
+    story.loses(shown, NOW + 70)
+    assert not [each for each in reads_all(story, {}, NOW + 71, seconds=60) if isinstance(each, CancelJob)]
+
+
 def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> None:
     """The gang was cancelled once, its pods were made anew, and then its user renamed their job before it was read."""
     story = Story()
@@ -285,7 +360,7 @@ def test_a_pod_that_names_a_strangers_job_follows_the_job_of_its_own_name_that_h
         story.reads(jobs[job_id], at=START + 2 + number, granted=grant(job_id, jobs[job_id].nodes))
     [said] = reads_all(story, jobs, NOW)
     assert isinstance(said, Report)
-    assert said.job_id == 6
+    assert (said.annotations or {})[names.JOB_ID] == "6"
     jobs[6] = replace(own, states=frozenset({"CANCELLED"}))
     ends = reads_all(story, jobs, NOW + 100, seconds=5)
     assert [type(each) for each in ends] == [EndByDeadline]

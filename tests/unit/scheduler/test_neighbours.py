@@ -100,6 +100,18 @@ def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand()
     assert (update.job_id, update.spec.excluded_nodes) == (18, "x2")
 
 
+def test_an_anti_affinity_that_is_about_to_come_tells_pods_apart_that_are_alike_to_all_that_stand() -> None:
+    """The answer for the first of them was remembered for the second, whatever its labels were."""
+    story = Story()
+    shy, other, meant = app("shy", of="c", apart=of_app("a")), app("other", of="b"), app("meant")
+    story.queues(shy, 17, at=NOW)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
+    story.reads(job_of(shy, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
+    closed_to = story.world.closed_to
+    assert closed_to(other, story.world.company("other", [other]), soon=True) == set()
+    assert closed_to(meant, story.world.company("meant", [meant]), soon=True) == {"x1"}
+
+
 def test_a_grant_where_somebody_came_first_is_given_back() -> None:
     story = Story()
     story.sees(app("new", apart=of_app("a")))

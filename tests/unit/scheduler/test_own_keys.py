@@ -69,13 +69,14 @@ def test_a_key_that_was_taken_away_comes_back() -> None:
     assert restores(story.decides(NOW + 2)) == [({names.RANK: "0"}, True)]
 
 
-def test_a_key_that_the_bind_did_not_write_is_taken_away_again() -> None:
-    """A pod that an older bridge bound shows no job-gpus."""
+@pytest.mark.parametrize(("key", "value"), [(names.JOB_GPUS, "0"), (names.JOB_SINCE, "1970-01-01T00:17:10Z")])
+def test_a_key_that_the_bind_did_not_write_is_taken_away_again(key: str, value: str) -> None:
+    """A pod that an older bridge bound shows no job-gpus, and a pod in the job of its bind no job-since."""
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    story.sees(edited(shown, job_gpus="0"))
-    assert restores(story.decides(NOW + 2)) == [({names.JOB_GPUS: None}, True)]
+    story.sees(replace(shown, annotations={**shown.annotations, key: value}))
+    assert restores(story.decides(NOW + 2)) == [({key: None}, True)]
 
 
 def test_an_edit_between_the_bind_and_the_first_look_at_it_is_written_back_too() -> None:

@@ -24,7 +24,7 @@ from scheduler.actions import (
 )
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
 from scheduler.explaining import explain, key_of
-from scheduler.model import Job, Pod
+from scheduler.model import Job, Pod, PodTerm, Requirement
 from scheduler.phase import Phase
 from scheduler.view import View
 from scheduler.workload import Workload
@@ -311,6 +311,24 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
             if not isinstance(action, AllocateNow):
                 story.ended(action, at=NOW + at)
     assert [each.spec.required_nodes for each in asked if isinstance(each, AllocateNow)] == ["x2"]
+
+
+def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its anti-affinity kept another pod from the granted node (F5)."""
+    apart = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
+    bad, other = (pod(name, labels={"app": "a"}, apart=apart) for name in ("bad", "other"))
+    story = Story(guarded=True)
+    story.queues(bad, 17, at=NOW)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
+    story.reads(job_of(bad, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
+    story.queues(other, 18, at=NOW + 2)
+    assert story.world.closed_to(other, story.world.company(key(other), [other]), soon=True) == {"x1"}
+    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    story.decides(NOW + 3)
+    story.sees(replace(bad, labels={"app": "a", "b": "c"}))
+    assert quarantined(story) == {(Kind.WORKLOAD, key(bad))}
+    assert not story.world.closed_to(other, story.world.company(key(other), [other]), soon=True)
+    assert key(other) in story.world.dirty
 
 
 def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,14 @@ from scheduler.actions import (
     Report,
     SubmitJob,
 )
+from scheduler.binding import _may_be_taken
 from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope, Side, SideBack, SideLost
-from scheduler.model import Condition, Job, Owner, PodPhase
+from scheduler.jobspec import Translation
+from scheduler.model import Condition, Container, HostPort, Job, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.phase import Phase
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
+from scheduler.placement import Standing
+from scheduler.view import View
+from tests.builders import CONFIG, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
 
 OLD = START - 3600  # created before this life
 TRAIN = pod("train", created=OLD)
@@ -349,3 +353,80 @@ def test_once_slurmctld_was_away_jobs_that_could_not_be_read_are_read_at_once() 
     story.sees(SideLost(Side.SLURM, START + 120, "away"), SideBack(Side.SLURM, START + 130))
     story.polls({7: "RUNNING"}, at=START + 131)
     assert [read.job_id for read in story.acts(ReadJob, START + 131)] == [7]
+
+
+LATER = START + 0.2
+WEB = {"host_ports": (HostPort(80),)}
+SHY = {"labels": {"app": "a"}, "apart": (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)}
+HCA = "rdma/hca"
+ONE_HCA = {"containers": (Container("main", requests={**amounts(cpu=1000, memory=100), HCA: 1}),)}
+WITH_HCA = [replace(node(name), allocatable={**node(name).allocatable, HCA: 1}) for name in ("x1", "x2")]
+IGNORING = replace(CONFIG, translation=Translation(gres={"nvidia.com/gpu": "gpu"}, ignored=(HCA,)))
+
+
+def a_lost_bind_and_a_grant_beside_it(fields: dict[str, Any], others: dict[str, Any]) -> tuple[Story, Pod, Pod]:
+    """An earlier life sent the first pod's bind to x1, and an admin suspended its job.  Slurm grants x1 to a second pod.
+
+    Slurm was asked for the second pod's nodes before the first pod's job was read.
+    """
+    story = Story(IGNORING, WITH_HCA)
+    first, second = older("first", **fields), pod("second", **others)
+    story.polls({17: "RUNNING SUSPENDED"}, at=START + 0.1)
+    story.sees(first, second)
+    acts = story.decides(START + 0.1)
+    [asked] = [each for each in acts if isinstance(each, AllocateNow)]
+    [read] = [each for each in acts if isinstance(each, ReadJob)]
+    suspended = job_of(first, 17, "RUNNING", "SUSPENDED")
+    story.ended(read, at=LATER)
+    story.reads(suspended, at=LATER, granted=grant(17))
+    story.ended(asked, at=LATER, job_id=18, grant=grant(18, cpus=asked.spec.cpus_per_task))
+    return story, first, second
+
+
+@pytest.mark.parametrize(
+    "fields", [WEB, SHY, ONE_HCA], ids=["host port", "anti-affinity", "counted by Kubernetes alone"]
+)
+def test_a_bind_of_the_life_before_that_may_still_land_keeps_its_room(fields: dict[str, Any]) -> None:
+    story, first, _ = a_lost_bind_and_a_grant_beside_it(fields, fields)
+    acts = story.decides(LATER)
+    assert not [each for each in acts if isinstance(each, BindPod | CancelJob)]
+    said = {each.name: each.message for each in acts if isinstance(each, Report)}
+    assert said["second"] == (
+        "Slurm job 18 was granted x1; the bind waits: slurm-bridge has just started, and a bind that it sent before may "
+        "still put another pod on node x1."
+    )
+    story.sees(story.bound(first, 17))
+    ended = [each for each in story.decides(QUIET_END) if isinstance(each, BindPod | CancelJob)]
+    assert [(type(each), each.job_id) for each in ended] == [(CancelJob, 18)]
+
+
+def test_a_bind_of_the_life_before_that_has_not_landed_by_the_end_of_the_quiet_period_never_does() -> None:
+    story, _, second = a_lost_bind_and_a_grant_beside_it(WEB, WEB)
+    assert not story.acts(BindPod, QUIET_END - 0.1)
+    [bind] = story.acts(BindPod, QUIET_END)
+    assert (bind.name, bind.node) == (second.name, "x1")
+
+
+def test_a_pod_that_has_room_beside_a_bind_of_the_life_before_is_bound_at_once() -> None:
+    """Slurm gives no CPU twice, so the CPUs of the two are not added up; another host port is free."""
+    story, _, second = a_lost_bind_and_a_grant_beside_it(
+        {**WEB, "cpu": 40_000}, {"host_ports": (HostPort(81),), "cpu": 40_000}
+    )
+    [bind] = story.acts(BindPod, LATER)
+    assert bind.name == second.name
+
+
+def test_a_bind_waits_for_the_end_of_the_quiet_period_where_it_would_take_long_to_compare_all_that_may_land() -> None:
+    """Two gangs of a thousand pods with twenty terms each took seconds, in which nothing else was decided."""
+    terms = tuple(PodTerm((Requirement("app", "In", (str(each),)),), frozenset({"hpc"})) for each in range(20))
+    story, _, second = a_lost_bind_and_a_grant_beside_it({}, {"apart": terms})
+    landing = Standing()
+    for each in range(20):
+        landing.put(pod(f"landing-{each}"))
+    view = View(story.world, LATER)
+    view.landing = lambda node, key: [landing]  # type: ignore[method-assign]
+    workload = story.world.workloads[key_of(second)]
+    found = _may_be_taken(workload, second, node("x1"), [], view)
+    assert found is not None
+    assert found.until == QUIET_END
+    assert view.effort > 0

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report
+from scheduler.actions import Action, AllocateNow, CancelJob, EndByDeadline, Outcome, ReadJob, Report, RestoreKeys
 from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model import Grant, GrantedNode, HostPort, Job, Pod, PodPhase
 from scheduler.phase import Phase
-from tests.builders import START, Story, grant, job_of, key_of, node, pod
+from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, node, pod
 
 NOW = START + 20
 TRAIN = pod("train", gpu=1)
 
 
 def loses(story: Story, at: float, left: dict[int, str] | None = None) -> None:
-    """Two polls lack the job, and a read denies it."""
+    """Two polls lack the job, and a read denies it.  Slurm's clock is known, as it is once anything was read."""
+    story.world.clocks[Side.SLURM].told = True
     for when in (at - 2, at):
         story.polls(left or {}, at=when)
         for read in story.acts(ReadJob, when):
@@ -56,8 +57,11 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     assert said.message == (
         "Slurm job 30 holds the place of this pod; the one that it named does not, or not any more."
     )
-    assert said.job_id == 30, "for its annotation: a bridge that starts anew reads it there"
-    story.sees(story.bound(TRAIN, 30, "x2"))
+    assert said.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}, (
+        "a bridge that starts anew reads it there"
+    )
+    shown = story.bound(TRAIN, 30, "x2")
+    story.sees(replace(shown, annotations={**shown.annotations, **said.annotations}))
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
     assert list(story.world.placeholders) == [30], "nobody misses the lost one any more"
     for minute in range(1, 60):
@@ -76,7 +80,7 @@ def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
     story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
     story.sees(story.bound(TRAIN, 30, "x2", started=NOW))
     story.polls({30: "RUNNING"}, at=NOW + 8)
-    renamed = replace(job_of(TRAIN, 30), name="mine", submitted=NOW + 7)
+    renamed = replace(job_of(TRAIN, 30), name="mine", nodes="x2", submitted=NOW + 7)
     for second in range(70, 130):
         story.polls({30: "RUNNING"}, at=NOW + second)
         for action in story.decides(NOW + second):
@@ -190,7 +194,9 @@ def test_a_lost_answer_is_looked_up_and_the_job_that_it_made_is_taken() -> None:
     [read] = story.acts(ReadJob, NOW + 9)
     story.reads(job_of(TRAIN, 30), at=NOW + 9, granted=grant(30, "x2", gpu=1))
     story.ended(read, at=NOW + 9)
-    assert [(type(each), each.job_id) for each in story.decides(NOW + 30)] == [(Report, 30)]
+    [said] = story.decides(NOW + 30)
+    assert isinstance(said, Report)
+    assert (said.annotations or {})[names.JOB_ID] == "30"
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
@@ -214,7 +220,9 @@ def test_a_twin_that_lives_is_looked_for_and_takes_the_place() -> None:
     story.reads(job_of(TRAIN, 30), at=NOW + 8.5, granted=grant(30, "x2", gpu=1))
     story.ended(read, at=NOW + 8.5)
     story.polls({30: "RUNNING"}, at=NOW + 30)
-    assert [(type(each), each.job_id) for each in story.decides(NOW + 30)] == [(Report, 30)]
+    [said] = story.decides(NOW + 30)
+    assert isinstance(said, Report)
+    assert (said.annotations or {})[names.JOB_ID] == "30"
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
@@ -442,6 +450,184 @@ def test_a_job_that_is_as_old_as_its_pod_and_was_renamed_leaves_the_pod_in_peace
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
+def asked_while(story: Story, running: Job, *, seconds: int) -> list[AllocateNow]:
+    """What is asked for while that job is all that runs; a poll a second, and each read tells of it."""
+    asked = []
+    for at in (NOW + second for second in range(seconds)):
+        story.polls({running.id: "RUNNING"}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                story.reads(running, at=at)
+                story.ended(action, at=at)
+            elif isinstance(action, AllocateNow):
+                asked.append(action)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("since", "is_lost"),
+    [("1970-01-01T00:16:20Z", True), ("1970-01-01T00:16:40Z", False), ("tomorrow", True), ("", True)],
+    ids=["submitted after job-since", "submitted before job-since", "job-since is not a time", "no job-since"],
+)
+def test_a_restarted_bridge_tells_a_renamed_replacement_from_a_strangers_job_by_job_since(
+    since: str, is_lost: bool
+) -> None:
+    """Both were submitted while the pod ran.  A job that was submitted later than job-since is not the pod's."""
+    story = Story()
+    shown = replace(story.bound(TRAIN, 17, "x2"), created=START - 60, started=START - 50)
+    story.sees(replace(shown, annotations={**shown.annotations, **({names.JOB_SINCE: since} if since else {})}))
+    renamed = replace(job_of(TRAIN, 17), name="mine", submitted=START - 10)
+    assert bool(asked_while(story, renamed, seconds=90)) is is_lost
+    assert story.world.workloads[key_of(TRAIN)].hint == 17
+
+
+def test_a_new_job_with_the_id_of_the_lost_one_is_told_apart_by_its_time() -> None:
+    story = Story()
+    story.sees(replace(story.runs(TRAIN, 17, on="x2", at=NOW), started=NOW))
+    loses(story, NOW + 7)
+    story.ended(asked_again(story), at=NOW + 7, job_id=17, grant=grant(17, "x2", gpu=1))
+    said = []
+    for second in range(8, 130):
+        story.polls({17: "RUNNING"}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                read = replace(job_of(TRAIN, 17), submitted=NOW + 7)
+                story.reads(read, at=NOW + second, granted=grant(17, "x2", gpu=1))
+            if isinstance(action, Report):
+                said.append(action)
+            story.ended(action, at=NOW + second)
+    assert said[0].message == "Slurm lost job 17 of this pod; a new job with the same id holds its place."
+    assert said[0].annotations == {names.JOB_ID: "17", names.JOB_SINCE: "1970-01-01T00:17:11Z"}
+
+
+def test_what_the_bridge_writes_about_a_new_job_is_no_edit() -> None:
+    story = Story()
+    story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = story.acts(Report, NOW + 7)
+    story.ended(said, at=NOW + 7)
+    shown = story.bound(TRAIN, 30, "x2")
+    shown = replace(shown, annotations={**shown.annotations, **(said.annotations or {})})
+    story.sees(shown)
+    story.polls({30: "RUNNING"}, at=NOW + 8)
+    assert story.acts(RestoreKeys, NOW + 60) == []
+
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_SINCE: "1970-01-01T00:00:00Z"}))
+    [restore] = story.acts(RestoreKeys, NOW + 61)
+    assert restore.annotations == {names.JOB_SINCE: "1970-01-01T00:17:10Z"}
+
+
+def test_an_id_that_was_edited_before_the_job_was_replaced_is_put_back_as_the_new_one() -> None:
+    story = Story()
+    asked = lost(story)
+    shown = story.bound(TRAIN, 17, "x2")
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
+    story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [restore] = story.acts(RestoreKeys, NOW + 7)
+    assert restore.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}
+
+
+def test_a_time_that_was_edited_before_the_job_was_replaced_is_written_once() -> None:
+    story = Story()
+    asked = lost(story)
+    shown = story.bound(TRAIN, 17, "x2")
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_SINCE: "1970-01-01T00:00:00Z"}))
+    story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = [each for each in story.decides(NOW + 7) if isinstance(each, Report | RestoreKeys)]
+    assert isinstance(said, Report)
+    assert said.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}
+
+
+def test_the_time_is_by_slurms_clock() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(replace(job_of(TRAIN, 17), told_at=int(NOW + 1 + 3600)), at=NOW + 1, granted=grant(17, "x2", gpu=1))
+    loses(story, NOW + 7)
+    story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = story.acts(Report, NOW + 7)
+    assert (said.annotations or {})[names.JOB_SINCE] == "1970-01-01T01:17:10Z"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_gang_of_which_one_pod_names_the_new_job_already_follows_that_one(order: tuple[int, int]) -> None:
+    """The bridge died between two writes.  Meanwhile Slurm gave the lost job's id to carol, and the new job was cancelled."""
+    story = Story()
+    of_gang: dict[str, Any] = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}}
+    pods = [pod(f"ring-{index}", created=START - 100, **of_gang) for index in range(2)]
+    shown = [story.bound(each, 17, f"x{1 + index}", started=START - 90) for index, each in enumerate(pods)]
+    new = {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:16:00Z"}
+    shown[0] = replace(shown[0], annotations={**shown[0].annotations, **new})
+    story.sees(*(shown[index] for index in order))
+    [workload] = story.world.workloads.values()
+    name = f"hpc/ring~{CLUSTER}.{workload.key}"
+    jobs = {
+        17: Job(17, "interactive", "carol", frozenset({"RUNNING"}), nodes="x2", submitted=START - 45),
+        30: Job(30, name, "alice", frozenset({"CANCELLED"}), nodes="x[1-2]", submitted=START - 43),
+    }
+    ended: dict[str, str] = {}
+    for second in range(90):
+        story.polls({job.id: " ".join(job.states) for job in jobs.values()}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                story.reads(jobs[action.job_id], at=NOW + second)
+            if isinstance(action, EndByDeadline):
+                ended[action.name] = action.reason
+            story.ended(action, at=NOW + second)
+    assert ended == dict.fromkeys(("ring-0", "ring-1"), "Slurm job 30 ended: CANCELLED")
+
+
+def test_what_another_tenants_pod_shows_does_not_keep_a_pod_running_without_a_job() -> None:
+    story = Story()
+    story.sees(replace(story.bound(TRAIN, 17, "x2"), created=START - 100, started=START - 90))
+    liar = story.bound(pod("liar", namespace="other", created=START - 30), 17, "x1")
+    says = {**liar.annotations, names.JOB_SINCE: "9999-01-01T00:00:00Z"}
+    story.sees(replace(liar, annotations=says, started=START - 20))
+    carols = Job(17, "interactive", "carol", frozenset({"RUNNING"}), nodes="x1", submitted=START - 50)
+    asked = asked_while(story, carols, seconds=30)
+    assert [(each.key, each.spec.required_nodes) for each in asked] == [(key_of(TRAIN), "x2")]
+
+
+def test_a_job_that_slurm_loses_twice_under_one_id_is_asked_for_twice() -> None:
+    story = Story()
+    story.ended(lost(story), Outcome.UNKNOWN, at=NOW + 7)
+    found = replace(job_of(TRAIN, 17, nodes="x2"), submitted=NOW + 7)
+    story.polls({17: "RUNNING"}, at=NOW + 20)
+    for read in story.acts(ReadJob, NOW + 20):
+        story.reads(found, at=NOW + 20, granted=grant(17, "x2", gpu=1))
+        story.ended(read, at=NOW + 20)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+    loses(story, NOW + 60)
+    assert asked_again(story).reason == "Slurm has lost job 17: x2 is asked for again"
+
+
+def test_a_time_that_the_tenant_writes_while_the_new_one_is_on_its_way_is_put_back() -> None:
+    story = Story()
+    story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [said] = story.acts(Report, NOW + 7)
+    shown = story.bound(TRAIN, 30, "x2")
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_SINCE: "9999-01-01T00:00:00Z"}))
+    story.ended(said, Outcome.UNREACHED, at=NOW + 8)
+    story.polls({30: "RUNNING"}, at=NOW + 9)
+    [restore] = story.acts(RestoreKeys, NOW + 9)
+    assert said.annotations is not None
+    assert restore.annotations == {names.JOB_SINCE: said.annotations[names.JOB_SINCE]}
+
+
+def test_no_time_is_written_by_a_clock_that_nobody_knows() -> None:
+    """Nothing has been read yet that told Slurm's time: the new job is read first."""
+    story = Story()
+    asked = lost(story)
+    story.world.clocks[Side.SLURM].told = False
+    story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    [read] = story.decides(NOW + 7)
+    assert isinstance(read, ReadJob)
+    new = replace(job_of(TRAIN, 30, nodes="x2"), submitted=NOW + 7206, told_at=int(NOW + 7207))
+    story.reads(new, at=NOW + 8, granted=grant(30, "x2", gpu=1))
+    story.ended(read, at=NOW + 8)
+    [said] = story.acts(Report, NOW + 8)
+    assert (said.annotations or {})[names.JOB_SINCE] == "1970-01-01T02:17:06Z"
+
+
 def test_a_late_first_answer_of_slurm_is_read_to_its_end_before_a_job_is_taken_as_lost() -> None:
     """The bridge died before it wrote on the pod that 30 is its job now, and slurmctld was away when it started anew."""
     story = Story()
@@ -452,7 +638,7 @@ def test_a_late_first_answer_of_slurm_is_read_to_its_end_before_a_job_is_taken_a
     assert not [each for each in story.decides(NOW) if isinstance(each, EndByDeadline | AllocateNow)], "30 is unread"
     story.reads(job_of(TRAIN, 30), at=NOW + 1, granted=grant(30, "x2", gpu=1))
     [said] = story.acts(Report, NOW + 1)
-    assert said.job_id == 30
+    assert (said.annotations or {})[names.JOB_ID] == "30"
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 

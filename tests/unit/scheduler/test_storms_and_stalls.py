@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, PollNodes, ReadJob, Report, SubmitJob
-from scheduler.events import NodeSeen, Scope, Side, SideBack, SideLost, SlurmNodesPolled
+from scheduler.events import NodeSeen, PodGone, Scope, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.events import PodSeen as Seen
 from scheduler.model import Partition, Taint
 from tests.builders import START, Story, grant, job_of, node, pod, slurm_node
@@ -90,7 +90,7 @@ def test_a_job_that_cannot_be_read_keeps_neither_others_nor_pods_waiting() -> No
     assert story.world.unread == []
 
 
-def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_after_a_minute() -> None:
+def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_when_there_is_room() -> None:
     story = Story(nodes=(node("x1"),))
     blocker = replace(pod("other", cpu=64000), node="x1", scheduler_name="default-scheduler")
     story.sees(pod("train"))
@@ -105,5 +105,7 @@ def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_after_
     assert not any(isinstance(each, AllocateNow | SubmitJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, Report)]
     assert said.condition == names.NO_NODE
-    assert "could not be used just now: x1" in said.message
-    assert story.acts(AllocateNow, NOW + 62) != []
+    assert "could not be used when Slurm granted them: x1" in said.message
+    assert story.acts(AllocateNow, NOW + 62) == [], "the other pod still stands there"
+    story.sees(PodGone(Scope.OTHERS, blocker, NOW + 90))
+    assert story.acts(AllocateNow, NOW + 122) != []

@@ -41,6 +41,21 @@ def test_a_lost_answer_is_looked_up_before_it_is_sent_again() -> None:
     assert bind.job_id == 17
 
 
+def test_a_wrong_no_to_the_read_of_a_job_that_slurm_lists_is_not_the_last_word() -> None:
+    """It may be the job that a lost answer made: otherwise nobody reads it again, and its pod waits behind it for ever."""
+    story = Story()
+    lost(story)
+    story.polls({17: "RUNNING"}, at=NOW + 5)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.reads(None, job_id=17, at=NOW + 5)
+    story.ended(read, at=NOW + 5)
+    story.polls({17: "RUNNING"}, at=NOW + 12)
+    [again] = story.acts(ReadJob, NOW + 12)
+    story.reads(job_of(TRAIN, 17), at=NOW + 12, granted=grant(17))
+    story.ended(again, at=NOW + 12)
+    assert [each.job_id for each in story.acts(BindPod, NOW + 12)] == [17]
+
+
 def test_nothing_is_repeated_before_the_settle_time_is_over_and_a_poll_began_after_it() -> None:
     story = Story()
     lost(story)

@@ -508,3 +508,14 @@ def test_tls_files_that_cannot_be_used_are_told_at_start(tmp_path: Path, content
         ConfigError, match=r"slurm_ca_file .*ca.pem: cannot be used: (there is no such file|no certificate)"
     ):
         HttpPool("https://127.0.0.1:1", tls=TlsFiles(str(path)))
+
+
+async def test_a_write_of_a_replica_that_lost_the_lease_does_not_leave_the_process() -> None:
+    async with serving(always_ok) as server, HttpPool(server.url) as pool:
+        await ask(pool, "POST", body=b"1")
+        pool.may_write = lambda: False
+        for method in ("POST", "DELETE"):
+            with pytest.raises(Unreachable, match="does not lead any more"):
+                await ask(pool, method, body=b"1")
+        await ask(pool)
+        assert [request.split(" ")[0] for request in server.requests] == ["POST", "GET"]

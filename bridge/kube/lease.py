@@ -1,0 +1,401 @@
+"""Which replica leads: a coordination.k8s.io/v1 Lease that at most one replica holds at a time.
+
+The holder renews the Lease several times before it ends.  Three clocks take part and none is compared with another:
+
+    holder     works until `works_for_s` after it *sent* the last renewal that the API server confirmed, by its own monotonic
+               clock.  That is a quarter shorter than the lease, so that work stops before anybody else may begin.
+    standby    takes the lease when it has seen the same record for the whole duration, by its own monotonic clock.
+    the times  in the Lease are for people.  No decision reads them.
+
+Every write names the resourceVersion that was read, so that of two writers one gets a Conflict and reads again.
+
+The holder's identity is the replica's name, which survives a restart.  A process that starts and finds its own name takes the
+lease at once: the process of that name before it has ended.  Each process also writes a random mark.  A process that wakes
+after a pause finds the mark of its successor and does not mistake the successor's lease for its own.
+
+A process that stops takes its name out.  When none of its requests can take effect any more it says so in the same write
+(annotation `slurm-bridge/drained`, with its mark).  The next holder removes the statement with the write that takes the
+lease.  The statement counts only if its mark is the mark of the last holder and the Lease names no holder.
+
+People edit Leases.  Whatever a Lease says, reading it gives a Record: what is missing or absurd is replaced by what is safe,
+which is to wait for the duration of one's own setting, or for LONGEST_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.errors import Conflict, ContractError, FarSideError, NotFound, Unauthorized, said
+from bridge.kube.answers import judged
+from bridge.kube.codec import encode
+from bridge.kube.decoding import decoded
+from bridge.kube.transport import SIDE, Call, Transport
+from scheduler import names
+from scheduler.plain import line
+
+PROCESS = names.PREFIX + "process"
+DRAINED = names.PREFIX + "drained"
+SHORTEST_S, LONGEST_S = 2, 60
+RELEASE_S = 1.0
+RETRY_S = 0.2
+RENEWAL_S = 0.5
+TOLD_EVERY_S = 10.0
+NAME_MOST = 100  # characters of a holder's name that are shown
+
+
+def monotonic() -> float:
+    """Seconds that never jump and go on while the machine sleeps, where the system has such a clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a replica is told of the lease.
+
+    identity     this replica's name, which no other replica has and which a restart keeps
+    duration_s   a standby waits so long after the last renewal that it saw
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    duration_s: int = 4
+
+    @property
+    def works_for_s(self) -> float:
+        """Seconds for which the holder works after it sent a renewal."""
+        return self.duration_s * 3 / 4
+
+    @property
+    def renew_every_s(self) -> float:
+        """Seconds between two renewals."""
+        return self.duration_s / 5
+
+    @property
+    def look_every_s(self) -> float:
+        """Seconds between two looks of a standby."""
+        return min(1.0, self.duration_s / 25)
+
+    @property
+    def readable(self) -> str:
+        """Where it is, for a person."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a Lease says.
+
+    holder      the replica that holds it; "": nobody
+    process     mark of the process that took it last
+    drained     its last holder released it, and none of that holder's requests can take effect any more
+    duration_s  as written, if that is possible; else None
+    beat        changes with every renewal
+    wrong       what cannot be as it is written, as a sentence; "": nothing
+    content     the whole object
+    """
+
+    holder: str
+    process: str
+    drained: bool
+    duration_s: int | None
+    beat: tuple[object, ...]
+    wrong: str
+    content: Mapping[str, Any]
+
+
+def record_of(content: Mapping[str, Any]) -> Record:
+    """The Lease as a Record, whatever is in it."""
+    spec, annotations = _mapping(content, "spec"), _mapping(_mapping(content, "metadata"), "annotations")
+    holder, process = _text(spec.get("holderIdentity")), _text(annotations.get(PROCESS))
+    duration, wrong = spec.get("leaseDurationSeconds"), ""
+    if isinstance(duration, bool) or not isinstance(duration, int) or not 0 < duration <= LONGEST_S:
+        if duration is not None:
+            wrong = f"leaseDurationSeconds is {line(str(duration))[:NAME_MOST]}, which is not 1 to {LONGEST_S}"
+        duration = None if not isinstance(duration, int) or duration <= LONGEST_S else LONGEST_S
+    elif holder and not process:
+        wrong = "it names a holder that is no slurm-bridge"
+    drained = not holder and bool(process) and _text(annotations.get(DRAINED)) == process
+    beat = (holder, process, _text(spec.get("renewTime")), _text(spec.get("acquireTime")))
+    return Record(holder, process, drained, duration, beat, wrong, content)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Since when the record has been the same, by the monotonic clock."""
+
+    beat: tuple[object, ...]
+    since: float
+
+
+class Lease:
+    """One replica's part in the election.
+
+    clock     monotonic seconds; wall: epoch seconds, for people
+    on_wrong  told a sentence when something about the Lease is wrong, not each time that it is found to be
+    holder    the replica that leads, as far as is known; "": nobody
+    trouble   why the Lease cannot be read or written now, as a sentence; "": it can be
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        terms: Terms,
+        clock: Callable[[], float] = monotonic,
+        wall: Callable[[], float] = time.time,
+        on_wrong: Callable[[str], None] = lambda _sentence: None,
+        process: str = "",
+    ) -> None:
+        self.terms = terms
+        self.holder = ""
+        self.trouble = ""
+        self._transport = transport
+        self._clock = clock
+        self._wall = wall
+        self._on_wrong = on_wrong
+        self._told, self._told_at = "", float("-inf")
+        self._process = process or secrets.token_hex(8)
+        self._content: Mapping[str, Any] | None = None  # as it was written or read last; None: there is none
+        self._works_until = float("-inf")
+        self._seen: _Seen | None = None
+        self._first = True  # no Lease was read yet
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(terms.namespace, safe='')}/leases"
+        self._collection, self._path = path, f"{path}/{quote(terms.name, safe='')}"
+
+    def holds(self) -> bool:
+        """Whether this replica may act now."""
+        return self._clock() < self._works_until
+
+    # --- to get it ------------------------------------------------------------------------------------------------
+
+    async def lead(self) -> bool:
+        """Wait until this replica holds the lease.  True if its last holder left nothing that can still take effect."""
+        while True:
+            began = self._clock()
+            try:
+                drained = await self._try()
+                if drained is not None and self.holds():
+                    return drained
+            except Conflict:
+                pass  # somebody else wrote it in between
+            except FarSideError as error:
+                self._is_wrong(self._cannot(error))
+            await asyncio.sleep(max(0.0, self.terms.look_every_s - (self._clock() - began)))
+
+    async def _try(self) -> bool | None:
+        """One look, and the write that takes the lease where it is free; None: it is another's.  Raises FarSideError."""
+        asked, record = self._clock(), await self._read(self.terms.works_for_s)
+        self._is_wrong(self._edited(record))
+        first, self._first = self._first, False
+        if record is not None and not self._is_free(record, asked, first=first):
+            self.holder = line(record.holder)[:NAME_MOST]
+            return None
+        self._content = record.content if record is not None else None
+        await self._write(self._taken(record), self.terms.works_for_s)
+        return record is not None and record.drained
+
+    def _is_free(self, record: Record, asked: float, *, first: bool) -> bool:
+        """Whether this replica may take it.
+
+        asked   when the question was sent to which this is the answer
+        first   it is the first answer that this process has
+        """
+        if not record.holder:
+            return True
+        if record.holder == self.terms.identity and (first or record.process == self._process):
+            return True
+        if self._seen is None or self._seen.beat != record.beat:
+            self._seen = _Seen(record.beat, self._clock())
+        return asked - self._seen.since >= max(self.terms.duration_s, record.duration_s or 0)
+
+    def _taken(self, record: Record | None) -> dict[str, Any]:
+        now = _micro_time(self._wall())
+        spec = _mapping(record.content, "spec") if record is not None else {}
+        before = spec.get("leaseTransitions")
+        count = before if isinstance(before, int) and 0 <= before < 2**31 - 1 else 0
+        changed = {"acquireTime": now, "leaseTransitions": count + (record is not None)}
+        return self._with({**changed, **self._renewed()}, {PROCESS: self._process, DRAINED: None})
+
+    # --- to keep it -----------------------------------------------------------------------------------------------
+
+    async def keep(self) -> str:
+        """Renew the lease until that fails for too long or another replica has it; why, as a sentence."""
+        renewed, why = True, ""
+        while self.holds():
+            pause_s = self.terms.renew_every_s if renewed else RETRY_S
+            await asyncio.sleep(min(pause_s, max(0.0, self._works_until - self._clock())))
+            if not (left_s := self._works_until - self._clock()) > 0:
+                break
+            renewed = False
+            try:
+                within_s = max(RENEWAL_S, left_s / 2)  # one answer that is lost leaves time for a second try
+                await self._write(self._with(self._renewed(), {PROCESS: self._process, DRAINED: None}), within_s)
+                renewed, why = True, ""
+                self._is_wrong("")
+            except (Conflict, NotFound):
+                if other := await self._taken_by_another():
+                    self._works_until = float("-inf")
+                    return other
+            except FarSideError as error:
+                why = self._cannot(error)
+                self._is_wrong(why)
+        self._works_until = float("-inf")
+        return why or f"This process stood still for longer than the lease {self.terms.readable} lasts."
+
+    async def _taken_by_another(self) -> str:
+        """After a Conflict: that another process holds the lease, as a sentence; "": nobody else does, or who knows."""
+        try:
+            record = await self._read(max(RETRY_S, self._works_until - self._clock()))
+        except FarSideError:
+            return ""
+        is_edited = record is not None and not record.process and record.holder == self.terms.identity
+        if record is None or record.process == self._process or is_edited:
+            if record is not None and record.holder != self.terms.identity:
+                who = line(record.holder)[:NAME_MOST] or "nobody"
+                self._is_wrong(
+                    f"The lease {self.terms.readable} was edited: it named {who} as holder. It is written again."
+                )
+            self._content = record.content if record is not None else None
+            return ""  # it was deleted or edited, or a write of ours did happen
+        self.holder = line(record.holder)[:NAME_MOST]
+        if record.holder == self.terms.identity:
+            return (
+                f"Another process of the same name, {self.terms.identity}, took the lease {self.terms.readable}. Where two "
+                "replicas have one name, give each its own (lease.identity)."
+            )
+        return f"{self.holder or 'Somebody'} took the lease {self.terms.readable}."
+
+    async def release(self, *, drained: bool) -> None:
+        """Let the next replica begin at once.  drained: none of this process's requests can take effect any more.
+
+        A failure is no matter: the lease then ends by itself.
+        """
+        if not self.holds():
+            return
+        self._works_until = float("-inf")
+        body = self._with({"holderIdentity": None, "renewTime": _micro_time(self._wall())}, {DRAINED: self._process})
+        if not drained:
+            del body["metadata"]["annotations"][DRAINED]
+        try:
+            await self._put_released(body)
+        except FarSideError as error:
+            self._is_wrong(self._cannot(error))
+        self.holder = ""
+
+    async def _put_released(self, body: dict[str, Any]) -> None:
+        """Once more after a Conflict with this process's own last renewal, whose answer nobody waited for."""
+        try:
+            await self._exchange("release lease", "PUT", self._path, body, RELEASE_S)
+        except Conflict:
+            record = await self._read(RELEASE_S)
+            if record is None or (record.holder, record.process) != (self.terms.identity, self._process):
+                return
+            body["metadata"]["resourceVersion"] = record.content["metadata"]["resourceVersion"]
+            await self._exchange("release lease", "PUT", self._path, body, RELEASE_S)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    async def _read(self, deadline_s: float) -> Record | None:
+        """The Lease; None: there is none.  Raises FarSideError."""
+        try:
+            content = await self._exchange("read lease", "GET", self._path, None, deadline_s)
+        except NotFound:
+            return None
+        return record_of(content)
+
+    async def _write(self, body: dict[str, Any], deadline_s: float) -> None:
+        """Create or replace the Lease; from the moment of sending this replica works for a while.  Raises FarSideError."""
+        sent = self._clock()
+        if self._content is None:
+            self._content = await self._exchange("create lease", "POST", self._collection, body, deadline_s)
+        else:
+            self._content = await self._exchange("renew lease", "PUT", self._path, body, deadline_s)
+        self.holder = self.terms.identity
+        self._works_until = sent + self.terms.works_for_s
+
+    async def _exchange(
+        self, operation: str, method: str, path: str, body: Mapping[str, Any] | None, deadline_s: float
+    ) -> Mapping[str, Any]:
+        """What the API server answers, with a resourceVersion.  Raises FarSideError."""
+        try:
+            sent = encode(body) if body is not None else None
+        except OverflowError:  # a number that no API server keeps
+            raise ContractError(operation, SIDE, "the Lease holds what cannot be written") from None
+        reply = judged(operation, await self._transport.exchange(Call(method, path, body=sent, deadline_s=deadline_s)))
+        content = decoded(msgspec.json.decode, reply.body, operation)
+        if not isinstance(content, dict) or not _text(_mapping(content, "metadata").get("resourceVersion")):
+            raise ContractError(operation, SIDE, "the answer is no Lease", reply.status)
+        return content
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _renewed(self) -> dict[str, Any]:
+        return {
+            "holderIdentity": self.terms.identity,
+            "leaseDurationSeconds": self.terms.duration_s,
+            "renewTime": _micro_time(self._wall()),
+        }
+
+    def _with(self, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> dict[str, Any]:
+        """The Lease as it is known, with these changes; None takes a field away."""
+        content = self._content or {}
+        meta = {key: value for key, value in _mapping(content, "metadata").items() if key != "managedFields"}
+        meta |= {"namespace": self.terms.namespace, "name": self.terms.name}
+        meta["annotations"] = _changed(_mapping(meta, "annotations"), annotations)
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": meta,
+            "spec": _changed(_mapping(content, "spec"), spec),
+        }
+
+    def _cannot(self, error: FarSideError) -> str:
+        if isinstance(error, Unauthorized):
+            return (
+                f"Kubernetes does not let slurm-bridge use the lease {self.terms.readable}: {said(error)} Give its account "
+                "the Role slurm-bridge-lease of manifests/base/rbac.yaml."
+            )
+        if isinstance(error, NotFound):  # of a creation
+            do = "Create the namespace, or name another (lease.namespace)."
+            return f"The lease {self.terms.readable} cannot be made: {said(error)} {do}"
+        return f"The lease {self.terms.readable} cannot be used: {said(error)}"
+
+    def _edited(self, record: Record | None) -> str:
+        """What is wrong with a Lease that names a holder, as a sentence; "": nothing."""
+        if record is None or not record.holder or not record.wrong:
+            return ""
+        return f"The lease {self.terms.readable} was edited: {record.wrong}. It is taken over when that is safe."
+
+    def _is_wrong(self, sentence: str) -> None:
+        """Keep the sentence, and tell it: when trouble begins, and another one at most every few seconds."""
+        before, self.trouble = self.trouble, sentence
+        now = self._clock()
+        if sentence and (not before or (sentence != self._told and now - self._told_at >= TOLD_EVERY_S)):
+            self._told, self._told_at = sentence, now
+            self._on_wrong(sentence)
+
+
+def _changed(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**before, **changes}.items() if value is not None}
+
+
+def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = content.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _micro_time(epoch: float) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

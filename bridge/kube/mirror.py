@@ -1,0 +1,188 @@
+"""What a standby knows of Kubernetes: everything that the watches tell, and nothing made of it.
+
+A standby lists and watches, so that it can begin at once when it leads.  It decides nothing, so that it needs no World, and
+a World that nobody decides on would never forget a workload.  A Mirror keeps the last state of each object instead.  When its
+replica leads, the World of a bridge that has just started is told all of it as lists, and from then on each event.
+
+A watch may be some milliseconds behind.  After a crash the quiet period covers that, as it covers requests of the earlier
+process that are still on their way.  A process that stopped cleanly leaves no such requests.  Then all is listed once more,
+and when the new lists of pods have come, the quiet period is over (PredecessorDrained).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from bridge.kube.watch import KubeWatches
+from scheduler import events as ev
+from scheduler.events import Event, Scope, Side
+from scheduler.model import Namespace, Node, Pod, Undecoded
+from scheduler.undecoded import NAMESPACE, NODE
+
+Key = tuple[object, ...]
+
+
+class Mirror:
+    """Keeps what `watches` emit, until it is handed over.
+
+    lost   why Kubernetes does not answer now; None: it does
+    """
+
+    def __init__(self, watches: Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]) -> None:
+        self.lost: ev.SideLost | None = None
+        self._watches = watches(self._tell, self._tell_undecoded)
+        self._pods: dict[Scope, dict[str, Pod]] = {}
+        self._nodes: dict[str, Node] | None = None
+        self._namespaces: dict[str, Namespace] | None = None
+        self._undecoded: dict[Key, ev.ObjectUndecoded] = {}
+        self._clock_told: ev.ClockTold | None = None
+        self._hear: Callable[[Event], None] | None = None
+        self._hear_undecoded: Callable[[Undecoded], None] = lambda _object: None
+        self._again = asyncio.Event()
+        self._drained = False  # the predecessor left nothing behind: to be told when the pods are listed anew
+        self._awaited: set[Scope] = set()
+
+    async def run(self) -> None:
+        """List and watch for ever; cancel it."""
+        while True:
+            self._again.clear()
+            watching, again = asyncio.ensure_future(self._watches.run()), asyncio.ensure_future(self._again.wait())
+            try:
+                await asyncio.wait({watching, again}, return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()
+            finally:
+                watching.cancel()
+                again.cancel()
+                await asyncio.gather(watching, again, return_exceptions=True)
+            self._awaited = set(Scope) if self._drained else set()
+
+    def missing(self) -> list[str]:
+        """What has not been listed yet, in words."""
+        lacking = {
+            "the list of namespaces": self._namespaces is None,
+            "the list of Kubernetes nodes": self._nodes is None,
+            "the list of this scheduler's pods": Scope.OURS not in self._pods,
+            "the list of other pods": Scope.OTHERS not in self._pods,
+        }
+        return [what for what, is_missing in lacking.items() if is_missing]
+
+    def hand_over(
+        self, hear: Callable[[Event], None], hear_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
+    ) -> None:
+        """Tell all that is known, as lists of this moment, and from now on each event as it comes.
+
+        drained   no request of the process that led before can take effect any more
+        """
+        for event in self._all(now):
+            hear(event)
+        self._pods, self._nodes, self._namespaces, self._undecoded = {}, None, None, {}
+        self._hear, self._hear_undecoded = hear, hear_undecoded
+        if drained:
+            self._drained = True
+            self._again.set()
+
+    def _all(self, now: float) -> Iterator[Event]:
+        if self._clock_told is not None:
+            yield self._clock_told
+        if self._namespaces is not None:
+            yield ev.NamespacesListed(tuple(self._namespaces.values()))
+        if self._nodes is not None:
+            yield ev.NodesListed(tuple(self._nodes.values()), now)
+        for scope, pods in self._pods.items():
+            yield ev.PodsListed(scope, tuple(pods.values()), now)
+        yield from self._undecoded.values()
+        if self.lost is not None:
+            yield self.lost
+
+    def _tell_undecoded(self, what: Undecoded) -> None:
+        self._hear_undecoded(what)
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ev.SideLost | ev.SideBack):
+            self.lost = event if isinstance(event, ev.SideLost) else None
+        if self._hear is None:
+            self._keep(event)
+            return
+        self._hear(event)
+        if isinstance(event, ev.PodsListed) and event.scope in self._awaited:
+            self._awaited.discard(event.scope)
+            if not self._awaited:
+                self._drained = False
+                self._hear(ev.PredecessorDrained(event.at))
+
+    def _keep(self, event: Event) -> None:
+        match event:
+            case ev.PodsListed() | ev.PodSeen() | ev.PodGone():
+                self._keep_pods(event)
+            case ev.NodesListed() | ev.NodeSeen() | ev.NodeGone():
+                self._keep_nodes(event)
+            case ev.NamespacesListed() | ev.NamespaceSeen() | ev.NamespaceGone():
+                self._keep_namespaces(event)
+            case ev.ObjectUndecoded():
+                what = event.object
+                self._undecoded[(event.scope or what.kind, what.namespace, what.name, what.uid)] = event
+            case ev.ClockTold(side=Side.KUBERNETES):
+                self._clock_told = event
+
+    def _keep_pods(self, event: ev.PodsListed | ev.PodSeen | ev.PodGone) -> None:
+        if isinstance(event, ev.PodsListed):
+            self._listed(event.scope, event.undecoded)
+            self._pods[event.scope] = self._unread(event) | {pod.uid: pod for pod in event.pods}
+            return
+        self._decoded(event.scope, event.pod)
+        pods = self._pods.setdefault(event.scope, {})
+        if isinstance(event, ev.PodSeen):
+            pods[event.pod.uid] = event.pod
+        else:
+            pods.pop(event.pod.uid, None)
+
+    def _keep_nodes(self, event: ev.NodesListed | ev.NodeSeen | ev.NodeGone) -> None:
+        known = self._nodes or {}
+        if isinstance(event, ev.NodesListed):
+            self._listed(NODE, event.undecoded)
+            known = {each.name: known[each.name] for each in event.undecoded if each.name in known}
+            known |= {node.name: node for node in event.nodes}
+        elif isinstance(event, ev.NodeSeen):
+            self._decoded(NODE, event.node)
+            known[event.node.name] = event.node
+        else:
+            known.pop(event.name, None)
+        self._nodes = known
+
+    def _keep_namespaces(self, event: ev.NamespacesListed | ev.NamespaceSeen | ev.NamespaceGone) -> None:
+        known = self._namespaces or {}
+        if isinstance(event, ev.NamespacesListed):
+            self._listed(NAMESPACE, event.undecoded)
+            known = {each.name: known[each.name] for each in event.undecoded if each.name in known}
+            known |= {each.name: each for each in event.namespaces}
+        elif isinstance(event, ev.NamespaceSeen):
+            self._decoded(NAMESPACE, event.namespace)
+            known[event.namespace.name] = event.namespace
+        else:
+            known.pop(event.name, None)
+        self._namespaces = known
+
+    def _unread(self, event: ev.PodsListed) -> dict[str, Pod]:
+        """Pods that exist and cannot be decoded now, as they were known."""
+        known = self._pods.get(event.scope, {})
+        return {
+            uid: pod
+            for uid, pod in known.items()
+            if any(x.is_it(pod.namespace, pod.name, uid) for x in event.undecoded)
+        }
+
+    def _listed(self, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
+        self._undecoded = {key: each for key, each in self._undecoded.items() if key[0] != where}
+        for each in undecoded:
+            scope = where if isinstance(where, Scope) else None
+            self._undecoded[(where, each.namespace, each.name, each.uid)] = ev.ObjectUndecoded(each, scope)
+
+    def _decoded(self, where: Scope | str, thing: Pod | Node | Namespace) -> None:
+        if not self._undecoded:
+            return
+        space = thing.namespace if isinstance(thing, Pod) else ""
+        for key, each in list(self._undecoded.items()):
+            if key[0] == where and each.object.name and each.object.is_it(space, thing.name, thing.uid):
+                del self._undecoded[key]

@@ -1,0 +1,29 @@
+"""Tells systemd that the bridge is ready, and that it ends: the protocol of sd_notify, for Type=notify.
+
+Source: sd_notify(3).  The state is one datagram to the Unix socket that NOTIFY_SOCKET names; a name that begins with @ is in
+the abstract namespace.  Where nobody asks for it, nothing is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+
+
+def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Send the state to the service manager.  Returns whether it was sent; an error of the socket is none of the bridge's."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.setblocking(False)
+        sender.sendto(state.encode(), address)
+        return True
+    return False

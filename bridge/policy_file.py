@@ -1,0 +1,173 @@
+"""The policy as it stands in the settings file, read anew while the bridge runs.
+
+Only `policy` and `priority_classes` follow the file; other keys need a restart, and /readyz names those that differ.  A file
+that cannot be used changes nothing: the policy before stays in force, and log, metric and /readyz say so until the file is
+mended.  A ConfigMap is mounted as a symbolic link that kubelet replaces, so the file behind the name is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from bridge.errors import ConfigError
+from bridge.settings import Settings
+from scheduler import templates
+from scheduler.events import Event, PolicyChanged
+from scheduler.policy import ANY
+from scheduler.telling import clock as time_of_day
+from scheduler.world import World
+
+log = logging.getLogger("slurm-bridge")
+
+EVERY_S = 2.0
+RELOADED = frozenset({"policy", "priority_classes"})
+_Stamp = tuple[int, int, int, int]
+_NEVER: _Stamp = (0, 0, 0, 0)
+
+
+# --- what is checked against Slurm ------------------------------------------------------------------------------------
+
+
+def privileged_user(settings: Settings, slurm_user: str) -> str:
+    """That the policy makes pods the user by whom Slurm itself runs, as a sentence; "" where it does not.
+
+    slurm_user   SlurmUser of slurm.conf; of a Slurm that does not tell it, the user of the bridge's token, who acts as others
+    """
+    name = slurm_user.partition("(")[0]
+    if not name or name.casefold() not in {tenant.user.casefold() for tenant in settings.policy.tenants}:
+        return ""
+    return (
+        f'policy: "{name}" is the user by whom Slurm runs (SlurmUser), who may do anything to any job; map namespaces to '
+        "ordinary users."
+    )
+
+
+def lacking_partition(settings: Settings, known: Collection[str]) -> str:
+    """That the policy names a partition which Slurm does not have, as a sentence; "" where it names none."""
+    lacking = sorted(_named_partitions(settings).difference(known))
+    return f'policy: Slurm has no partition "{lacking[0]}". It has: {", ".join(sorted(known))}.' if lacking else ""
+
+
+def policy_trouble(settings: Settings, world: World) -> list[str]:
+    """What the start could not check of the policy, because partitions were not told then."""
+    found = lacking_partition(settings, world.partitions) if world.partitions else ""
+    return [found] if found else []
+
+
+def _named_partitions(settings: Settings) -> set[str]:
+    """Those that are written out; what a template gives is checked for each pod."""
+    tenants = settings.policy.tenants
+    named = {name for tenant in tenants for name in (tenant.partition.default, *tenant.partition.allowed)}
+    return {name for name in named - {"", ANY} if not templates.is_template(name)}
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class PolicyFile:
+    """The settings file of a running bridge.
+
+    path        the file
+    settings    those that are in force: of the start, with the policy that was read last
+    reread      reads the settings anew as the start did; raises ConfigError
+    slurm_user  by whom Slurm runs; "": not known
+    clock       epoch seconds
+    trouble     why the file as it stands now is not in force, as a sentence; "": it is
+    """
+
+    path: str
+    settings: Settings
+    reread: Callable[[], Settings]
+    slurm_user: str
+    clock: Callable[[], float]
+    trouble: str = ""
+
+    def __post_init__(self) -> None:
+        self._started_with = self.settings
+        self._loaded_at = self.clock()
+        self._stamp: _Stamp | None = (
+            _NEVER  # the first look reads the file: it may have changed since the start read it
+        )
+        self._other_keys: list[str] = []
+
+    async def follow(self, emit: Callable[[Event], None], world: World) -> None:
+        """For ever: emit PolicyChanged whenever there is another policy."""
+        while True:
+            if (event := self.look(world)) is not None:
+                emit(event)
+            await asyncio.sleep(EVERY_S)
+
+    def look(self, world: World) -> PolicyChanged | None:
+        """The policy of the file if that is another one than before; None: nothing changed, or the file cannot be used."""
+        stamp = self._stamped()
+        if stamp == self._stamp and not self.trouble:  # a partition that was lacking may be there by now
+            return None
+        self._stamp = stamp
+        before = self.settings
+        try:
+            found = self._usable(world)
+        except ConfigError as error:
+            self._rejected(str(error))
+            return None
+        self.trouble = ""
+        self._name_others(found)
+        if (found.policy, found.priority_classes) == (before.policy, before.priority_classes):
+            return None
+        self._loaded_at = self.clock()
+        self.settings = before.model_copy(update={key: getattr(found, key) for key in RELOADED})
+        log.info("policy read anew from %s: %d rules", self.path, len(found.policy.rules))
+        return PolicyChanged(self.settings.core_policy(self.slurm_user), self._loaded_at)
+
+    def notes(self, now: float) -> list[str]:
+        """What an admin has to know of the file, a sentence each."""
+        said = []
+        if self.trouble:
+            at = time_of_day(self._loaded_at, now)
+            said.append(f"{self.trouble} The policy that was read at {at} stays in force.")
+        if self._other_keys:
+            said.append(f"{self.path}: changed since the start, and needs a restart: {', '.join(self._other_keys)}.")
+        return said
+
+    def rejected(self) -> list[tuple[float, dict[str, str]]]:
+        """For a gauge: 1 while the file cannot be used."""
+        return [(1.0 if self.trouble else 0.0, {})]
+
+    def _usable(self, world: World) -> Settings:
+        """The settings of the file.  Raises ConfigError where these or their policy cannot be used."""
+        found = self.reread()
+        policy = found.core_policy(self.slurm_user)
+        if policy.has_templates and not self.slurm_user:
+            raise ConfigError(
+                f"{self.path}: policy: it has templates, and who SlurmUser is was not known at the start.",
+                "Restart the bridge while slurmctld answers.",
+            )
+        trouble = privileged_user(found, self.slurm_user) or next(iter(policy_trouble(found, world)), "")
+        if trouble:
+            raise ConfigError(f"{self.path}: {trouble}")
+        return found
+
+    def _rejected(self, why: str) -> None:
+        if why != self.trouble:
+            log.error("%s The policy before stays in force.", why)
+        self.trouble = why
+
+    def _name_others(self, found: Settings) -> None:
+        start = self._started_with
+        keys = [key for key in Settings.model_fields if key not in RELOADED]
+        changed = [key for key in keys if getattr(found, key) != getattr(start, key)]
+        if changed and changed != self._other_keys:
+            log.warning("%s: changed, and needs a restart: %s", self.path, ", ".join(changed))
+        self._other_keys = changed
+
+    def _stamped(self) -> _Stamp | None:
+        """What differs when the file was written, or replaced; None: it cannot be looked at."""
+        try:
+            seen = os.stat(self.path)
+        except OSError:
+            return None
+        return (seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size)

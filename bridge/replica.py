@@ -1,0 +1,106 @@
+"""One of several bridges for one pair of clusters: it stands by, leads, and stands by again.
+
+    standing by   the watches fill a Mirror; Slurm is not polled; nothing is decided
+    leading       a Bridge with a World of its own, which is told what the Mirror knows
+    lost          the Bridge is dropped with its World, its calls under way are abandoned; a new Mirror begins
+
+A replica that lost the lease does not end its process.  The container would be started again with a delay that grows to five
+minutes, for what may have been two seconds without an API server.  What a restart gives is had by dropping the Bridge: no
+fact and no plan outlives the lease under which it was made.  What the abandoned calls did is found by looking, as after a
+crash, by whichever replica leads next, and its quiet period covers them.
+
+When the process is told to stop, it finishes its calls under way, then releases the lease.  Where all were answered, and the
+last one of unknown outcome is long past, the release says that nothing is left behind (bridge/kube/lease.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bridge.kube.lease import Lease
+from bridge.kube.mirror import Mirror
+from bridge.starting import unless
+from bridge.stopping import CALLS_S
+
+if TYPE_CHECKING:
+    from bridge.app import Bridge
+
+log = logging.getLogger("slurm-bridge")
+
+
+class Replica:
+    """A bridge that acts only while it holds the lease.
+
+    mirror   makes what a standby fills, and what fills it for ever
+    bridge   makes the bridge that leads, with what the mirror knows
+    clock    the bridge's one clock
+    now      the bridge that leads; None: this replica stands by
+    standby  its mirror; None: this replica leads, or has not begun
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        mirror: Callable[[], Mirror],
+        watching: Callable[[Mirror], asyncio.Task[None]],
+        bridge: Callable[[Mirror], Bridge],
+        clock: Callable[[], float],
+    ) -> None:
+        self.lease = lease
+        self.now: Bridge | None = None
+        self.standby: Mirror | None = None
+        self._mirror = mirror
+        self._watching = watching
+        self._bridge = bridge
+        self._clock = clock
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Stand by and lead in turn, until `stopped`.  Raises an error of the bridge's own that nothing contains."""
+        while not stopped.is_set():
+            self.standby = mirror = self._mirror()
+            watching = self._watching(mirror)
+            try:
+                drained = await unless(stopped, self.lease.lead())
+                if drained is None:
+                    await self.lease.release(drained=False)
+                    return
+                await self._lead(mirror, drained, stopped)
+            finally:
+                self.now = self.standby = None
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+    async def _lead(self, mirror: Mirror, drained: bool, stopped: asyncio.Event) -> None:
+        bridge = self._bridge(mirror)
+        bridge.take_over(self._clock(), drained=drained)
+        self.now, self.standby = bridge, None
+        before = "left nothing behind" if drained else "may have left requests that still take effect"
+        log.info("leads, by the lease %s; the process that led before %s", self.lease.terms.readable, before)
+        keeping = asyncio.create_task(self.lease.keep(), name="lease")
+        running = asyncio.create_task(bridge.run(), name="bridge")
+        told = asyncio.create_task(stopped.wait())
+        try:
+            await asyncio.wait((running, keeping, told), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+            if told.done() and not keeping.done():
+                await self._stop(bridge, keeping)
+            elif keeping.done():
+                log.warning("leads no more, and stands by: %s", keeping.result())
+        finally:
+            for task in (running, keeping, told):
+                task.cancel()
+            await asyncio.gather(running, keeping, told, return_exceptions=True)
+
+    async def _stop(self, bridge: Bridge, keeping: asyncio.Task[str]) -> None:
+        """Finish what is under way, while the lease is renewed; then let the next replica begin."""
+        left = await bridge.loop.finish(CALLS_S)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        drained = bridge.loop.is_drained()
+        await self.lease.release(drained=drained)
+        unanswered = f"; {left} calls had no answer yet" if left else ""
+        log.info("stopped; pods and jobs live on%s", unanswered)

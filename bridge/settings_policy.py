@@ -1,0 +1,236 @@
+"""What an admin writes of the policy: who a namespace is in Slurm, and how much a job of it may ask for (BEHAVIOUR I1).
+
+A part of the settings (bridge/settings.py), and the only one that is read anew while the bridge runs (bridge/policy_file.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from scheduler import policy as core
+from scheduler import templates, values
+from scheduler.model import UNLIMITED, Requirement
+
+
+class Strict(BaseModel):
+    """Unknown keys are mistakes, and nothing changes after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Choice(Strict):
+    """What pods may choose of one thing.  The texts may be templates, as that of `user`."""
+
+    default: str = Field(default="", description="used where a pod says nothing; empty: Slurm's own default")
+    allowed: tuple[str, ...] = Field(default=(), description='what a pod may name besides; ["*"]: anything')
+
+    def choice(self) -> core.Choice:
+        """As the core wants it."""
+        return core.Choice(self.default, self.allowed)
+
+    @field_validator("default")
+    @classmethod
+    def _fillable(cls, text: str) -> str:
+        return _without_mistake(text)
+
+    @field_validator("allowed")
+    @classmethod
+    def _each_fillable(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_without_mistake(text) for text in texts)
+
+
+class Tenant(Strict):
+    """Who a workload is in Slurm."""
+
+    user: str = Field(
+        min_length=1,
+        description="Slurm user whose jobs these are; or a template, filled from {namespace}, {namespace.labels['KEY']} "
+        "or {serviceAccount}: whoever may write these chooses the user",
+    )
+    account: Choice = Field(default=Choice(), description="accounts")
+    partition: Choice = Field(default=Choice(), description="partitions")
+    qos: Choice = Field(default=Choice(), description="QOS")
+    reservation: Choice = Field(default=Choice(), description="reservations")
+    max_jobs: int | None = Field(
+        default=None,
+        ge=1,
+        description="so many jobs of this rule wait and run in Slurm at a time (if its user is a template: of each user); "
+        "none: no limit",
+    )
+    max_submit_rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=10_000,
+        description="so many jobs of this rule are submitted a second (if its user is a template: of each user); none: no "
+        "limit",
+    )
+    max_time: str | None = Field(
+        default=None,
+        description='the longest time limit of a job, in quotes, as sbatch --time takes it ("2:00:00", "1-00:00:00"); asked '
+        "for pods that name none, as far as their partition allows it; none: no limit",
+    )
+    max_nodes: int | None = Field(default=None, ge=1, description="the most nodes of a job; none: no limit")
+    max_gres: Mapping[str, int] = Field(
+        default={}, description="the most of a GRES that all pods of a job ask for together; gpu counts all its types"
+    )
+
+    def tenant(self) -> core.Tenant:
+        """As the core wants it."""
+        return core.Tenant(
+            self.user,
+            accounts=self.account.choice(),
+            partitions=self.partition.choice(),
+            qos=self.qos.choice(),
+            reservations=self.reservation.choice(),
+            max_jobs=self.max_jobs,
+            max_submit_rate=self.max_submit_rate,
+            max_time_min=_minutes(self.max_time),
+            max_nodes=self.max_nodes,
+            max_gres=tuple(sorted(self.max_gres.items())),
+        )
+
+    @field_validator("user")
+    @classmethod
+    def _ordinary(cls, user: str) -> str:
+        _without_mistake(user)
+        if not templates.is_template(user) and (why := templates.no_ordinary_user(user)):
+            raise ValueError(why)
+        return user
+
+    @field_validator("max_time", mode="before")
+    @classmethod
+    def _a_duration(cls, written: Any) -> Any:
+        if isinstance(written, int):  # YAML reads an unquoted 2:00:00 as 7200
+            said = f'must be in quotes, as sbatch --time takes it ("{written}" is minutes, "2:00:00" two hours)'
+            raise ValueError(said)  # noqa: TRY004 - the only kind that pydantic makes a mistake of the file of
+        try:
+            _minutes(written if isinstance(written, str) else None)
+        except values.Unreadable as why:
+            raise ValueError(f'"{written}" {why}') from None
+        return written
+
+    @field_validator("max_gres")
+    @classmethod
+    def _names_of_gres(cls, most: Mapping[str, int]) -> Mapping[str, int]:
+        for name, count in most.items():
+            if not re.fullmatch(values.GRES_NAME, name, re.ASCII):
+                raise ValueError(f'"{name}" is not a GRES as Slurm names it (gpu, gpu:h100), without a count')
+            if count < 0:
+                raise ValueError(f"{name} must be 0 or more")
+        return most
+
+
+def _minutes(max_time: str | None) -> int | None:
+    """None: no limit.  Raises Unreadable."""
+    minutes = values.time_limit_min(max_time) if max_time is not None else UNLIMITED
+    return None if minutes == UNLIMITED else minutes
+
+
+def _without_mistake(text: str) -> str:
+    if why := templates.mistake(text):
+        raise ValueError(f'"{text}" {why}')
+    return text
+
+
+class Expression(Strict):
+    """One expression on the labels of a namespace."""
+
+    key: str = Field(min_length=1, description="of the label")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="as in Kubernetes")
+    values: tuple[str, ...] = Field(default=(), description="for In and NotIn")
+
+    @model_validator(mode="after")
+    def _with_values(self) -> Expression:
+        if (self.operator in ("In", "NotIn")) != bool(self.values):
+            raise ValueError("values must be given for In and NotIn, and for nothing else")
+        return self
+
+
+class Selector(Strict):
+    """A label selector as Kubernetes writes it; all of it must hold."""
+
+    match_labels: Mapping[str, str] = Field(default={}, alias="matchLabels", description="label to its value")
+    match_expressions: tuple[Expression, ...] = Field(default=(), alias="matchExpressions", description="expressions")
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        """As the core wants it."""
+        labels = (Requirement(key, "In", (value,)) for key, value in sorted(self.match_labels.items()))
+        return (*labels, *(Requirement(each.key, each.operator, each.values) for each in self.match_expressions))
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Selector:
+        if not self.match_labels and not self.match_expressions:
+            raise ValueError("selects every namespace: name a label under matchLabels, or use policy.default")
+        return self
+
+
+class Rule(Tenant):
+    """One line of the policy; the first that matches decides."""
+
+    namespaces: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description='namespaces, as shell patterns ("team-*"); none: by their labels alone'
+    )
+    namespace_selector: Selector | None = Field(
+        default=None, description="labels of the namespace; where namespaces are named, too, both must match"
+    )
+    service_accounts: tuple[str, ...] = Field(default=(), description="only pods of these service accounts; empty: all")
+
+    def rule(self) -> core.Rule:
+        """As the core wants it."""
+        selector = self.namespace_selector.requirements() if self.namespace_selector else ()
+        return core.Rule(self.namespaces or (), self.tenant(), self.service_accounts, selector)
+
+    @model_validator(mode="after")
+    def _about_some(self) -> Rule:
+        if self.namespaces is None and self.namespace_selector is None:
+            raise ValueError(
+                "is about no namespace: name some under namespaces, or their labels under namespace_selector"
+            )
+        if "" in (self.namespaces or ()) or "" in self.service_accounts:
+            raise ValueError("an empty pattern matches nothing")
+        return self
+
+
+class Policy(Strict):
+    """Who a namespace is in Slurm (BEHAVIOUR I1)."""
+
+    rules: tuple[Rule, ...] = Field(default=(), description="first match decides")
+    default: Tenant | None = Field(
+        default=None, description="for namespaces that no rule matches; none: they are refused"
+    )
+
+    @property
+    def tenants(self) -> list[Tenant]:
+        """One a rule, in their order; then the default."""
+        return [*self.rules, *([self.default] if self.default else [])]
+
+    def policy(self, slurm_user: str = "", priorities: Mapping[str, core.Priority] | None = None) -> core.Policy:
+        """As the core wants it.  slurm_user: by whom Slurm runs, "slurm" or "slurm(64030)"; "": not known"""
+        name = slurm_user.partition("(")[0].casefold()
+        return core.Policy(
+            tuple(rule.rule() for rule in self.rules),
+            self.default.tenant() if self.default else None,
+            frozenset({name} - {""}),
+            dict(priorities or {}),
+        )
+
+
+class PriorityClass(Strict):
+    """What pods of a PriorityClass ask for in Slurm where their annotations do not say it."""
+
+    qos: str = Field(default="", description="a QOS, which the rule of the pod's namespace must allow")
+    nice: int | None = Field(default=None, ge=0, le=values.MAX_NICE, description="as sbatch --nice, 0 or more")
+
+    def priority(self) -> core.Priority:
+        """As the core wants it."""
+        return core.Priority(self.qos, self.nice)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> PriorityClass:
+        if not self.qos and self.nice is None:
+            raise ValueError("says nothing: give qos, or nice")
+        return self

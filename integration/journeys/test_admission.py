@@ -1,0 +1,346 @@
+"""What the policies of manifests/admission refuse, and what they let through, on the real API server.
+
+Each attempt is a dry run under another user's name: admission judges it, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration import own_account
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, condition, eventually, kubectl, pod
+from integration.journeys.conftest import POLICY
+
+ADMISSION = Path(__file__).parent.parent.parent / "manifests" / "admission"
+Space = Callable[[str], str]
+TAINT = PREFIX + "managed"
+EVERYTHING = [{"operator": "Exists"}]
+MANAGED, OTHER, SYSTEM = "policies-managed", "policies-other", "policies-system"
+CLAIM = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+SELECTED = "volume.kubernetes.io/selected-node"
+
+
+@dataclass(frozen=True)
+class Client:
+    """Whose name a request has.  system:masters: RBAC lets it pass, so that admission alone decides."""
+
+    user: str
+    groups: tuple[str, ...] = ("system:masters",)
+
+
+TENANT = Client("mallory")
+KUBELET = Client("system:node:k1", ("system:nodes", "system:masters"))
+BRIDGE = Client("system:serviceaccount:slurm-bridge:slurm-bridge")
+DAEMONS = Client("system:serviceaccount:kube-system:daemon-set-controller")
+
+
+@pytest.fixture(scope="module")
+def bridge(
+    one_bridge: BridgeProcess, kube: Kube, slurm: Slurm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BridgeProcess]:
+    """A bridge under its own account, instead of that of the other journeys."""
+    if one_bridge.runs:
+        assert one_bridge.stop() == 0
+    folder = tmp_path_factory.mktemp("own-account")
+    kubeconfig, ends = folder / "kubeconfig", kube.api.configuration
+    own_account.write_kubeconfig(kubectl, ends.host, ends.ssl_ca_cert, kubeconfig)
+    settings = {"slurm_url": slurm.url, "slurm_token_file": slurm.token_file, "policy": POLICY}
+    process = BridgeProcess(settings, folder, str(kubeconfig))
+    process.start()
+    yield process
+    assert process.stop() == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def policies(kube: Kube, bridge: BridgeProcess) -> Iterator[None]:
+    """The policies are in force, and three namespaces are there: a managed one, another one, and a system namespace."""
+    kubectl("apply", "-k", str(ADMISSION))
+    for name in (MANAGED, OTHER, SYSTEM):
+        kube.namespace(name, managed=name == MANAGED)
+    kube.core.patch_namespace(SYSTEM, {"metadata": {"labels": {PREFIX + "system": "true"}}})
+    eventually("a tenant is refused", lambda: _tried(kube, TENANT, _create(spec={"nodeName": "k1"}))[0] == 403)
+    eventually("pods are intercepted", lambda: _scheduler(kube, _create(scheduler="")) == "slurm-bridge")
+    yield
+    for name in (MANAGED, OTHER, SYSTEM):
+        kube.remove(name)
+    kubectl("delete", "-k", str(ADMISSION))
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One write.  namespace: where; "": the object has none.  patch: what changes; None: the object is created."""
+
+    namespace: str
+    path: str
+    body: Mapping[str, Any]
+    method: str = "POST"
+    content_type: str = "application/json"
+
+
+def _create(namespace: str = MANAGED, owners: Any = (), **wishes: Any) -> Attempt:
+    made = pod("new", **wishes)
+    made["metadata"]["ownerReferences"] = list(owners)
+    if not made["spec"]["schedulerName"]:
+        del made["spec"]["schedulerName"]
+    return Attempt(namespace, f"/api/v1/namespaces/{namespace}/pods", made)
+
+
+def _patch(path: str, **body: Any) -> Attempt:
+    return Attempt("", path, body, "PATCH", MERGE)
+
+
+def _pod_patch(namespace: str = MANAGED, name: str = "old", sub: str = "", **body: Any) -> Attempt:
+    return _patch(f"/api/v1/namespaces/{namespace}/pods/{name}{sub}", **body)
+
+
+def _lease(name: str) -> Attempt:
+    path = "/apis/coordination.k8s.io/v1/namespaces/slurm-bridge/leases"
+    return Attempt("", path, {"metadata": {"name": name}, "spec": {"holderIdentity": "slurm-bridge-0"}})
+
+
+def _notes(**values: str | None) -> dict[str, Any]:
+    return {"annotations": {PREFIX + key.replace("_", "-"): value for key, value in values.items()}}
+
+
+def _tried(kube: Kube, client: Client, attempt: Attempt) -> tuple[int, Any]:
+    """Status and answer of a dry run."""
+    status, text = kube.raw(
+        attempt.method,
+        f"{attempt.path}?dryRun=All",
+        json.dumps(attempt.body).encode(),
+        attempt.content_type,
+        [("Impersonate-User", client.user), *(("Impersonate-Group", group) for group in client.groups)],
+    )
+    return status, json.loads(text)
+
+
+def _scheduler(kube: Kube, attempt: Attempt) -> str:
+    status, made = _tried(kube, TENANT, attempt)
+    assert status == 201, made
+    return str(made["spec"]["schedulerName"])
+
+
+@pytest.fixture(scope="module")
+def there(policies: None, kube: Kube) -> None:
+    """A pod in each namespace and a claim, for attempts to change them.  The scheduler of the pods does not exist."""
+    for namespace in (MANAGED, OTHER):
+        kube.run(namespace, "old", scheduler="nobody", spec={"tolerations": []}, says={"partition": "main"})
+    kube.core.create_namespaced_persistent_volume_claim(MANAGED, {"metadata": {"name": "data"}, **CLAIM})
+
+
+# --- interception -------------------------------------------------------------------------------------------------
+
+DAEMONSET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "1", "controller": True}
+INTERCEPTED = {
+    "names no scheduler": (_create(scheduler=""), "slurm-bridge"),
+    "names the default one": (_create(scheduler="default-scheduler"), "slurm-bridge"),
+    "names the bridge": (_create(), "slurm-bridge"),
+    "names another one": (_create(scheduler="volcano", spec={"tolerations": []}), "volcano"),
+    "opts out": (_create(scheduler="", says={"intercept": "false"}, spec={"tolerations": []}), "default-scheduler"),
+    "is of a DaemonSet": (
+        _create(scheduler="", owners=[DAEMONSET], spec={"tolerations": []}),
+        "default-scheduler",
+    ),
+    "is elsewhere": (_create(OTHER, scheduler="", spec={"tolerations": []}), "default-scheduler"),
+}
+
+
+@pytest.mark.parametrize("case", INTERCEPTED)
+def test_a_pod_of_a_managed_namespace_is_the_bridges_unless_it_says_otherwise(kube: Kube, case: str) -> None:
+    attempt, scheduler = INTERCEPTED[case]
+    assert _scheduler(kube, attempt) == scheduler
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+KEYS = ("job-id", "job-since", "job-nodes", "job-gpus", "stage", "size", "rank", "local-rank")
+TOLERATES = {"tolerations": [{"key": TAINT, "operator": "Exists"}]}
+ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
+    **{
+        f"a tenant invents {key} at creation": (TENANT, _create(says={key: "1"}), f"{PREFIX}job-id, job-since")
+        for key in KEYS
+    },
+    **{
+        f"a tenant invents {key} later": (TENANT, _pod_patch(metadata={"annotations": {PREFIX + key: "1"}}), "Only")
+        for key in KEYS
+    },
+    "a tenant names a node": (TENANT, _create(spec={"nodeName": "k1"}), "Slurm did not grant"),
+    "a tenant tolerates the taint under another scheduler": (
+        TENANT,
+        _create(OTHER, scheduler="volcano", spec=TOLERATES),
+        "may tolerate the taint",
+    ),
+    "a tenant tolerates everything under another scheduler": (
+        TENANT,
+        _create(OTHER, scheduler="", spec={"tolerations": EVERYTHING}),
+        "may tolerate the taint",
+    ),
+    "a tenant tolerates the taint later": (
+        TENANT,
+        _pod_patch(OTHER, spec={"tolerations": [{"key": TAINT, "operator": "Exists", "effect": "NoSchedule"}]}),
+        "may tolerate the taint",
+    ),
+    "a DaemonSet of a managed namespace tolerates everything": (
+        DAEMONS,
+        _create(scheduler="", owners=[DAEMONSET], spec={"tolerations": EVERYTHING}),
+        "may tolerate the taint",
+    ),
+    "a kubelet takes another's place": (
+        KUBELET,
+        _patch("/api/v1/nodes/k1", metadata={"labels": {PREFIX + "slurm-node": "k2"}}),
+        "are the admin's to write",
+    ),
+    "a kubelet registers itself": (
+        KUBELET,
+        _patch("/api/v1/nodes/k1", metadata={"labels": {PREFIX + "external-node": "true"}}),
+        "are the admin's to write",
+    ),
+    "a kubelet chooses its partitions": (
+        KUBELET,
+        _patch("/api/v1/nodes/k1", metadata=_notes(partitions="gpu")),
+        "is the admin's to write",
+    ),
+    "the bridge's account changes an image": (
+        BRIDGE,
+        replace(_pod_patch(spec={"containers": [{"name": "main", "image": "evil"}]}), content_type=STRATEGIC),
+        "nothing else",
+    ),
+    "the bridge's account changes a label": (BRIDGE, _pod_patch(metadata={"labels": {"app": "x"}}), "nothing else"),
+    "the bridge's account adds a finalizer": (
+        BRIDGE,
+        _pod_patch(metadata={"finalizers": ["example.com/stay"]}),
+        "nothing else",
+    ),
+    "the bridge's account changes an annotation of others": (
+        BRIDGE,
+        _pod_patch(metadata={"annotations": {"example.com/x": "1"}}),
+        "begin with slurm-bridge/",
+    ),
+    "the bridge's account writes on a pod that is not its own": (
+        BRIDGE,
+        _pod_patch(OTHER, metadata=_notes(job_id="1")),
+        "only pods of its own",
+    ),
+    "the bridge's account deletes a pod that is not its own": (
+        BRIDGE,
+        Attempt("", f"/api/v1/namespaces/{OTHER}/pods/old", {}, "DELETE"),
+        "only pods of its own",
+    ),
+    "the bridge's account says that a pod succeeded": (
+        BRIDGE,
+        _pod_patch(sub="/status", status={"phase": "Succeeded"}),
+        "conditions of a pod's status",
+    ),
+    "the bridge's account makes another lease": (BRIDGE, _lease("other"), "the lease slurm-bridge, no other"),
+    "the bridge's account cordons a node": (BRIDGE, _patch("/api/v1/nodes/k1", spec={"unschedulable": True}), "taint"),
+    "the bridge's account adds another taint": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1", spec={"taints": [{"key": "x", "effect": "NoExecute"}]}),
+        "taint",
+    ),
+    "the bridge's account labels a node": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1", metadata={"labels": {"a": "b"}}),
+        "taint",
+    ),
+    "the bridge's account enlarges a node": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1/status", status={"capacity": {"cpu": "999"}}),
+        "SlurmReady",
+    ),
+    "the bridge's account says that a node is not ready": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1/status", status={"conditions": [{"type": "Ready", "status": "False"}]}),
+        "SlurmReady",
+    ),
+    "the bridge's account labels a claim": (
+        BRIDGE,
+        _patch(f"/api/v1/namespaces/{MANAGED}/persistentvolumeclaims/data", metadata={"labels": {"a": "b"}}),
+        "nothing else",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_an_attack_is_refused_with_a_sentence(kube: Kube, there: None, case: str) -> None:
+    client, attempt, says = ATTACKS[case]
+    status, answer = _tried(kube, client, attempt)
+    said = f"{status}: {answer.get('message', answer)}"
+    assert status == 403, said
+    assert says in said
+
+
+# --- what is let through ------------------------------------------------------------------------------------------
+
+HONEST: dict[str, tuple[Client, Attempt]] = {
+    "the bridge makes its lease": (BRIDGE, _lease("slurm-bridge")),
+    "a tenant creates a pod that tolerates everything": (TENANT, _create()),
+    "a tenant edits what it asks for": (TENANT, _pod_patch(metadata=_notes(partition="gpu"))),
+    "a tenant adds a toleration of another taint": (
+        TENANT,
+        _pod_patch(spec={"tolerations": [{"key": "example.com/x", "operator": "Exists"}]}),
+    ),
+    "a tenant names a node elsewhere": (
+        TENANT,
+        _create(OTHER, scheduler="", spec={"nodeName": "k1", "tolerations": []}),
+    ),
+    "a system namespace tolerates everything": (
+        TENANT,
+        _create(SYSTEM, scheduler="", spec={"tolerations": EVERYTHING}),
+    ),
+    "a DaemonSet elsewhere tolerates everything": (
+        DAEMONS,
+        _create(OTHER, scheduler="", owners=[DAEMONSET], spec={"tolerations": EVERYTHING}),
+    ),
+    "the admin names the node of Slurm": (
+        TENANT,
+        _patch("/api/v1/nodes/k1", metadata={"labels": {PREFIX + "slurm-node": "k1"}}),
+    ),
+    "a kubelet labels itself": (KUBELET, _patch("/api/v1/nodes/k1", metadata={"labels": {"example.com/zone": "a"}})),
+    "the bridge selects the node of a claim": (
+        BRIDGE,
+        _patch(f"/api/v1/namespaces/{MANAGED}/persistentvolumeclaims/data", metadata={"annotations": {SELECTED: "k1"}}),
+    ),
+    "the bridge ends a stray pod of a managed namespace": (
+        BRIDGE,
+        Attempt("", f"/api/v1/namespaces/{MANAGED}/pods/old", {}, "DELETE"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HONEST)
+def test_honest_use_passes(kube: Kube, there: None, case: str) -> None:
+    client, attempt = HONEST[case]
+    status, answer = _tried(kube, client, attempt)
+    assert status in (200, 201), f"{status}: {answer.get('message', answer)}"
+
+
+# --- under all of them --------------------------------------------------------------------------------------------
+
+
+def test_the_bridge_works_under_its_own_policies(kube: Kube, slurm: Slurm, space: Space) -> None:
+    """A pod that does not name the bridge runs, and ends with its job; a labelled node is registered and taken back."""
+    ns = space("alice")
+    kube.core.create_namespaced_pod(ns, _create(ns, scheduler="").body)
+    eventually("it is bound", lambda: kube.pod(ns, "new").spec.node_name)
+    job = int(kube.pod(ns, "new").metadata.annotations[PREFIX + "job-id"])
+    slurm.cancel(job)
+    eventually("it ends with its job", lambda: not kube.bound(ns))
+    kube.add_node("adm1", "192.0.2.77", 4, 8192, {PREFIX + "external-node": "true"})
+    try:
+        eventually("it is in service", lambda: condition(kube.core.read_node("adm1"), "SlurmReady"))
+        eventually(
+            "it has the taint", lambda: any(t.key == TAINT for t in kube.core.read_node("adm1").spec.taints or [])
+        )
+        kube.core.patch_node("adm1", {"metadata": {"labels": {PREFIX + "external-node": None}}})
+        eventually("the taint is gone", lambda: not kube.core.read_node("adm1").spec.taints)
+    finally:
+        kube.core.delete_node("adm1")
+        eventually("Slurm has no such node any more", lambda: not slurm.node("adm1"))

@@ -1,0 +1,211 @@
+"""What README and docs/install.md say about installing, typed as it is written: the bridge schedules from its own pod.
+
+The image is built from the Dockerfile and given to the node's containerd.  The rig has no kube-scheduler, so the journey
+binds the bridge's own pod; it has no TLS in front of slurmrestd, so the settings allow plain HTTP.  All else is as it ships.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes.client import ApiException
+
+from integration import readme
+from integration.clusters import IMAGE, PREFIX, Kube, Slurm, eventually, pod
+from integration.readme import ROOT, Terminal
+from integration.rigging import places
+
+pytestmark = pytest.mark.usefixtures("no_bridge")
+OWN, SPACE, LATER = "slurm-bridge", "hpc", "lab"  # the first two are names in the documentation
+RIG = ROOT / "integration" / "rig"
+INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"^```sh\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+]
+FIRST_LOOK = next(number for number, line in enumerate(COMMANDS) if line.endswith(" slurm-bridge doctor"))
+INSTALLING, LOOKING = COMMANDS[:FIRST_LOOK], COMMANDS[FIRST_LOOK:]
+ON_THE_KUBELET = {"nodeSelector": {"kubernetes.io/hostname": "x1"}}
+
+
+@pytest.fixture(scope="module")
+def terminal(
+    needs_kubelets: None, tmp_path_factory: pytest.TempPathFactory, kube: Kube, slurm: Slurm
+) -> Iterator[Terminal]:
+    """A copy of the manifests with the edit of the URL, and Slurm's and Kubernetes' own commands."""
+    folder = tmp_path_factory.mktemp("installed")
+    copied(folder)
+    settings = folder / "manifests" / "minimal" / "settings.yaml"
+    url = f"http://{places.OWN_ADDRESS}:{places.REST_PORT}\nallow_plain_http: true"
+    settings.write_text(settings.read_text().replace("https://slurmrestd.example", url))
+    scontrol = folder / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(
+        f'#!/bin/sh\nSLURM_BRIDGE_RIG_CACHE={places.cache()} exec {RIG} scontrol --name {os.environ["RIG_NAME"]} "$@"\n'
+    )
+    scontrol.chmod(0o755)
+    (folder / ".kube").mkdir()
+    (folder / ".kube" / "config").symlink_to(kube.kubeconfig)
+    kubectl = places.kubectl()
+    assert kubectl, "a rig has one"
+    path = os.pathsep.join([str(scontrol.parent), str(Path(kubectl).parent), os.environ["PATH"]])
+    opened = Terminal(folder, kubectl, {"HOME": str(folder), "PATH": path}, {"busybox:1.36": IMAGE})
+    with image_on_the_nodes(), kube_scheduler(kube):
+        yield opened
+        for name in (SPACE, LATER):
+            if name in kube.namespaces():
+                kube.remove(name)
+        eventually("no job is left", lambda: not slurm.live(f"{SPACE}/"))
+        opened.types("kubectl delete --ignore-not-found --wait=false -k manifests/minimal")
+        eventually("it is gone", lambda: OWN not in kube.namespaces())
+
+
+@contextmanager
+def image_on_the_nodes() -> Iterator[None]:
+    built = subprocess.run([RIG, "image"], check=True, capture_output=True, text=True).stdout.split()[-1]
+    subprocess.run([RIG, "load", "--name", os.environ["RIG_NAME"], built], check=True)
+    yield
+
+
+@contextmanager
+def kube_scheduler(kube: Kube) -> Iterator[None]:
+    """Binds pods of the bridge's own namespace to the node that has a kubelet."""
+    ended = threading.Event()
+
+    def schedule() -> None:
+        while not ended.wait(0.2):
+            waiting = kube.core.list_namespaced_pod(OWN, field_selector="spec.nodeName=").items
+            for each in waiting:
+                target = {"apiVersion": "v1", "kind": "Node", "name": "x1"}
+                body = {"metadata": {"name": each.metadata.name}, "target": target}
+                try:
+                    kube.core.create_namespaced_binding(OWN, body, _preload_content=False)
+                except ApiException as error:
+                    if error.status not in (404, 409):  # deleted meanwhile
+                        raise
+
+    thread = threading.Thread(target=schedule, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def installed(terminal: Terminal) -> None:
+    """An admin has typed every line up to the first look at what runs."""
+    assert set(readme.lines_for(__file__)) <= set(INSTALLING), "README's short form is part of the long one"
+    for line in INSTALLING:
+        terminal.types(line)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(terminal: Terminal, kube: Kube, slurm: Slurm) -> None:
+    for line in LOOKING:
+        if " slurm-bridge doctor" in line:
+            assert "\nBoth\n" in terminal.types(line, codes=(0, 1)), "nothing worse than warnings"
+        elif " slurm-bridge explain" in line:
+            assert "hello" in terminal.types(line)
+            [hello] = kube.bound(SPACE)
+            assert hello.spec.scheduler_name == "slurm-bridge", "it did not name it"
+            job = slurm.job(int(hello.metadata.annotations[PREFIX + "job-id"]))
+            assert "RUNNING" in job["job_state"]
+            assert (job["user_name"], job["nodes"]) == ("alice", hello.spec.node_name)
+        else:
+            terminal.types(line)
+    eventually("its job has ended with it", lambda: not slurm.live(f"{SPACE}/hello"))
+
+
+def test_every_overlay_is_built_and_a_missing_token_is_said(terminal: Terminal, tmp_path: Path) -> None:
+    copied(tmp_path)
+    overlay = tmp_path / "manifests" / "minimal" / "kustomization.yaml"
+    assert "token" in terminal.types(f"kubectl kustomize {overlay.parent}", codes=(1,))
+    (overlay.parent / "token").write_text("not a token")
+    minimal, monitoring = (kinds_of(terminal, tmp_path / "manifests" / name) for name in ("minimal", "monitoring"))
+    assert monitoring - minimal == {"ServiceMonitor", "PrometheusRule"}
+    overlay.write_text(f"{overlay.read_text()}components: [../before-1.36]\n")
+    left_out = minimal - kinds_of(terminal, overlay.parent)
+    assert left_out == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_ships_is_what_the_api_server_takes_without_a_word(terminal: Terminal) -> None:
+    said = terminal.types("kubectl apply -k manifests/minimal --dry-run=server")
+    assert "Warning" not in said
+    assert "deployment.apps/slurm-bridge" in said
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_real_container_runs_where_slurm_granted_it_and_ends_with_its_job(kube: Kube, slurm: Slurm) -> None:
+    kube.core.create_namespaced_pod(
+        SPACE, pod("train", on="", scheduler="", spec=ON_THE_KUBELET, command="exec sleep 600")
+    )
+    eventually("it runs", lambda: kube.pod(SPACE, "train").status.phase == "Running")
+    slurm.cancel(int(kube.pod(SPACE, "train").metadata.annotations[PREFIX + "job-id"]))
+    eventually("it has ended", lambda: not kube.bound(SPACE))
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_namespace_without_a_role_binding_is_named_and_no_other_waits(terminal: Terminal, kube: Kube) -> None:
+    kube.namespace(LATER)
+    eventually("it is named", lambda: f"in namespace {LATER}," in readyz(kube))
+    assert f"in namespace {SPACE}," not in readyz(kube)
+    kube.core.create_namespaced_pod(SPACE, pod("other", on="", spec=ON_THE_KUBELET))
+    eventually("others go on", lambda: kube.pod(SPACE, "other").spec.node_name)
+    terminal.types(f"kubectl apply --namespace={LATER} -f manifests/namespace/rolebinding.yaml")
+    eventually("it is not named any more", lambda: readyz(kube) == "ok\n")
+
+
+@pytest.mark.usefixtures("installed")
+def test_nobody_outside_the_pod_is_told_of_pods(kube: Kube) -> None:
+    status, answer = kube.raw(
+        "GET", f"/api/v1/namespaces/{OWN}/pods/{own_pod(kube)}:8080/proxy/explain?pod=other&namespace={SPACE}"
+    )
+    assert status == 403, answer
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_killed_bridge_comes_back_and_goes_on(terminal: Terminal, kube: Kube) -> None:
+    kube.core.create_namespaced_pod(
+        SPACE, pod("stays", on="", cpu="500m", spec=ON_THE_KUBELET, command="exec sleep 600")
+    )
+    eventually("it runs", lambda: kube.pod(SPACE, "stays").status.phase == "Running")
+    before = own_pod(kube)
+    kube.core.delete_namespaced_pod(before, OWN)
+    eventually("another pod of it is there", lambda: own_pod(kube) not in ("", before))
+    terminal.types("kubectl --namespace=slurm-bridge rollout status deployment/slurm-bridge --timeout=60s")
+    kube.core.create_namespaced_pod(SPACE, pod("new", on="", cpu="500m", spec=ON_THE_KUBELET))
+    eventually("it is bound", lambda: kube.pod(SPACE, "new").spec.node_name)
+    assert kube.pod(SPACE, "stays").status.phase == "Running"
+
+
+def copied(folder: Path) -> None:
+    """The manifests, without a token that somebody left there."""
+    shutil.copytree(ROOT / "manifests", folder / "manifests", ignore=shutil.ignore_patterns("token"))
+
+
+def kinds_of(terminal: Terminal, overlay: Path) -> set[str]:
+    return {each["kind"] for each in yaml.safe_load_all(terminal.types(f"kubectl kustomize {overlay}"))}
+
+
+def own_pod(kube: Kube) -> str:
+    """The name of the bridge's pod that is not on its way out; "": there is none."""
+    return next((each.metadata.name for each in kube.pods(OWN) if not each.metadata.deletion_timestamp), "")
+
+
+def readyz(kube: Kube) -> str:
+    """As kubelet asks it, by way of the API server."""
+    _, answer = kube.raw("GET", f"/api/v1/namespaces/{OWN}/pods/{own_pod(kube)}:8080/proxy/readyz")
+    return answer.decode()

@@ -1,0 +1,198 @@
+"""Who a namespace is in Slurm, with the associations of a real slurmdbd; the policy changes while the bridge runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, slurm_says
+from integration.journeys.conftest import POLICY
+
+Space = Callable[[str], str]
+TENANT, USER, ACCOUNT = "journey/tenant", "journey/slurm-user", "journey/account"
+BY_LABEL: dict[str, Any] = {
+    "namespace_selector": {"matchLabels": {TENANT: "yes"}},
+    "user": f"{{namespace.labels['{USER}']}}",
+    "account": {"default": f"{{namespace.labels['{ACCOUNT}']}}"},
+    "partition": {"default": "main"},
+    "qos": {"allowed": ["high", "low"]},
+    "max_time": "30",
+    "max_nodes": 2,
+    "max_gres": {"gpu": 2},
+}
+RULES = {"rules": [BY_LABEL, *POLICY["rules"]]}
+HIGH = "journey-high"
+
+
+@pytest.fixture
+def tenants(bridge: BridgeProcess, kube: Kube) -> Iterator[None]:
+    """One rule for all tenants is in force, without a restart, and a PriorityClass means QOS high."""
+    kube.scheduling.create_priority_class({"metadata": {"name": HIGH}, "value": 1000, "preemptionPolicy": "Never"})
+    with bridge.with_file(policy=RULES, priority_classes={HIGH: {"qos": "high"}}):
+        yield
+    kube.scheduling.delete_priority_class(HIGH)
+
+
+def label(kube: Kube, namespace: str, user: str | None, account: str | None = None) -> None:
+    labels = {TENANT: "yes", USER: user, ACCOUNT: account}
+    kube.core.patch_namespace(namespace, {"metadata": {"labels": labels}})
+
+
+@contextmanager
+def associated(user: str, account: str) -> Iterator[None]:
+    """The user has that account, too."""
+    slurm_says("sacctmgr", "-i", "add", "user", user, f"account={account}")
+    try:
+        yield
+    finally:
+        slurm_says("sacctmgr", "-i", "delete", "user", user, f"account={account}")
+
+
+def test_three_tenants_are_one_rule(kube: Kube, slurm: Slurm, space: Space, tenants: None) -> None:
+    wanted = {"alice": "teama-dev", "bob": "teamb", "carol": "teamb"}  # carol stands in no rule by her name
+    spaces = {user: space(user) for user in wanted}
+    for user, account in wanted.items():
+        label(kube, spaces[user], user, account)
+        kube.run(spaces[user], "train")
+    eventually("all run", lambda: all(kube.bound(ns) for ns in spaces.values()))
+    for user, account in wanted.items():
+        [job] = slurm.live(f"{spaces[user]}/train~")
+        assert (job["user_name"], job["account"], job["partition"]) == (user, account, "main")
+        assert job["time_limit"]["number"] == 30, "the longest that the rule allows is asked for"
+
+
+def test_a_priority_class_is_a_qos_and_an_annotation_wins_over_it(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None
+) -> None:
+    ns = space("alice")
+    label(kube, ns, "alice", "teama")
+    kube.run(ns, "urgent", spec={"priorityClassName": HIGH})
+    kube.run(ns, "modest", spec={"priorityClassName": HIGH}, says={"qos": "low"})
+    eventually("both run", lambda: len(kube.bound(ns)) == 2)
+    assert [job["qos"] for job in slurm.live(f"{ns}/urgent~")] == ["high"]
+    assert [job["qos"] for job in slurm.live(f"{ns}/modest~")] == ["low"]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        ({"gpu": 3}, "The pods of the job ask for 3 gpu. Rule 1 of the policy"),
+        ({"says": {"time-limit": "31"}}, 'time-limit: "31" asks for 31 minutes. Rule 1 of the policy'),
+        ({"says": {"account": "teamb"}}, 'The account "teamb" is not allowed'),
+    ],
+    ids=["GPUs", "time", "account"],
+)
+def test_a_pod_beyond_the_limits_of_its_rule_is_refused_in_words(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None, wishes: dict[str, Any], sentence: str
+) -> None:
+    ns = space("alice")
+    label(kube, ns, "alice", "teama")
+    kube.run(ns, "greedy", **wishes)
+    eventually("it says why", lambda: sentence in kube.said(ns, "greedy"))
+    assert not slurm.live(f"{ns}/")
+
+
+def test_a_label_that_is_missing_is_said_and_once_it_is_there_the_pod_runs(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None
+) -> None:
+    ns = space("alice")
+    label(kube, ns, None)
+    kube.run(ns, "train")
+    eventually("it says what is missing", lambda: f"has no label {USER}" in kube.said(ns, "train"))
+    label(kube, ns, "alice", "teama")
+    eventually("it runs", lambda: kube.bound(ns))
+
+
+@pytest.mark.parametrize("user", ["root", "Root", "1000", "slurm"])
+def test_no_label_makes_a_pod_root_or_slurm_itself(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None, user: str
+) -> None:
+    ns = space("alice")
+    label(kube, ns, user, "teama")
+    kube.run(ns, "mighty")
+    eventually("it says why", lambda: f'with "{user}", which ' in kube.said(ns, "mighty"))
+    assert not slurm.live(f"{ns}/")
+
+
+def test_a_user_whom_slurm_does_not_know_is_said_with_the_rule(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None
+) -> None:
+    ns = space("alice")
+    label(kube, ns, "zoe", "teama")
+    kube.run(ns, "train")
+    eventually("it says who", lambda: 'gives here: user "zoe"' in kube.said(ns, "train"))
+
+
+def test_an_account_without_association_is_said_with_the_rule_and_runs_once_there_is_one(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None, own_rig: None
+) -> None:
+    ns = space("alice")
+    label(kube, ns, "alice", "teamb")
+    kube.run(ns, "train")
+    eventually("it says which", lambda: 'account "teamb"' in kube.said(ns, "train"))
+    with associated("alice", "teamb"):
+        label(kube, ns, "alice", "teama")  # who changes a label is asked again at once
+        label(kube, ns, "alice", "teamb")
+        eventually("it runs", lambda: kube.bound(ns))
+        jobs = slurm.live(f"{ns}/train~")
+        assert {job["user_name"] for job in jobs} == {"alice"}
+        kube.core.delete_namespaced_pod("train", ns)
+        eventually("its job is gone", lambda: not slurm.live(f"{ns}/"))
+
+
+def test_a_namespace_that_loses_its_label_keeps_its_pods_and_submits_nothing_new(
+    kube: Kube, slurm: Slurm, space: Space, tenants: None
+) -> None:
+    ns = space("alice")
+    label(kube, ns, "alice", "teama")
+    kube.run(ns, "first")
+    [before] = eventually("it runs", lambda: kube.bound(ns))
+    label(kube, ns, None)
+    kube.run(ns, "next")
+    eventually("the next one says why it waits", lambda: f"has no label {USER}" in kube.said(ns, "next"))
+    [still] = kube.bound(ns)
+    assert still.metadata.uid == before.metadata.uid
+    [job] = slurm.live(f"{ns}/")
+    assert job["job_id"] == int(before.metadata.annotations[PREFIX + "job-id"])
+    kube.core.delete_namespaced_pod("first", ns)
+    eventually("its job ends with it", lambda: not slurm.live(f"{ns}/first~"))
+
+
+def test_after_a_restart_a_pod_still_ends_with_the_job_of_the_user_whom_it_had(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess
+) -> None:
+    ns = space("alice")
+    kube.run(ns, "train")
+    [pod] = eventually("it runs", lambda: kube.bound(ns))
+    job = int(pod.metadata.annotations[PREFIX + "job-id"])
+    others = {"rules": [{"namespaces": ["alice-*"], "user": "bob"}, {"namespaces": ["bob-*"], "user": "alice"}]}
+    with bridge.with_settings(policy=others):
+        kube.run(ns, "next")
+        eventually(
+            "the next one is bob's", lambda: [each["user_name"] for each in slurm.live(f"{ns}/next~")] == ["bob"]
+        )
+        assert {each.metadata.name for each in kube.bound(ns)} >= {"train"}
+        slurm.cancel(job)
+        eventually("its pod ends", lambda: "train" not in {each.metadata.name for each in kube.bound(ns)})
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_said(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess
+) -> None:
+    ns = space("alice")
+    with bridge.with_file("policy: {rules: [{namespaces: [alice-*], user: root}]}"):
+        eventually("it says so", lambda: "must be an ordinary Slurm user's name" in bridge.ask("readyz")[1])
+        status, said = bridge.ask("readyz")
+        assert status == 200
+        assert "stays in force" in said
+        [told] = [
+            line for line in bridge.ask("metrics")[1].splitlines() if line.startswith("slurm_bridge_policy_rejected")
+        ]
+        assert told.endswith(" 1.0")
+        kube.run(ns, "train")
+        eventually("it runs", lambda: kube.bound(ns))
+        assert {job["user_name"] for job in slurm.live(f"{ns}/")} == {"alice"}
+    eventually("it is mended", lambda: bridge.ask("readyz")[1] == "ok\n")

@@ -1,0 +1,39 @@
+"""The account that the bridge has in production: its service account, with the rights of its manifests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+MANIFESTS = Path(__file__).resolve().parent.parent / "manifests"
+NAME = "slurm-bridge"
+
+
+def write_kubeconfig(kubectl: Callable[..., str], server: str, authority: str, path: Path) -> None:
+    """Make the account, with its rights in every namespace, and write a kubeconfig with a token of it, valid for a day.
+
+    kubectl    runs kubectl with these arguments as the administrator, returns what it printed, raises where it failed
+    server     URL of the API server; authority: file with the authorities of its certificate
+    """
+    base = MANIFESTS / "base"
+    kubectl("apply", "-f", str(base / "namespace.yaml"), "-f", str(base / "rbac.yaml"))
+    everywhere = ("clusterrolebinding", f"{NAME}-namespace", f"--clusterrole={NAME}-namespace")
+    binding = kubectl("create", *everywhere, f"--serviceaccount={NAME}:{NAME}", "--dry-run=client", "--output=yaml")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:  # what is there already is no error
+        file.write(binding)
+        file.flush()
+        kubectl("apply", "-f", file.name)
+    token = kubectl("create", "token", NAME, f"--namespace={NAME}", "--duration=24h").strip()
+    path.touch(mode=0o600)
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "rig", "cluster": {"server": server, "certificate-authority": authority}}],
+        "users": [{"name": NAME, "user": {"token": token}}],
+        "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": NAME}}],
+        "current-context": "rig",
+    }
+    path.write_text(yaml.safe_dump(content))

@@ -1,0 +1,259 @@
+"""Two replicas of the bridge on one pair of clusters, with a lease between them.
+
+Each replica is a process of its own.  It may be killed, told to stop, or paused, also between a decision and its first
+request: when it wakes it goes on there, with facts of long ago, while the other one leads.  The Lease may be deleted, or
+edited by hand.  The promises do not know how many replicas there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from bridge.app import Bridge, lives_on, watches_of
+from bridge.dev.in_process import InProcessKube
+from bridge.dev.promises import Promises
+from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.dev.virtual_time import START
+from bridge.errors import FarSideError, Unanswered, not_sent
+from bridge.guard import Guard
+from bridge.kube.client import KubeClient
+from bridge.kube.lease import Lease, Terms
+from bridge.kube.mirror import Mirror
+from bridge.kube.transport import Call
+from bridge.kube.transport import Reply as KubeReply
+from bridge.replica import Replica
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import LiteralToken
+from bridge.slurm.transport import Reply as SlurmReply
+from scheduler.actions import Action
+from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
+from tests.simulation.life import HASTY_SETTINGS, SETTINGS, Life, _Listener
+from tests.simulation.processes import Process, outside
+
+NAMES = ("slurm-bridge-0", "slurm-bridge-1")
+SPACE, LEASE = "slurm-bridge", "slurm-bridge"
+PODS_MOST = 40
+CHAOS_S, PAUSE_S = 3600.0, 4.0
+PAUSES_AT_A_PLAN = 0.01  # of all decisions
+
+
+class FencedKube(KubeEnd):
+    """The API server, for one process: what it sent goes on without it."""
+
+    def __init__(
+        self, inner: InProcessKube, faults: Faults, promises: Promises, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        super().__init__(inner, faults, promises)
+        self._may_write = may_write
+
+    async def exchange(self, call: Call) -> KubeReply:
+        if call.method != "GET" and not self._may_write():
+            raise not_sent(call.method.lower(), "Kubernetes")
+        try:
+            async with asyncio.timeout(call.deadline_s):
+                return await outside(super().exchange(call))
+        except TimeoutError:
+            raise Unanswered(call.method.lower(), "Kubernetes", "no answer in time") from None
+
+
+class FencedSlurm(SlurmEnd):
+    """slurmrestd, for one process."""
+
+    def __init__(
+        self,
+        cluster: SlurmCluster,
+        faults: Faults,
+        promises: Promises,
+        clock: Callable[[], float],
+        may_write: Callable[[], bool],
+    ) -> None:
+        super().__init__(cluster, faults, promises, clock)
+        self._may_write = may_write
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> SlurmReply:
+        if method != "GET" and not self._may_write():
+            raise not_sent(method.lower(), "Slurm")
+        return await outside(super().exchange(method, target, headers, body, deadline_s=deadline_s))
+
+
+@dataclass(slots=True)
+class _Pauses(_Listener):
+    """A listener that is told of each decision before it is performed."""
+
+    on_planned: Callable[[], None] = field(default=lambda: None)
+
+    def __init__(self, promises: Promises, on_planned: Callable[[], None]) -> None:
+        _Listener.__init__(self, promises)
+        self.on_planned = on_planned
+
+    def planned(self, action: Action, at: float) -> None:
+        _Listener.planned(self, action, at)
+        self.on_planned()
+
+
+@dataclass(slots=True)
+class Running:
+    """A replica that runs: its process, its first task, and what tells it to stop."""
+
+    process: Process
+    task: asyncio.Task[None]
+    stop: asyncio.Event
+    replica: Replica | None = None
+
+
+@dataclass(slots=True)
+class Replicas(Life):
+    """A life of two replicas.
+
+    leased   with a lease between them; else both act all the time
+    leads    how often one began to lead
+    """
+
+    pauses: ClassVar[bool] = True
+    chaos_s: float = CHAOS_S
+    pause_s: float = PAUSE_S
+    leased: bool = True
+    running: dict[str, Running] = field(default_factory=dict)
+    leads: int = 0
+    fate: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        Life.__post_init__(self)
+        self.fate = random.Random(f"{self.seed} replicas")
+        self.kube.create(START + self.kube_ahead, "namespaces", {"metadata": {"name": SPACE}})
+
+    async def _bridges(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name in NAMES:
+                group.create_task(self._one_after_the_other(name))
+
+    async def _one_after_the_other(self, name: str) -> None:
+        while True:
+            self.lives += 1
+            process, stop = Process(), asyncio.Event()
+            task = process.start(self._one_process(process, name, self.lives, stop))
+            self.running[name] = Running(process, task, stop)
+            try:
+                await task
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    process.wake()
+                    task.cancel()
+                    raise
+            except FarSideError as error:
+                self.promises.note(f"{name} could not start: {error}")
+            await asyncio.sleep(self.fate.uniform(0.1, 3.0))
+
+    def _perhaps_pause(self, process: Process) -> None:
+        """After a decision and before it is sent."""
+        if self.faults.on and self.fate.random() < PAUSES_AT_A_PLAN:
+            self.promises.note("chaos: the leader is paused with a decision that is not sent")
+            self._pause(process)
+
+    async def _one_process(self, process: Process, name: str, number: int, stop: asyncio.Event) -> None:
+        wire = FencedKube(self.inner, self.faults, self.promises)
+        lease = Lease(wire, Terms(SPACE, LEASE, name), self.clock, self.kube_clock, process=f"{name} {number}")
+        leads = lease.holds if self.leased else lambda: True
+        transport = FencedKube(self.inner, self.faults, self.promises, leads)
+        slurm_end = FencedSlurm(self.slurm, self.faults, self.promises, self.slurm_clock, leads)
+        slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
+        await slurm.discover()
+        kube = KubeClient(transport, "slurm-bridge", self.clock)
+        settings, chance = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
+        watches, guard = watches_of(settings, transport, self.clock, chance), Guard()
+
+        def bridge(mirror: Mirror | None = None) -> Bridge:
+            self.leads += 1
+            self.promises.life = transport.life = self.leads
+            self.promises.born = self.clock()
+            self.promises.note(f"{name} begins to lead, as life {self.leads}")
+            listener = _Pauses(self.promises, lambda: self._perhaps_pause(process))
+            self.bridge = Bridge(
+                settings, kube, transport, slurm, self.clock, listener, chance, mirror=mirror, leads=leads
+            )
+            return self.bridge
+
+        if not self.leased:
+            await bridge().run()
+        replica = Replica(
+            lease,
+            lambda: Mirror(watches),
+            lambda mirror: asyncio.create_task(lives_on("watches", mirror.run, guard)),
+            bridge,
+            self.clock,
+        )
+        self.running[name].replica = replica
+        await replica.run(stop)
+        self.promises.note(f"{name} has stopped")
+
+    # --- what happens ---------------------------------------------------------------------------------------------
+
+    def _acts(self) -> list[Callable[[], None]]:
+        acts = [each for each in Life._acts(self) if each != self._kill_bridge]
+        more = [self._kill_bridge] * 2 + [self._pause_one] * 5
+        if self.leased:
+            more += [self._stop_one] * 3 + [self._edit_lease]
+        return acts + more + [self._tidy] * 4
+
+    def _awake(self) -> list[Running]:
+        return [each for each in self.running.values() if not each.process.paused and not each.task.done()]
+
+    def _kill_bridge(self) -> None:
+        """Without warning."""
+        if awake := self._awake():
+            self.fate.choice(awake).task.cancel()
+
+    def _stop_one(self) -> None:
+        """As a rollout does."""
+        if awake := self._awake():
+            self.fate.choice(awake).stop.set()
+
+    def _pause_one(self) -> None:
+        """A virtual machine that is suspended, a process that gets no CPU, SIGSTOP."""
+        if awake := self._awake():
+            self._pause(self.fate.choice(awake).process)
+
+    def _pause(self, process: Process) -> None:
+        process.pause(
+            self.fate.choice([self.fate.uniform(0.1, 3), self.fate.uniform(1, 30), self.fate.uniform(30, 90)])
+        )
+
+    def _edit_lease(self) -> None:
+        """Somebody deletes it, takes its holder out, or writes nonsense."""
+        found = self.kube.store.get("leases", SPACE, LEASE)
+        if found is None:
+            return
+        if self.fate.random() < 0.3:
+            self.kube.remove(self.kube_clock(), "leases", found)
+            return
+        edits: list[dict[str, Any]] = [
+            {"holderIdentity": ""},
+            {"holderIdentity": "somebody"},
+            {"holderIdentity": self.fate.choice(NAMES)},
+            {"leaseDurationSeconds": 2_000_000_000},
+            {"leaseDurationSeconds": "long"},
+            {"renewTime": "9999-01-01T00:00:00Z"},
+        ]
+        self.kube.store.put("leases", {**found, "spec": {**found["spec"], **self.fate.choice(edits)}})
+
+    def _tidy(self) -> None:
+        """Of an hour's pods most have to go again, or nothing new would find a place."""
+        pods = [pod for pod in self.promises.pods() if not pod["metadata"].get("deletionTimestamp")]
+        for pod in self.fate.sample(pods, max(0, len(pods) - PODS_MOST)):
+            self.kube.remove(self.kube_clock(), "pods", pod)
+        for kind in ("replicasets", "jobs"):
+            for each in self.fate.sample(found := list(self.kube.store.all(kind)), max(0, len(found) - 5)):
+                self.kube.remove(self.kube_clock(), kind, each)
+
+    def _heal(self) -> None:
+        for each in self.running.values():
+            if each.process.paused:
+                each.process.wake()
+        Life._heal(self)

@@ -1,0 +1,209 @@
+"""Two replicas among faults: whichever is killed, stopped or paused, every promise holds, and another one goes on at once.
+
+`make replicas` lives 200 seeds of an hour each.  SEED and SEEDS are as in test_seeds.py, HOURS says how long a life is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from bridge.dev import kube_objects as objects
+from bridge.dev.virtual_time import START, run
+from scheduler.actions import BindPod
+from tests.simulation.life import Life, _live
+from tests.simulation.processes import PausingLoop, Process
+from tests.simulation.replicas import LEASE, SPACE, Replicas
+from tests.simulation.test_seeds import _all_hold
+
+SEEDS, HOURS = 4, 0.05
+HOUR_S = 3600.0
+
+
+def live_replicas(seed: int) -> None:
+    """Raises AssertionError with the seed and the end of the story."""
+    _live(seed, Replicas(seed, chaos_s=float(os.environ.get("HOURS", str(HOURS))) * HOUR_S))
+
+
+def live_without_a_lease(seed: int) -> None:
+    """The same, where both replicas act all the time."""
+    _live(seed, Replicas(seed, chaos_s=HOURS * HOUR_S, leased=False))
+
+
+def test_every_promise_holds_with_two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [int(os.environ["SEED"])] if "SEED" in os.environ else range(int(os.environ.get("SEEDS", str(SEEDS))))
+    _all_hold(live_replicas, wanted, monkeypatch)
+
+
+def test_every_promise_holds_with_two_bridges_and_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of an admin, which harms nobody."""
+    _all_hold(live_without_a_lease, range(2), monkeypatch)
+
+
+# --- one story each -----------------------------------------------------------------------------------------------
+
+
+class Calm(Replicas):
+    """No faults, and nothing happens but what a story does."""
+
+    def __post_init__(self) -> None:
+        Replicas.__post_init__(self)
+        self.faults.on = False
+
+    def pod(self, name: str) -> None:
+        self.kube.create(self.kube_clock(), "pods", objects.pod("alice-a", name, requests={"cpu": "1"}))
+        self.inner.wake()
+
+    async def bound(self, name: str) -> float:
+        """Seconds until the pod is bound."""
+        began = self.clock()
+        while not (self.kube.store.get("pods", "alice-a", name) or {"spec": {}})["spec"].get("nodeName"):
+            assert self.clock() - began < 60, f"{name} is not bound"
+            await asyncio.sleep(0.01)
+        return self.clock() - began
+
+    async def leader(self) -> str:
+        """The name of the replica that leads, as soon as one does."""
+        for _ in range(1000):
+            for name, each in self.running.items():
+                if each.replica is not None and each.replica.lease.holds():
+                    return name
+            await asyncio.sleep(0.01)
+        raise AssertionError("nobody leads")
+
+    def tell(self, story: object) -> None:
+        """Play a story, then see that every promise was kept."""
+
+        async def played() -> None:
+            await asyncio.wait_for(Life.live(self), 600)
+
+        self.story = story
+        run(played(), loop_of=PausingLoop)
+
+    async def _chaos(self) -> None:
+        await self.story()  # type: ignore[operator]
+
+
+def test_a_standby_takes_over_within_five_seconds_of_a_kill_and_within_one_of_a_stop() -> None:
+    life = Calm(1)
+
+    async def story() -> None:
+        life.pod("first")
+        await life.bound("first")
+        await asyncio.sleep(30)
+        name = await life.leader()
+        life.running[name].task.cancel()
+        life.pod("after-a-kill")
+        assert await life.bound("after-a-kill") < 5
+        assert life.bridge is not None
+        assert life.bridge.world.quiet_until() > life.clock(), "a crash: what it sent may still take effect"
+        await asyncio.sleep(30)
+        life.running[await life.leader()].stop.set()
+        life.pod("after-a-stop")
+        assert await life.bound("after-a-stop") < 1
+        await asyncio.sleep(1)
+        assert life.bridge.world.quiet_until() <= life.clock(), "a clean stop: there is nothing to wait for"
+
+    life.tell(story)
+
+
+def test_a_stop_that_follows_a_crash_too_soon_does_not_end_the_quiet_period() -> None:
+    life = Calm(2)
+
+    async def story() -> None:
+        name = await life.leader()
+        await asyncio.sleep(30)
+        life.running[name].task.cancel()
+        await asyncio.sleep(6)
+        life.running[await life.leader()].stop.set()
+        await asyncio.sleep(2)
+        assert life.bridge is not None
+        assert life.bridge.world.quiet_until() > life.clock(), "what the first one sent may still take effect"
+
+    life.tell(story)
+
+
+def test_a_leader_that_wakes_acts_no_more_and_stands_by() -> None:
+    life = Calm(3)
+
+    async def story() -> None:
+        life.pod("first")
+        await life.bound("first")
+        name = await life.leader()
+        before = life.bridge
+        life.running[name].process.pause(20)
+        await asyncio.sleep(10)
+        life.pod("meanwhile")
+        await life.bound("meanwhile")
+        assert await life.leader() != name
+        assert life.bridge is not before
+        await asyncio.sleep(30)
+        assert await life.leader() != name
+        replica = life.running[name].replica
+        assert replica is not None
+        assert replica.now is None
+        assert replica.standby is not None
+
+    life.tell(story)
+
+
+def test_a_decision_that_was_not_sent_before_the_pause_is_not_sent_after_it() -> None:
+    life = Calm(4)
+    sent: list[str] = []
+
+    async def story() -> None:
+        name = await life.leader()
+        await asyncio.sleep(2)
+        bridge = life.bridge
+        assert bridge is not None
+        perform = bridge.executor.perform
+
+        async def noted(action: object) -> object:
+            if isinstance(action, BindPod):
+                life.running[name].process.pause(20)
+                await asyncio.sleep(0)
+                ended = await perform(action)
+                sent.append(ended.outcome.value)
+                return ended
+            return await perform(action)  # type: ignore[arg-type]
+
+        bridge.executor.perform = noted  # type: ignore[method-assign, assignment]
+        life.pod("train")
+        assert await life.bound("train") < 10, "the other replica binds it"
+        await asyncio.sleep(20)
+        assert sent in ([], ["unknown"])
+
+    life.tell(story)
+
+
+def test_a_process_that_stands_still_runs_nothing_until_it_wakes() -> None:
+    async def story() -> list[float]:
+        clock, seen, process = asyncio.get_running_loop().time, [], Process()
+
+        async def ticks() -> None:
+            while True:
+                await asyncio.sleep(1)
+                seen.append(clock() - START)
+
+        task = process.start(ticks())
+        await asyncio.sleep(2.5)
+        process.pause(3)
+        await asyncio.sleep(4.2)
+        task.cancel()
+        return seen
+
+    assert [round(at, 1) for at in run(story(), loop_of=PausingLoop)] == [1.0, 2.0, 5.5, 6.5]
+
+
+def test_the_lease_is_where_the_settings_say() -> None:
+    life = Calm(5)
+
+    async def story() -> None:
+        name = await life.leader()
+        found = life.kube.store.get("leases", SPACE, LEASE)
+        assert found is not None
+        assert found["spec"]["holderIdentity"] == name
+
+    life.tell(story)

@@ -1,0 +1,76 @@
+"""What Slurm and Kubernetes say of a policy: `slurm-bridge policy check`, `policy show`, and the doctor of its templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.dev import kube_objects as objects
+from bridge.doctor.findings import Finding, Level
+from bridge.errors import ConfigError
+from bridge.policy_check import in_slurm
+from bridge.policy_show import labels_of
+from bridge.settings import load
+from tests.unit.doctor.clusters import MANAGED, Both, said
+
+LABEL = "{namespace.labels['x/slurm-user']}"
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Both:
+    return Both(tmp_path)
+
+
+async def checked(both: Both, *rules: dict[str, Any]) -> list[Finding]:
+    both.settings["policy"] = {"rules": list(rules)}
+    async with both.served() as options:
+        return await in_slurm(options, load(options, {}))
+
+
+async def test_what_slurm_does_not_know_is_an_error_and_templates_are_not_tried(both: Both) -> None:
+    found = await checked(
+        both,
+        {"namespaces": ["a"], "user": "alice", "account": {"allowed": ["teama", "{namespace}"]}},
+        {"namespaces": ["b"], "user": "nobodyhere"},
+        {"namespaces": ["c"], "user": LABEL},
+    )
+    assert {each.check for each in found} <= {"users", "choices", "reservations"}
+    assert said(found, "users", Level.ERROR) == [
+        "The host of slurmctld has no user nobodyhere: pods of that user are not run."
+    ]
+    assert said(found, "choices", Level.OK) == [
+        "Slurm takes 1 of the 1 accounts, partitions and QOS that the policy offers"
+    ]
+
+
+async def test_slurm_user_is_an_error(both: Both) -> None:
+    both.slurm.slurm_conf = {"SlurmUser": "alice(64030)"}
+    found = await checked(both, {"namespaces": ["a"], "user": "Alice"})
+    assert "is the user by whom Slurm runs" in said(found, "users", Level.ERROR)[0]
+
+
+async def test_a_slurm_that_does_not_answer_is_no_error_of_the_policy(both: Both) -> None:
+    both.slurm.controller_up = False
+    [finding] = await checked(both, {"namespaces": ["a"], "user": "alice"})
+    assert finding.level is Level.UNKNOWN
+    assert finding.sentence == "not checked: slurmctld does not answer slurmrestd"
+
+
+async def test_the_labels_of_a_namespace_are_read_from_kubernetes(both: Both) -> None:
+    both.kube.create(0.0, "namespaces", objects.namespace("team-a", {**MANAGED, "x/slurm-user": "alice"}))
+    async with both.served() as options:
+        chosen = load(options, {})
+        assert (await labels_of(chosen, "team-a"))["x/slurm-user"] == "alice"
+        with pytest.raises(ConfigError, match="Kubernetes has no namespace nowhere"):
+            await labels_of(chosen, "nowhere")
+
+
+async def test_the_doctor_names_managed_namespaces_whose_template_cannot_be_filled(both: Both) -> None:
+    both.settings["policy"] = {"rules": [{"namespaces": ["hpc", "team-*"], "user": LABEL}]}
+    both.kube.create(0.0, "namespaces", objects.namespace("team-a", {**MANAGED, "x/slurm-user": "alice"}))
+    found = await both.findings()
+    [sentence] = said(found, "tenants", Level.WARNING)
+    assert "namespace hpc has no label x/slurm-user" in sentence
+    assert said(found, "users", Level.ERROR) == []

@@ -1,0 +1,302 @@
+"""Policy and labels change while pods wait and run, and while no bridge runs: whose jobs they are then (BEHAVIOUR I1, V8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    EndByDeadline,
+    EvictPod,
+    Outcome,
+    ReadJob,
+    Report,
+    SubmitJob,
+    UpdateJob,
+)
+from scheduler.events import NamespaceSeen, PolicyChanged
+from scheduler.explaining import explain
+from scheduler.model import Job, Namespace, Pod, PodPhase, Refusal
+from scheduler.policy import Choice, Policy, Rule, Tenant
+from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
+
+NOW = START + 20
+LABEL = "x/slurm-user"
+BY_LABEL = Rule(("*",), Tenant(f"{{namespace.labels['{LABEL}']}}", partitions=Choice("", ("gpu",))))
+TRAIN = pod("train")
+ENDS = (CancelJob, EndByDeadline, EvictPod)
+
+
+def labelled(story: Story, namespace: str = "hpc", user: str = "") -> None:
+    """The namespace is managed, and labelled with that user; with none where that is empty."""
+    told = {names.MANAGED_LABEL: "true"} | ({LABEL: user} if user else {})
+    story.sees(NamespaceSeen(Namespace(namespace, "1", told)))
+
+
+def story_of(*rules: Rule, user: str = "alice", default: Tenant | None = None) -> Story:
+    story = Story(replace(CONFIG, policy=Policy(rules or (BY_LABEL,), default, frozenset({"slurm"}))))
+    labelled(story, user=user)
+    return story
+
+
+def says(story: Story, what: Pod = TRAIN, at: float = NOW) -> str:
+    return explain(story.world, key_of(what), at).sentence
+
+
+def submissions(story: Story, at: float) -> list[AllocateNow | SubmitJob]:
+    return [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+
+
+def lives_on(story: Story, states: dict[int, str], job: Job, *, at: float, seconds: int = 60) -> list[Action]:
+    """Every action but reads and reports, which are answered."""
+    found: list[Action] = []
+    for second in range(seconds):
+        story.polls(states, at=at + second)
+        for action in story.decides(at + second):
+            if isinstance(action, ReadJob):
+                story.reads(job, at=at + second, granted=grant(job.id))
+            elif not isinstance(action, Report):
+                found.append(action)
+            story.ended(action, at=at + second)
+    return found
+
+
+# --- labels -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_without_its_label_is_refused_in_words_and_submitted_once_the_label_is_there() -> None:
+    story = story_of()
+    labelled(story)
+    story.sees(TRAIN)
+    assert submissions(story, NOW) == []
+    assert says(story).endswith("kubectl label namespace hpc x/slurm-user=VALUE.")
+    labelled(story, user="bob")
+    [asked] = submissions(story, NOW + 1)
+    assert asked.spec.user == "bob"
+
+
+def test_a_namespace_that_loses_its_label_keeps_its_pods_and_submits_nothing_new() -> None:
+    story = story_of()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    labelled(story)
+    story.sees(pod("next"))
+    job = job_of(TRAIN, 17, submitted=NOW)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW + 1) == []
+    assert "has no label x/slurm-user" in says(story, pod("next"), NOW + 60)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 70)
+    assert (cancel.job_id, cancel.user) == (17, "alice")
+
+
+def test_a_job_that_waits_keeps_its_user_and_its_pod_is_bound_to_what_it_is_granted() -> None:
+    story = story_of()
+    story.queues(TRAIN, 17, at=NOW)
+    labelled(story, user="bob")
+    job = job_of(TRAIN, 17, "PENDING", submitted=NOW)
+    assert lives_on(story, {17: "PENDING"}, job, at=NOW + 1) == []
+    story.polls({17: "RUNNING"}, at=NOW + 70)
+    story.reads(replace(job, states=frozenset({"RUNNING"}), nodes="x1"), at=NOW + 70, granted=grant(17))
+    [bind] = story.acts(BindPod, NOW + 70)
+    assert bind.node == "x1"
+
+
+@pytest.mark.parametrize("user", ["root", "1000", "slurm", "SLURM"])
+def test_no_label_makes_a_pod_root_or_slurm_itself(user: str) -> None:
+    story = story_of(user=user)
+    story.sees(TRAIN)
+    assert lives_on(story, {}, job_of(TRAIN, 17), at=NOW) == []
+    assert f'with "{user}", which ' in says(story)
+
+
+def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
+    story = story_of(Rule(("*",), Tenant("alice", accounts=Choice("acct-{namespace}"))))
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    refusal = Refusal(names.REFUSED, "Slurm refused it.", 2045)
+    story.ended(asked, Outcome.REFUSED, at=NOW, refusal=refusal)
+    told = 'Slurm refused it. Rule 1 of the policy (namespaces *) gives here: account "acct-hpc" (acct-{namespace}).'
+    assert says(story).startswith(told)
+    assert {each.message for each in story.acts(Report, NOW + 1)} == {told}
+
+
+def test_so_does_a_partition_that_slurm_does_not_have() -> None:
+    story = story_of(Rule(("*",), Tenant("alice", partitions=Choice("{namespace}"))))
+    story.sees(TRAIN)
+    assert submissions(story, NOW) == []
+    assert says(story) == (
+        'Slurm has no partition "hpc". It has: gpu, main. '
+        'Rule 1 of the policy (namespaces *) gives here: partition "hpc" ({namespace}).'
+    )
+
+
+# --- another policy -----------------------------------------------------------------------------------------------------
+
+
+def test_another_policy_is_in_force_for_what_is_not_submitted_yet() -> None:
+    story = story_of(Rule(("other",), Tenant("bob")))
+    story.sees(TRAIN)
+    assert submissions(story, NOW) == []
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("carol")),)), NOW + 1))
+    [asked] = submissions(story, NOW + 1)
+    assert asked.spec.user == "carol"
+
+
+def test_what_slurm_refused_is_asked_for_again_by_another_policy() -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("no-such"))))
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")),)), NOW + 30))
+    [asked] = submissions(story, NOW + 30)
+    assert asked.spec.account == ""
+
+
+def test_pods_that_run_stay_under_another_policy_and_their_job_ends_with_them() -> None:
+    story = story_of()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("bob")),)), NOW + 1))
+    assert lives_on(story, {17: "RUNNING"}, job_of(TRAIN, 17, submitted=NOW), at=NOW + 2) == []
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 90)
+    assert (cancel.job_id, cancel.user) == (17, "alice")
+
+
+def test_a_job_that_waits_follows_the_policy_in_what_slurm_can_change_in_place() -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", partitions=Choice("main"))))
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice", partitions=Choice("gpu"))),)), NOW + 1))
+    [update] = lives_on(story, {17: "PENDING"}, job_of(TRAIN, 17, "PENDING"), at=NOW + 2, seconds=2)
+    assert isinstance(update, UpdateJob)
+    assert (update.user, update.changes, update.spec.partition) == ("alice", {"partition"}, "gpu")
+
+
+def test_pods_that_waited_for_a_limit_go_when_the_limit_is_gone() -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", max_jobs=1)))
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(pod("next"))
+    assert submissions(story, NOW + 2) == []
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")),)), NOW + 3))
+    assert len(submissions(story, NOW + 3)) == 1
+
+
+def test_jobs_that_there_are_count_against_the_limit_of_another_policy() -> None:
+    story = story_of()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice", max_jobs=1)),)), NOW + 3))
+    story.sees(pod("next"))
+    assert submissions(story, NOW + 4) == []
+    assert "max_jobs" in says(story, pod("next"), NOW + 4)
+
+
+# --- limits of a rule with a template ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("users", "asked"), [(("alice", "bob"), 2), (("alice", "alice"), 1)])
+def test_each_user_of_a_template_has_the_limit_to_himself(users: tuple[str, str], asked: int) -> None:
+    rule = replace(BY_LABEL, tenant=replace(BY_LABEL.tenant, max_jobs=1))
+    story = story_of(rule)
+    labelled(story, "hpc", user=users[0])
+    labelled(story, "other", user=users[1])
+    given: dict[str, Any] = {"says": {"begin": "now+1hour"}}
+    story.sees(
+        *(pod(f"{space}{number}", namespace=space, **given) for space in ("hpc", "other") for number in range(3))
+    )
+    assert len(submissions(story, NOW)) == asked
+
+
+# --- across lives -------------------------------------------------------------------------------------------------------
+
+
+def runs_since_before(story: Story) -> Pod:
+    shown = story.bound(replace(TRAIN, created=START - 100), 17, started=START - 90)
+    story.sees(shown)
+    return shown
+
+
+@pytest.mark.parametrize("default", [None, Tenant("carol")], ids=["nobody else", "a default"])
+def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(default: Tenant | None) -> None:
+    story = story_of(BY_LABEL, user="bob", default=default)
+    runs_since_before(story)
+    job = job_of(TRAIN, 17, submitted=START - 95)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []
+    story.polls({17: "CANCELLED"}, at=NOW + 61)
+    [read] = story.acts(ReadJob, NOW + 61)
+    story.reads(replace(job, states=frozenset({"CANCELLED"})), at=NOW + 61)
+    story.ended(read, at=NOW + 61)
+    [end] = story.acts(EndByDeadline, NOW + 62)
+    assert end.reason == "Slurm job 17 ended: CANCELLED"
+
+
+def test_a_younger_job_of_another_user_that_got_the_id_is_not_the_pods() -> None:
+    """slurmctld lost its state; a user whom the policy can give named a job after the pod, and it got the pod's id."""
+    story = story_of(user="alice")
+    runs_since_before(story)
+    forged = job_of(TRAIN, 17, user="mallory", submitted=START - 10)
+    acts = lives_on(story, {17: "RUNNING"}, forged, at=NOW, seconds=5)
+    assert not [each for each in acts if isinstance(each, CancelJob | UpdateJob)]
+    assert key_of(TRAIN) not in {job.key for job in story.world.placeholders.values() if job.user == "mallory"}
+
+
+ORPHANS = [
+    ("hpc/train", "", "alice", True),  # as its namespace gives
+    ("hpc/train", "", "carol", False),  # its namespace gives another: somebody named his job after ours
+    ("hpc/train", "", "root", False),
+    ("deleted/train", "", "carol", True),  # nobody knows any more what it gave
+    ("deleted/train", "", "root", False),
+    ("deleted/train", "", "slurm", False),
+    ("deleted/train", "", "0", False),
+    ("mine", "hpc/train", "alice", True),  # its user chose the name
+    ("mine", "my words; hpc/train", "alice", True),
+    ("mine", "hpc/train", "carol", False),
+    ("mine", "", "alice", False),  # it does not say where it comes from
+]
+
+
+@pytest.mark.parametrize(("readable", "comment", "user", "ended"), ORPHANS)
+def test_a_job_whose_pods_nobody_knows_is_ended_if_its_namespace_gives_its_user_or_is_gone(
+    readable: str, comment: str, user: str, ended: bool
+) -> None:
+    story = story_of()
+    job = replace(job_of(TRAIN, 17, user=user), name=names.job_name(readable, CLUSTER, key_of(TRAIN)), comment=comment)
+    acts = lives_on(story, {17: "RUNNING"}, job, at=NOW)
+    assert [(each.job_id, each.user) for each in acts if isinstance(each, CancelJob)][:1] == (
+        [(17, user)] if ended else []
+    )
+
+
+def test_a_job_is_an_orphan_once_its_namespace_gives_its_user_again() -> None:
+    story = story_of(user="")
+    job = job_of(TRAIN, 17)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []
+    labelled(story, user="alice")
+    assert [type(each) for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 60)][:1] == [CancelJob]
+
+
+def test_a_job_of_another_cluster_or_of_no_ones_name_is_never_touched_whatever_a_template_can_give() -> None:
+    story = story_of()
+    foreign = Job(17, f"x~k00000000.{key_of(TRAIN)}", "alice", frozenset({"RUNNING"}))
+    assert lives_on(story, {17: "RUNNING"}, foreign, at=NOW) == []
+    assert lives_on(story, {17: "RUNNING"}, replace(foreign, name="interactive"), at=NOW + 100) == []
+
+
+def test_a_job_that_was_taken_over_stays_the_pods_without_a_doubt_when_the_policy_changes() -> None:
+    story = story_of()
+    runs_since_before(story)
+    job = job_of(TRAIN, 17, submitted=START - 95)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.reads(job, at=NOW, granted=grant(17))
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("bob")),)), NOW + 1))
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(job, at=NOW + 2, granted=grant(17))
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW + 3) == []
+    assert story.world.placeholders[17].key == key_of(TRAIN)
+    assert not story.world.disbelieved

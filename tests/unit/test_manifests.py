@@ -1,0 +1,99 @@
+"""manifests/ says what the code needs: rights, times, names and metrics.  A journey applies them; this needs no cluster."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bridge import rights, stopping
+from bridge.doctor.look import REFERRED
+from bridge.rights import Right
+from bridge.settings import Settings
+from integration.readme import ROOT
+
+MANIFESTS = ROOT / "manifests"
+BASE = MANIFESTS / "base"
+
+
+def objects(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def role(name: str) -> set[Right]:
+    """What a ClusterRole allows."""
+    [found] = [
+        each
+        for each in objects(BASE / "rbac.yaml")
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", name)
+    ]
+    allowed = set()
+    for rule in found["rules"]:
+        for group in rule["apiGroups"]:
+            for resource, _, sub in (each.partition("/") for each in rule["resources"]):
+                allowed |= {(verb, resource, group, sub) for verb in rule["verbs"]}
+    return allowed
+
+
+def pod_spec() -> dict[str, Any]:
+    [deployment] = objects(BASE / "deployment.yaml")
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def test_the_account_has_every_right_that_is_checked() -> None:
+    assert role("slurm-bridge") >= {*rights.CLUSTER, *rights.NODE, *REFERRED}
+    assert role("slurm-bridge-namespace") >= set(rights.NAMESPACE)
+
+
+def test_what_changes_pods_is_allowed_nowhere_but_where_a_role_binding_says_so() -> None:
+    everywhere = {(verb, resource) for verb, resource, _, _ in role("slurm-bridge")} - {("patch", "nodes")}
+    assert {verb for verb, _ in everywhere} == {"get", "list", "watch"}
+    bound = [each["roleRef"]["name"] for each in objects(BASE / "rbac.yaml") if each["kind"] == "ClusterRoleBinding"]
+    assert bound == ["slurm-bridge"]
+    [binding] = objects(MANIFESTS / "namespace" / "rolebinding.yaml")
+    assert binding["roleRef"]["name"] == "slurm-bridge-namespace"
+
+
+def test_kubelet_waits_longer_than_the_bridge_takes_to_stop() -> None:
+    assert pod_spec()["terminationGracePeriodSeconds"] > stopping.END_S
+
+
+def test_the_pod_is_restricted() -> None:
+    spec = pod_spec()
+    [container] = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    own = container["securityContext"]
+    assert own == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert f"USER {spec['securityContext']['runAsUser']}:" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_settings_of_the_smallest_overlay_are_settings() -> None:
+    [written] = objects(MANIFESTS / "minimal" / "settings.yaml")
+    assert Settings.model_validate(written).policy.rules
+
+
+def test_one_version_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    [overlay] = objects(MANIFESTS / "minimal" / "kustomization.yaml")
+    assert [image["newTag"] for image in overlay["images"]] == [version]
+    assert f"ARG VERSION={version}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_every_alarm_asks_for_a_metric_that_there_is() -> None:
+    documented = set(
+        re.findall(
+            r"^\| `(slurm_bridge_\w+)`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    asked = re.findall(r"slurm_bridge_\w+", (MANIFESTS / "monitoring" / "rules.yaml").read_text(encoding="utf-8"))
+    assert asked
+    assert set(asked) <= documented

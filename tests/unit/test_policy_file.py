@@ -1,0 +1,153 @@
+"""The policy of the settings file is read anew while the bridge runs; a file that cannot be used changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.policy_file import PolicyFile
+from bridge.settings import load
+from scheduler.events import PolicyChanged
+from scheduler.model import Refusal
+from scheduler.policy import Priority
+from tests.builders import Story
+
+NOON = 1_800_014_400.0
+LABEL = "{namespace.labels['x/slurm-user']}"
+
+
+class Admin:
+    """Writes the file as kubelet mounts a ConfigMap, and looks what the bridge makes of it."""
+
+    def __init__(self, folder: Path, slurm_user: str = "slurm") -> None:
+        self.path, self._folder, self._version = folder / "settings.yaml", folder, 0
+        self.mounts(user="alice")
+        self.options: dict[str, str | None] = {"config": str(self.path)}
+        self.now, self.world = NOON, Story().world
+        self.file = PolicyFile(
+            str(self.path), load(self.options, {}), lambda: load(self.options, {}), slurm_user, lambda: self.now
+        )
+
+    def mounts(self, text: str = "", *, user: str = "", more: dict[str, Any] | None = None, **rule: Any) -> None:
+        """A new folder, and a link that is swapped."""
+        rules = [{"namespaces": ["hpc"], "user": user, **rule}]
+        self._version += 1
+        data = self._folder / f"data{self._version}"
+        data.mkdir()
+        (data / "settings.yaml").write_text(text or yaml.safe_dump({"policy": {"rules": rules}, **(more or {})}))
+        link = self._folder / "link"
+        link.unlink(missing_ok=True)
+        link.symlink_to(data)
+        os.replace(link, self._folder / "..data")
+        if not self.path.is_symlink():
+            self.path.symlink_to(Path("..data") / "settings.yaml")
+
+    def looks(self) -> PolicyChanged | None:
+        self.now += 2
+        return self.file.look(self.world)
+
+    def user(self, event: PolicyChanged | None) -> str:
+        assert event is not None
+        found = event.policy.tenant("hpc", "default", {"x/slurm-user": "carol"})
+        assert not isinstance(found, Refusal)
+        return found.user
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> Admin:
+    return Admin(tmp_path)
+
+
+def test_a_file_that_stays_changes_nothing(admin: Admin) -> None:
+    assert [admin.looks() for _ in range(3)] == [None, None, None]
+    assert admin.file.notes(admin.now) == []
+
+
+def test_another_policy_is_in_force_once(admin: Admin) -> None:
+    admin.mounts(user="bob", more={"priority_classes": {"low": {"nice": 5}}})
+    event = admin.looks()
+    assert admin.user(event) == "bob"
+    assert event is not None
+    assert event.policy.priorities == {"low": Priority(nice=5)}
+    assert event.policy.privileged == {"slurm"}
+    assert admin.looks() is None
+
+
+def test_a_policy_that_was_written_while_the_bridge_started_is_not_missed(admin: Admin) -> None:
+    admin.mounts(user="bob")
+    assert admin.user(admin.looks()) == "bob"
+
+
+def test_the_same_policy_written_again_is_no_change(admin: Admin) -> None:
+    admin.mounts(user="alice")
+    assert admin.looks() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("policy: [", "is not YAML"),
+        ("policy: {rules: [{namespaces: [hpc], user: root}]}", "must be an ordinary Slurm user's name"),
+        ("policy: {rules: [{namespaces: [hpc], user: SLURM}]}", "is the user by whom Slurm runs"),
+        ("policy: {rules: [{namespaces: [hpc], user: bob, partition: {default: no-such}}]}", "no partition"),
+        ("polices: {}", "unknown key; did you mean policy?"),
+    ],
+)
+def test_a_file_that_cannot_be_used_keeps_the_policy_before_and_says_so(
+    admin: Admin, text: str, sentence: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.looks()
+    admin.mounts(text)
+    assert [admin.looks() for _ in range(3)] == [None, None, None]
+    [note] = admin.file.notes(admin.now)
+    assert sentence in note
+    assert note.endswith("The policy that was read at 12:00 UTC stays in force.")
+    assert admin.file.rejected() == [(1.0, {})]
+    assert len([each for each in caplog.records if sentence in each.getMessage()]) == 1, "said once"
+    admin.mounts(user="bob")
+    assert admin.user(admin.looks()) == "bob"
+    assert admin.file.notes(admin.now) == []
+    assert admin.file.rejected() == [(0.0, {})]
+
+
+def test_a_file_that_is_gone_keeps_the_policy_before(admin: Admin) -> None:
+    admin.looks()
+    admin.path.unlink()
+    assert admin.looks() is None
+    assert "cannot be read" in admin.file.notes(admin.now)[0]
+
+
+def test_a_partition_that_is_made_later_mends_the_file_by_itself(admin: Admin) -> None:
+    admin.looks()
+    admin.mounts(user="bob", partition={"default": "new"})
+    assert admin.looks() is None
+    admin.world.partitions = {**admin.world.partitions, "new": admin.world.partitions["main"]}
+    assert admin.user(admin.looks()) == "bob"
+
+
+def test_other_keys_are_said_to_need_a_restart_and_the_policy_counts_all_the_same(admin: Admin) -> None:
+    admin.mounts(user="bob", more={"shared_nodes": False, "bypass": "end"})
+    assert admin.user(admin.looks()) == "bob"
+    assert admin.file.settings.shared_nodes
+    assert admin.file.notes(admin.now) == [
+        f"{admin.path}: changed since the start, and needs a restart: shared_nodes, bypass."
+    ]
+    admin.mounts(user="bob")
+    assert admin.looks() is None
+    assert admin.file.notes(admin.now) == []
+
+
+def test_templates_wait_for_a_restart_if_who_slurm_user_is_was_never_told(tmp_path: Path) -> None:
+    admin = Admin(tmp_path, slurm_user="")
+    admin.mounts(user=LABEL)
+    assert admin.looks() is None
+    assert "Restart the bridge while slurmctld answers." in admin.file.notes(admin.now)[0]
+
+
+def test_templates_come_into_force_as_well(admin: Admin) -> None:
+    admin.mounts(user=LABEL)
+    assert admin.user(admin.looks()) == "carol"
