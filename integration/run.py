@@ -3,10 +3,14 @@
 Where KUBECONFIG and SLURM_REST (with SLURM_TOKEN_FILE) name an existing pair, that pair is used.  Otherwise each suite gets a
 rig of its own, side by side, ended after the run.  A machine that cannot have one (not root, not Debian or Ubuntu) is told
 what was left out and why; with CI=true that is a failure.  The page needs no cluster, but Chromium and a kubectl.
+
+Tests that fail beside other suites run once more, alone, on a new rig.  If a test fails again, the run fails.  If it passes,
+the last lines of the run name it as unsteady: either the test depends on how busy the machine is, or the bridge does.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -101,8 +105,28 @@ def main(chosen: list[str]) -> int:
     elif wants_rig:
         subprocess.run([RIG, "build"], check=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        codes = list(pool.map(lambda suite: _here(suite) if suite.rig is None else _on_a_rig(suite), suites))
-    return max([code, *codes])
+        codes = list(pool.map(_run, suites))
+    failed = [suite for suite, its in zip(suites, codes, strict=True) if its]
+    unsteady = {suite.name: _failures(suite) for suite in failed}
+    code = max([code, *(_run(suite, again=True) for suite in failed)])
+    for name, tests in unsteady.items():
+        print(f"integration: UNSTEADY, {name} failed beside others: {', '.join(tests) or 'see above'}", flush=True)
+    return code
+
+
+def _run(suite: Suite, *, again: bool = False) -> int:
+    """Run one suite, or (again) those of its tests that failed.  Returns the exit code."""
+    return _here(suite, again=again) if suite.rig is None else _on_a_rig(suite, again=again)
+
+
+def _failures(suite: Suite) -> list[str]:
+    """The tests of this suite that failed in their last run, as pytest keeps them; [] if pytest itself failed."""
+    kept = ROOT / _cache(suite) / "v" / "cache" / "lastfailed"
+    return list(json.loads(kept.read_text())) if kept.exists() else []
+
+
+def _cache(suite: Suite) -> str:
+    return f".pytest_cache/{suite.name}"
 
 
 def _left_out(what: str, why: str) -> int:
@@ -110,11 +134,13 @@ def _left_out(what: str, why: str) -> int:
     return 1 if os.environ.get("CI") == "true" else 0
 
 
-def _here(suite: Suite) -> int:
+def _here(suite: Suite, *, again: bool = False) -> int:
     """Run one suite without a rig of its own; what it printed comes in one piece."""
     if suite.rig is None and (why := _no_browser()):
         return _left_out("the page in a browser", why)
-    done = subprocess.run(_pytest(suite), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(
+        _pytest(suite, again=again), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
     print(f"\n=== {suite.name}\n{done.stdout.decode()}", flush=True)
     return done.returncode
 
@@ -136,7 +162,7 @@ def _log() -> Path:
     return folder / "apt.log"
 
 
-def _pytest(suite: Suite) -> list[str]:
+def _pytest(suite: Suite, *, again: bool) -> list[str]:
     return [
         sys.executable,
         "-m",
@@ -144,12 +170,13 @@ def _pytest(suite: Suite) -> list[str]:
         "-q",
         "--durations=5",
         "-o",
-        f"cache_dir=.pytest_cache/{suite.name}",
+        f"cache_dir={_cache(suite)}",
+        *(["--last-failed"] if again else []),
         *suite.tests,
     ]
 
 
-def _on_a_rig(suite: Suite) -> int:
+def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
     """Run one suite on a rig of its own; what it printed comes in one piece."""
     name = f"it-{suite.name}"
     steps = [[RIG, "image"]] if suite.image else []
@@ -164,7 +191,7 @@ def _on_a_rig(suite: Suite) -> int:
             "SLURM_ACCOUNTING_CONTROL": f"{RIG} slurmdbd --name {name}",
             "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
         }
-        inside = [RIG, "run", "--name", name, "--", *_pytest(suite)]
+        inside = [RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
         tested = subprocess.run(
             inside, cwd=ROOT, env=os.environ | control, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )

@@ -105,8 +105,10 @@ def may_be_its_job(world: World, pod: Pod, submitted: float) -> bool:
 
 def _job_since(pod: Pod) -> float | None:
     """The annotation `job-since` in epoch seconds, by Slurm's clock; None if it is missing or no time."""
+    if (shown := pod.annotations.get(names.JOB_SINCE)) is None:
+        return None
     try:
-        return datetime.strptime(pod.annotations.get(names.JOB_SINCE, ""), TIME_FORMAT).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(shown, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
