@@ -245,7 +245,7 @@ def _mistake(doing: str, error: FarSideError) -> ConfigError:
     if isinstance(error, Unauthorized):
         return ConfigError(f"slurm-bridge webhook may not {doing}: {said(error)}", RIGHTS)
     if isinstance(error, NotFound):
-        return NotYet(f"{doing}: there is none.", "Apply manifests/webhook.")
+        return NotYet(f"slurm-bridge webhook cannot {doing}: it does not exist.", "Apply manifests/webhook.")
     return NotYet(said(error))
 
 

@@ -276,7 +276,7 @@ async def test_a_missing_right_is_said(what: str, doing: str, method: str) -> No
 async def test_a_missing_object_is_waited_for(path: str) -> None:
     cluster = Cluster()
     del cluster.objects[path]
-    with pytest.raises(NotYet, match=r"slurm-bridge-webhook: there is none. Apply manifests/webhook.$"):
+    with pytest.raises(NotYet, match=r"slurm-bridge-webhook: it does not exist\. Apply manifests/webhook\.$"):
         await Replica(cluster).look()
 
 

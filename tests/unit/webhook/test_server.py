@@ -120,6 +120,50 @@ async def test_more_reviews_at_once_than_there_is_memory_for_are_told_to_come_ag
         assert (await there.ask(one.authority, body=b"{}"))[0] == 503
 
 
+GARBAGE = {
+    "no HTTP": b"\x00\x01garbage\r\n\r\n",
+    "a bad header": b"POST /intercept HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    "a long header": b"POST /intercept HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+    "a bad chunk": b"POST /intercept HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a bad encoding": b"POST /intercept HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\njunk",
+    "half a body": b"POST /intercept HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+async def test_a_peer_that_sends_garbage_gets_no_traceback_into_the_log(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = made()
+    tls = ssl.create_default_context(cadata=one.authority.decode())
+    tls.verify_flags |= 0x200000
+    async with running(one) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.port, ssl=tls)
+        writer.write(GARBAGE[case])
+        if case == "half a body":
+            writer.transport.abort()
+        else:
+            assert b" 400 " in await reader.readline()
+        writer.close()
+        plain = await asyncio.open_connection("127.0.0.1", there.port)
+        plain[1].write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await plain[0].read() == b""
+        plain[1].close()
+        assert (await there.ask(one.authority, body=b"{}"))[0] == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno > 20 or record.exc_info] == []
+
+
+async def test_an_error_of_our_own_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*_: object) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(module, "answer", defect)
+    one = made()
+    async with running(one) as there:
+        assert (await there.ask(one.authority, body=b"{}"))[0] == 500
+    assert "ours" in caplog.text
+
+
 @pytest.mark.parametrize("host", HERE)
 async def test_a_new_certificate_is_for_new_connections_under_a_name_or_an_address(host: str) -> None:
     one, other = made(), made()
