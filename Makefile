@@ -82,7 +82,7 @@ image:           ## the container image, built by buildah on Debian's Python; pr
 
 lock:            ## resolve the dependencies anew into the lock files
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet pip-tools
-	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header -o requirements.txt pyproject.toml
+	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --extra webhook -o requirements.txt pyproject.toml
 	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --extra dev --all-build-deps --constraint requirements.txt -o requirements-dev.txt pyproject.toml
 	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --all-build-deps --only-build-deps --constraint requirements-dev.txt -o requirements-build.txt pyproject.toml
 	rm -rf $(VENV)-lock

@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_policy(
         commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"), ends
     )
+    _add_webhook(commands.add_parser("webhook", help="set the scheduler of new pods, for Kubernetes before 1.36"))
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
 
@@ -75,6 +76,32 @@ def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) 
     show.add_argument("--service-account", metavar="NAME", help="of the pods; default: default")
     show.add_argument("--labels", metavar="KEY=VALUE,…", help="of the namespace, instead of those in Kubernetes")
     show.set_defaults(command=_policy_show)
+
+
+def _add_webhook(webhook: argparse.ArgumentParser) -> None:
+    webhook.add_argument("--listen", metavar="HOST:PORT", help="for API servers; default :8443, on every address")
+    webhook.add_argument(
+        "--intercept",
+        choices=("unnamed", "all"),
+        default="unnamed",
+        help="pods that name no scheduler (default), or also pods that name another one",
+    )
+    webhook.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")
+    webhook.add_argument(
+        "--secret",
+        metavar="NAMESPACE/NAME",
+        help="where its own certificate is kept; default: slurm-bridge/slurm-bridge-webhook",
+    )
+    webhook.add_argument(
+        "--configuration",
+        metavar="NAME",
+        help="the MutatingWebhookConfiguration whose caBundle is written; default: slurm-bridge-webhook",
+    )
+    webhook.add_argument(
+        "--tls-cert-file", metavar="FILE", help="a certificate instead of its own, read again when it is renewed"
+    )
+    webhook.add_argument("--tls-key-file", metavar="FILE", help="its key")
+    webhook.set_defaults(command=_webhook)
 
 
 def _add_dev(dev: argparse.ArgumentParser) -> None:
@@ -164,6 +191,12 @@ def _policy_show(options: argparse.Namespace) -> int:
     from bridge.policy_show import main as show
 
     return show(vars(options))
+
+
+def _webhook(options: argparse.Namespace) -> int:
+    from bridge.webhook.command import main as webhook
+
+    return webhook(vars(options))
 
 
 def _dev(options: argparse.Namespace) -> int:

@@ -26,14 +26,19 @@ def write_kubeconfig(kubectl: Callable[..., str], server: str, authority: str, p
         file.write(binding)
         file.flush()
         kubectl("apply", "-f", file.name)
-    token = kubectl("create", "token", NAME, f"--namespace={NAME}", "--duration=24h").strip()
+    write_kubeconfig_of(NAME, kubectl, server, authority, path)
+
+
+def write_kubeconfig_of(account: str, kubectl: Callable[..., str], server: str, authority: str, path: Path) -> None:
+    """Write a kubeconfig with a token of a service account that is there, in the bridge's namespace."""
+    token = kubectl("create", "token", account, f"--namespace={NAME}", "--duration=24h").strip()
     path.touch(mode=0o600)
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "rig", "cluster": {"server": server, "certificate-authority": authority}}],
-        "users": [{"name": NAME, "user": {"token": token}}],
-        "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": NAME}}],
+        "users": [{"name": account, "user": {"token": token}}],
+        "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": account}}],
         "current-context": "rig",
     }
     path.write_text(yaml.safe_dump(content))

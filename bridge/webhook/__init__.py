@@ -1,0 +1,12 @@
+"""`slurm-bridge webhook`: sets the scheduler of new pods of managed namespaces, for Kubernetes before 1.36.
+
+    review.py        what is answered to one AdmissionReview (pure)
+    server.py        the HTTPS server that the API server calls
+    certificates.py  certificates: made, read and judged, without files and network (pure)
+    given.py         a certificate in two files, which somebody else renews
+    own.py           a certificate of its own, in a Secret, which it renews; the API server is told whom to trust
+    command.py       the command line, start and stop
+
+The webhook and the bridge do not know each other.  Without the webhook, pods that name no scheduler go to another scheduler,
+and nothing else changes.
+"""

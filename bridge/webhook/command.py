@@ -1,0 +1,126 @@
+"""The command line of the webhook: start, look at the certificate every few seconds, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from bridge.errors import ConfigError
+from bridge.kube import auth
+from bridge.kube.transport import HttpTransport
+from bridge.starting import Waiting, unless
+from bridge.stopping import listening
+from bridge.terminal import LogFormatter
+
+try:
+    from bridge.webhook.given import CERTIFICATE, KEY, Given
+    from bridge.webhook.own import Own, Places
+    from bridge.webhook.server import Server
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] not in ("cryptography", "cffi"):
+        raise
+    raise ConfigError(
+        "webhook: the Python package cryptography is not installed.", "Install it: pip install 'slurm-bridge[webhook]'"
+    ) from None
+from bridge.webhook.review import Intercept
+
+LOOK_EVERY_S = 10.0
+_NAME = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+Options = Mapping[str, str | None]
+
+log = logging.getLogger("slurm-bridge")
+
+
+class Source(Protocol):
+    """Where the certificate comes from."""
+
+    async def look(self) -> None:
+        """Use the certificate as it is to be now.  Raises ConfigError."""
+        ...
+
+
+def main(options: Options) -> int:
+    """Exit code 0 after SIGTERM.  Raises ConfigError."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    asyncio.run(_serve(options))
+    return 0
+
+
+async def _serve(options: Options) -> None:
+    host, port = _address(options.get("listen") or ":8443")
+    server = Server(Intercept(options.get("intercept") or "unnamed"), time.time)
+    stopped = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(listening(stopped.set))
+        source = await _source(options, server, stack)
+        await unless(stopped, _first_look(source))
+        if stopped.is_set():
+            return
+        runner = await server.listen(host, port)
+        stack.push_async_callback(runner.cleanup)
+        log.info("listens on %s:%d", host, port)
+        while not stopped.is_set():
+            await unless(stopped, _look(source, server))
+
+
+async def _source(options: Options, server: Server, stack: AsyncExitStack) -> Source:
+    """Raises ConfigError."""
+    certificate, key = options.get("tls_cert_file"), options.get("tls_key_file")
+    if certificate and key:
+        return Given(certificate, key, server.use, time.time)
+    if certificate or key:
+        raise ConfigError(f"{CERTIFICATE} and {KEY} belong together.", "Name both files, or none.")
+    transport = HttpTransport(await auth.load(options.get("kubeconfig")))
+    stack.push_async_callback(transport.close)
+    return Own(transport, _places(options), server.use)
+
+
+async def _first_look(source: Source) -> None:
+    """Raises ConfigError for what waiting does not mend."""
+    if isinstance(source, Own):
+        await Waiting().answered("Kubernetes", source.look)
+    else:
+        await source.look()
+
+
+async def _look(source: Source, server: Server) -> None:
+    """Once after a while.  What is wrong is told when it changes, and the certificate before stays in use."""
+    await asyncio.sleep(LOOK_EVERY_S)
+    try:
+        await source.look()
+    except ConfigError as error:
+        if str(error) != server.trouble:
+            log.error("%s", error)
+        server.trouble = str(error)
+    else:
+        if server.trouble:
+            log.info("the certificate is in order again")
+        server.trouble = ""
+
+
+def _places(options: Options) -> Places:
+    """Raises ConfigError."""
+    secret = options.get("secret") or "slurm-bridge/slurm-bridge-webhook"
+    configuration = options.get("configuration") or "slurm-bridge-webhook"
+    namespace, slash, name = secret.partition("/")
+    if not (slash and re.fullmatch(_NAME, namespace) and re.fullmatch(_NAME, name)):
+        raise ConfigError(f"--secret {secret}: is not NAMESPACE/NAME.")
+    if not re.fullmatch(_NAME, configuration):
+        raise ConfigError(f"--configuration {configuration}: is no name of an object in Kubernetes.")
+    return Places(namespace, name, configuration)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host ("": all addresses) and port.  Raises ConfigError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or not 0 < int(port) < 2**16:
+        raise ConfigError(f"--listen {text}: is not HOST:PORT.")
+    return host.strip("[]"), int(port)

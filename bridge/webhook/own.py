@@ -1,0 +1,294 @@
+"""The webhook's own certificate: kept in a Secret, renewed in time, and trusted by the API server.
+
+All replicas look at two objects every few seconds, and each replica does what is to be done:
+
+    Secret                         tls.crt, tls.key: the certificate that replicas use.  ca.crt: its authority, and the
+                                   authorities of earlier certificates that have not expired
+    MutatingWebhookConfiguration   caBundle of each webhook is that ca.crt.  The Service or the URL in the configuration gives
+                                   the names in the certificate
+
+Every write names the resourceVersion that was read.  If two replicas renew at the same time, the API server refuses the
+second write, and that replica reads the certificate that the first one wrote.
+
+A renewed certificate is used SETTLE_S after this replica saw that the configuration trusts it, because API servers learn of a
+changed configuration a little later.  The certificate before stays trusted until it expires, so that replicas may differ.
+
+The Secret must exist, so that the account needs no right to create Secrets, which cannot be limited to one name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from bridge.errors import ConfigError, Conflict, ContractError, FarSideError, NotFound, NotYet, Unauthorized, said
+from bridge.kube.answers import judged
+from bridge.kube.codec import encode
+from bridge.kube.decoding import decoded
+from bridge.kube.transport import SIDE, Call, Transport
+from bridge.webhook.certificates import Made, Pair, Unusable, bundle, check, make, moment, read, signed_by
+
+CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
+SETTLE_S = 5.0
+DEADLINE_S = 5.0
+MOST_TRIES = 5  # after conflicts, at one look
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+RIGHTS = "Give its account the rights of manifests/webhook/rbac.yaml, or the process a certificate (--tls-cert-file)."
+
+log = logging.getLogger("slurm-bridge")
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which two objects.
+
+    namespace, secret   of the Secret
+    configuration       name of the MutatingWebhookConfiguration
+    """
+
+    namespace: str
+    secret: str
+    configuration: str
+
+    @property
+    def secret_path(self) -> str:
+        """Of the Secret in the API."""
+        return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/secrets/{quote(self.secret, safe='')}"
+
+    @property
+    def configuration_path(self) -> str:
+        """Of the MutatingWebhookConfiguration in the API."""
+        return f"{CONFIGURATIONS}/{quote(self.configuration, safe='')}"
+
+    @property
+    def the_secret(self) -> str:
+        """For a person."""
+        return f"the Secret {self.namespace}/{self.secret}"
+
+    @property
+    def the_configuration(self) -> str:
+        """For a person."""
+        return f"the MutatingWebhookConfiguration {self.configuration}"
+
+
+class Own:
+    """One replica's part in keeping the certificate.
+
+    use    is called with a pair that is to be used from now on; raises Unusable
+    wall   epoch seconds; clock: monotonic seconds
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        places: Places,
+        use: Callable[[Pair], None],
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._places = places
+        self._use = use
+        self._wall = wall
+        self._clock = clock
+        self._used: Made | None = None
+        self._trusted: tuple[bytes, float] | None = None  # a certificate, and since when it is seen to be trusted
+
+    async def look(self) -> None:
+        """Read both objects, write what is to be written, and use the certificate when that is safe.
+
+        Raises ConfigError; NotYet if waiting may mend it.  The certificate before then stays in use.
+        """
+        for _ in range(MOST_TRIES):
+            try:
+                await self._look_once()
+            except Conflict:
+                continue  # another replica, or a person, wrote the object in between
+            return
+        raise NotYet(f"{self._places.the_secret} or {self._places.the_configuration} is changed again and again.")
+
+    async def _look_once(self) -> None:
+        configuration = await self._read(self._places.the_configuration, self._places.configuration_path)
+        names = self._names(configuration)
+        secret = await self._read(self._places.the_secret, self._places.secret_path)
+        kept = self._kept(secret, names)
+        if kept is None:
+            kept = await self._renew(secret, names)
+        is_trusted = _trusts(configuration, kept.pair)
+        await self._be_trusted(configuration, bundle([kept.authority], self._wall()))
+        self._switch(kept, is_trusted=is_trusted)
+
+    # --- the Secret -----------------------------------------------------------------------------------------------
+
+    def _kept(self, secret: Object, names: frozenset[str]) -> Made | None:
+        """What the Secret holds; None if a certificate has to be made.  Raises ConfigError for a Secret of something else."""
+        data = _data(secret)
+        kind = secret.get("type") or "Opaque"
+        if kind != "Opaque" or data.keys() - {CERTIFICATE, KEY, AUTHORITIES}:
+            raise ConfigError(
+                f"{self._places.the_secret} holds what slurm-bridge webhook did not write (type {kind}, keys "
+                f"{', '.join(sorted(data)) or 'none'}).",
+                "Name an empty one (--secret NAMESPACE/NAME), or use its certificate as files (--tls-cert-file).",
+            )
+        if not data:
+            return None
+        try:
+            pair = read(data.get(CERTIFICATE, b""), data.get(KEY, b""))
+            check(pair, self._wall())
+            if not signed_by(pair, data.get(AUTHORITIES, b"")):
+                raise Unusable(f"no authority in {AUTHORITIES} signed the certificate")
+            if missing := names - pair.names:
+                raise Unusable(f"the certificate is not for {', '.join(sorted(missing))}")
+        except Unusable as error:
+            log.warning("%s cannot be used: %s; a new certificate is made", self._places.the_secret, error)
+            return None
+        return None if pair.is_due(self._wall()) else Made(pair, data[AUTHORITIES])
+
+    async def _renew(self, secret: Object, names: frozenset[str]) -> Made:
+        """Make a certificate, and write it into the Secret.  Raises Conflict, ConfigError."""
+        made = make(names, self._wall())
+        older = [_data(secret).get(AUTHORITIES, b""), self._used.authority if self._used else b""]
+        kept = Made(made.pair, bundle([made.authority, *older], self._wall()))
+        data = {CERTIFICATE: made.pair.certificate, KEY: made.pair.key, AUTHORITIES: kept.authority}
+        changed = {**secret, "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
+        await self._write(self._places.the_secret, self._places.secret_path, changed)
+        log.info("made a certificate for %s, valid until %s", ", ".join(sorted(names)), moment(made.pair.ends))
+        return kept
+
+    # --- the configuration ----------------------------------------------------------------------------------------
+
+    def _names(self, configuration: Object) -> frozenset[str]:
+        """The hosts that the API server calls.  Raises ConfigError."""
+        found = {_host(each) for each in _webhooks(configuration)} - {""}
+        if not found:
+            raise ConfigError(
+                f"{self._places.the_configuration} names no Service and no URL.", "Apply manifests/webhook again."
+            )
+        return frozenset(found)
+
+    async def _be_trusted(self, configuration: Object, authorities: bytes) -> None:
+        """Write the authorities into each webhook of the configuration if it has others.  Raises Conflict, ConfigError."""
+        wanted = base64.b64encode(authorities).decode()
+        webhooks = _webhooks(configuration)
+        if all(_client(each).get("caBundle") == wanted for each in webhooks):
+            return
+        changed = [{**each, "clientConfig": {**_client(each), "caBundle": wanted}} for each in webhooks]
+        await self._write(
+            self._places.the_configuration, self._places.configuration_path, {**configuration, "webhooks": changed}
+        )
+        log.info("wrote caBundle of %s", self._places.the_configuration)
+
+    # --- which certificate is used --------------------------------------------------------------------------------
+
+    def _switch(self, kept: Made, *, is_trusted: bool) -> None:
+        """Use that certificate if the API server trusts it long enough, or if there is none to use meanwhile.
+
+        is_trusted   the configuration trusted the certificate when it was read at this look
+        """
+        if self._used is not None and kept.pair == self._used.pair:
+            self._used = kept
+            return
+        if not is_trusted:
+            self._trusted = None
+        elif self._trusted is None or self._trusted[0] != kept.pair.certificate:
+            self._trusted = kept.pair.certificate, self._clock()
+        is_settled = self._trusted is not None and self._clock() - self._trusted[1] >= SETTLE_S
+        if self._used is None or self._wall() >= self._used.pair.ends or is_settled:
+            try:
+                self._use(kept.pair)
+            except Unusable as error:
+                raise ConfigError(
+                    f"{self._places.the_secret}: {error}.", "Empty the Secret, and a new certificate is made."
+                ) from None
+            self._used = kept
+            log.info("uses the certificate that is valid until %s", moment(kept.pair.ends))
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    async def _read(self, what: str, path: str) -> Object:
+        """Raises ConfigError."""
+        try:
+            return await self._exchange(f"read {what}", "GET", path, None)
+        except FarSideError as error:
+            raise _mistake(f"read {what}", error) from None
+
+    async def _write(self, what: str, path: str, changed: Object) -> None:
+        """Raises Conflict, ConfigError."""
+        try:
+            await self._exchange(f"write {what}", "PUT", path, changed)
+        except Conflict:
+            raise
+        except FarSideError as error:
+            raise _mistake(f"write {what}", error) from None
+
+    async def _exchange(self, operation: str, method: str, path: str, body: Object | None) -> Object:
+        """What the API server answers.  Raises FarSideError."""
+        sent = None if body is None else encode(body)
+        reply = judged(operation, await self._transport.exchange(Call(method, path, body=sent, deadline_s=DEADLINE_S)))
+        content = decoded(msgspec.json.decode, reply.body, operation)
+        if not isinstance(content, dict) or not _mapping(content.get("metadata")).get("resourceVersion"):
+            raise ContractError(operation, SIDE, "the answer is no object", reply.status)
+        return content
+
+
+def _mistake(doing: str, error: FarSideError) -> ConfigError:
+    if isinstance(error, Unauthorized):
+        return ConfigError(f"slurm-bridge webhook may not {doing}: {said(error)}", RIGHTS)
+    if isinstance(error, NotFound):
+        return NotYet(f"slurm-bridge webhook cannot {doing}: it does not exist.", "Apply manifests/webhook.")
+    return NotYet(said(error))
+
+
+def _trusts(configuration: Object, pair: Pair) -> bool:
+    """True if every webhook of the configuration trusts the authority of that certificate."""
+    return all(signed_by(pair, _binary(_client(each).get("caBundle"))) for each in _webhooks(configuration))
+
+
+def _host(webhook: Object) -> str:
+    """The name that the API server expects in the certificate; "": none can be told."""
+    client = _client(webhook)
+    service, url = _mapping(client.get("service")), client.get("url")
+    if service.get("name") and service.get("namespace"):
+        return f"{service['name']}.{service['namespace']}.svc"
+    try:
+        host = urlsplit(url).hostname if isinstance(url, str) else None
+    except ValueError:
+        return ""
+    try:
+        return str(ipaddress.ip_address(host or ""))
+    except ValueError:
+        return host or ""
+
+
+def _webhooks(configuration: Object) -> list[Object]:
+    found = configuration.get("webhooks")
+    return [_mapping(each) for each in found] if isinstance(found, list) else []
+
+
+def _client(webhook: Object) -> Object:
+    return _mapping(webhook.get("clientConfig"))
+
+
+def _data(secret: Object) -> dict[str, bytes]:
+    return {key: _binary(value) for key, value in _mapping(secret.get("data")).items()}
+
+
+def _binary(value: object) -> bytes:
+    try:
+        return base64.b64decode(value) if isinstance(value, str) else b""
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,156 @@
+"""The HTTPS server that the API server calls: POST /intercept.  /healthz and /readyz are for kubelet.
+
+Every peer that reaches the port may ask; an answer tells nothing but what the question held.  Bodies are limited in size, in
+number at a time and in the time that they take, so that a peer which floods the port costs a known amount of memory.
+
+The certificate changes while the server runs: each handshake takes the TLS context of that moment.  Open connections keep the
+certificate that they began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from bridge.errors import ConfigError
+from bridge.webhook.certificates import Pair, Unusable, check
+from bridge.webhook.review import Intercept, answer
+
+PATH = "/intercept"
+MOST_BYTES = 4 * 2**20  # of a review: an API server takes objects of 3 MiB
+MOST_AT_ONCE = 32
+BODY_S = 3.0  # the API server does not wait longer (timeoutSeconds)
+CLOSING_S = 2.0
+# What reading a body raises when the peer goes away, or sends it malformed.
+_CUT = (web.RequestPayloadError, web.PayloadAccessError, HttpProcessingError, ConnectionError)
+
+
+class Server:
+    """intercept: which pods get the scheduler.  wall: epoch seconds."""
+
+    def __init__(self, intercept: Intercept, wall: Callable[[], float]) -> None:
+        self._intercept = intercept
+        self._wall = wall
+        self._pair: Pair | None = None
+        self._context: ssl.SSLContext | None = None
+        self._under_way = 0
+        self.trouble = ""  # why the last look at the certificate failed, as a sentence; "": it did not
+
+    def use(self, pair: Pair) -> None:
+        """New connections get that certificate.  Raises Unusable, and then the one before stays."""
+        if pair != self._pair:
+            self._context = _context(pair)
+            self._pair = pair
+
+    def not_ready(self) -> str:
+        """Why API servers cannot use this replica, as a sentence; "": they can."""
+        if self._pair is None:
+            return "There is no certificate yet."
+        try:
+            check(self._pair, self._wall())
+        except Unusable as error:
+            return f"API servers refuse this replica: {error}."
+        return ""
+
+    async def listen(self, host: str, port: int) -> web.AppRunner:
+        """Start; the caller cleans the runner up.  A certificate must be in use.  Raises ConfigError for the address."""
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.router.add_post(PATH, self._review)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, logger=_logger())
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host or None, port, ssl_context=self._listening()).start()
+        except OSError as error:
+            await runner.cleanup()
+            why = error.strerror or str(error)
+            raise ConfigError(f"--listen {host}:{port}: {why}.", "Choose another address.") from None
+        return runner
+
+    def _listening(self) -> ssl.SSLContext:
+        """A context that gives each connection the context of then, whether or not the client names a server."""
+        assert self._context is not None
+        assert self._pair is not None
+        made = _context(self._pair)
+
+        def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _made: ssl.SSLContext) -> None:
+            assert self._context is not None
+            connection.context = self._context
+
+        made.sni_callback = choose
+        return made
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        """200, or 503 and why; what went wrong at the last look is told in either case."""
+        why = self.not_ready()
+        return web.Response(
+            text="\n".join(filter(None, [why or "ok", self.trouble])) + "\n", status=503 if why else 200
+        )
+
+    async def _review(self, request: web.Request) -> web.Response:
+        if self._under_way >= MOST_AT_ONCE:
+            return _refused(503, f"{MOST_AT_ONCE} reviews are being read already: ask again.")
+        self._under_way += 1
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
+        except TimeoutError:
+            return _refused(408, f"The review did not arrive within {BODY_S:g} s.")
+        except web.HTTPRequestEntityTooLarge:
+            return _refused(413, f"The review is larger than {MOST_BYTES >> 20} MiB.")
+        except _CUT:
+            return _refused(400, "The review did not arrive whole.")
+        finally:
+            self._under_way -= 1
+        try:
+            review = msgspec.json.decode(body)
+            reply = msgspec.json.encode(answer(review, self._intercept))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return _refused(400, "The body is not JSON: an AdmissionReview of admission.k8s.io/v1 is expected.")
+        return web.Response(body=reply, content_type="application/json")
+
+
+def _logger() -> logging.Logger:
+    """aiohttp's, without the tracebacks that it logs for each peer that sends malformed HTTP."""
+    made = logging.getLogger("slurm-bridge.webhook.http")
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, _CUT)
+
+    made.filters[:] = [is_ours]
+    return made
+
+
+def _refused(status: int, sentence: str) -> web.Response:
+    return web.Response(status=status, text=f"{sentence}\n")
+
+
+def _context(pair: Pair) -> ssl.SSLContext:
+    """Raises Unusable.  The ssl module reads from files only; this one is memory, since the file system is read-only."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.set_alpn_protocols(["http/1.1"])
+    descriptor = os.memfd_create("slurm-bridge-webhook")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(pair.certificate.rstrip() + b"\n" + pair.key)
+        made.load_cert_chain(f"/proc/self/fd/{descriptor}", password=lambda: b"")
+    except (ssl.SSLError, ValueError) as error:
+        raise Unusable(
+            f"TLS cannot use the certificate and the key ({getattr(error, 'reason', None) or 'malformed'})"
+        ) from None
+    finally:
+        os.close(descriptor)
+    return made
