@@ -58,11 +58,22 @@ def _parser() -> argparse.ArgumentParser:
     _add_http_token(release)
     release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
     release.set_defaults(command=_release)
+    _add_uninstall(
+        commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
+    )
     _add_policy(
         commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"), ends
     )
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
+
+
+def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
+    pods = uninstall.add_mutually_exclusive_group()
+    pods.add_argument("--wait", action="store_true", help="until the pods that run have ended by themselves (default)")
+    pods.add_argument("--end-pods", action="store_true", help="end the pods that run, with their grace")
+    uninstall.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
+    uninstall.set_defaults(command=_uninstall)
 
 
 def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) -> None:
@@ -127,13 +138,26 @@ def _run(options: argparse.Namespace) -> int:
     from bridge import app, settings
 
     chosen = settings.load(vars(options), os.environ)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=chosen.log_level.upper(), handlers=[handler])
+    _log_to_stderr(chosen.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         path = settings.path_of(vars(options), os.environ) or ""
         runner.run(app.run(chosen, path, lambda: settings.load(vars(options), os.environ)))
     return 0
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from bridge import settings
+    from bridge.uninstall import main as uninstall
+
+    chosen = settings.load(vars(options), os.environ)
+    _log_to_stderr("error" if options.dry_run else chosen.log_level)
+    return uninstall(chosen, end_pods=options.end_pods, dry_run=options.dry_run)
 
 
 def _doctor(options: argparse.Namespace) -> int:
