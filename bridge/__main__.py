@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     ends = _ends()
     run = commands.add_parser("run", parents=[ends], help="schedule pods of a Kubernetes cluster through Slurm")
-    run.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
+    _add_http(run)
     _add_http_token(run)
     run.set_defaults(command=_run)
     doctor = commands.add_parser("doctor", parents=[ends], help="check both ends, and say what to do; changes nothing")
@@ -73,6 +73,7 @@ def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
     pods.add_argument("--wait", action="store_true", help="until the pods that run have ended by themselves (default)")
     pods.add_argument("--end-pods", action="store_true", help="end the pods that run, with their grace")
     uninstall.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
+    _add_http(uninstall)
     uninstall.set_defaults(command=_uninstall)
 
 
@@ -119,6 +120,10 @@ def _ends() -> argparse.ArgumentParser:
     ends.add_argument("--slurm-url", metavar="URL", help="slurmrestd, http://HOST:PORT (SLURM_BRIDGE_SLURM_URL)")
     ends.add_argument("--slurm-token-file", metavar="FILE", help="JWT of a Slurm user who may act for others")
     return ends
+
+
+def _add_http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
 
 
 def _add_http_token(parser: argparse.ArgumentParser) -> None:

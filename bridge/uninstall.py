@@ -51,10 +51,10 @@ def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -
 
 
 def _for_this(settings: Settings, *, dry_run: bool) -> Settings:
-    """The settings of the bridge, without its HTTP server and under another name in the Lease."""
-    changed: dict[str, object] = {"http": "", "nodes_interval_s": min(NODES_S, settings.nodes_interval_s)}
+    """The settings of the bridge, under another name in the Lease; a dry run works beside a bridge."""
+    changed: dict[str, object] = {"nodes_interval_s": min(NODES_S, settings.nodes_interval_s)}
     if dry_run:
-        changed["lease"] = None
+        changed |= {"lease": None, "http": ""}
     elif settings.lease is not None:
         own = f"uninstall@{settings.lease.terms(os.environ).identity}"
         changed["lease"] = settings.lease.model_copy(update={"identity": own})

@@ -241,7 +241,7 @@ def end_job(workload: Workload, view: View) -> None:
                 cancel(job, workload, view, _why_done(workload, job), record=_record_of(workload, job))
             return
     job_of_theirs = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
-    if job_of_theirs is not None and _may_be_unrecorded(job_of_theirs, workload, view):
+    if job_of_theirs is not None and may_be_unrecorded(job_of_theirs, workload, view):
         if view.now < view.world.quiet_until():  # there are more urgent things to read after a start
             view.wake_at(workload.key, view.world.quiet_until())
         else:
@@ -343,7 +343,7 @@ def _how_ended(pod: Pod) -> str:
     return "Deleted"
 
 
-def _may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool:
+def may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool:
     """Both ended before this life began, and the one before may not have come to its record."""
     return view.world.config.accounting and job.key is None and job.ended and bool(_record_of(workload, job))
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.asking import is_managed
-from scheduler.ending import being_ended, end_pod, is_to_be_recorded
+from scheduler.doubt import claims_held_back, held_back
+from scheduler.ending import being_ended, end_pod, is_to_be_recorded, may_be_unrecorded
 from scheduler.looking import cancel
 from scheduler.model import Pod
 from scheduler.nodes import left_on_nodes
@@ -124,6 +125,8 @@ def waits_for(world: World, now: float) -> str:
     """Why it cannot be known yet whether anything is left, a sentence; "": it can."""
     if why := not_known(world):
         return why
+    if held := held_back(world) or claims_held_back(world):
+        return f"{held}."
     quiet = world.quiet_until()
     if now < quiet:
         return f"For {quiet - now:.0f} s more, requests of a bridge that ran before may take effect."
@@ -141,7 +144,7 @@ def _under_way(world: World) -> str:
 def _of_workload(workload: Workload, view: View) -> Iterator[str]:
     """What is left of one workload, by its phase."""
     world = view.world
-    if workload.others:
+    if workload.others or _is_left_alone(workload, world):
         return
     now, what = world.phase_of[workload.key], workload.readable or "pods that are gone"
     running = [pod for pod in workload.unfinished if workload.node_of(pod)]
@@ -154,7 +157,7 @@ def _of_workload(workload: Workload, view: View) -> Iterator[str]:
             yield f"{verb} {pod.full_name} on node {workload.node_of(pod)}{ends}{_numbers(live)}"
     elif live:
         yield f"end{_numbers(live, brackets=False)} of {what}"
-    elif now is Phase.DONE and any(is_to_be_recorded(job, workload, view) for job in world.mine(workload)):
+    elif now is Phase.DONE and _is_unrecorded(workload, view):
         lost = world.accounting_lost
         yield f"tell Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
     elif workload.hold is not None or any(held.until is None for held in workload.pod_holds.values()):
@@ -163,6 +166,18 @@ def _of_workload(workload: Workload, view: View) -> Iterator[str]:
         return
     if not all(_is_told(pod.uid, workload) for pod in _waiting(workload)):
         yield f"say on {what}, which waits, that nothing is asked of Slurm any more"
+
+
+def _is_left_alone(workload: Workload, world: World) -> bool:
+    """Pods of a namespace that is not managed name a job that Slurm does not know: nothing is done to them (ending.py)."""
+    if world.phase_of[workload.key] is not Phase.REVOKED or is_managed(workload.pod, world):
+        return False
+    return not any(job.ended for job in world.mine(workload))
+
+
+def _is_unrecorded(workload: Workload, view: View) -> bool:
+    jobs = view.world.mine(workload)
+    return any(is_to_be_recorded(job, workload, view) or may_be_unrecorded(job, workload, view) for job in jobs)
 
 
 def _waiting(workload: Workload) -> list[Pod]:
@@ -177,7 +192,9 @@ def _is_told(uid: str, workload: Workload) -> bool:
 
 
 def _is_over(job: Placeholder, view: View) -> bool:
-    return job.ended or job.lost(view.tuning.absent_s)
+    """As far as it matters where no pod runs: of a job that Slurm lists no more nothing is left."""
+    first, last = job.absent_first, job.absent_last
+    return job.ended or (first is not None and last is not None and last - first >= view.tuning.absent_s)
 
 
 def _is_proven_over(job: Placeholder, view: View) -> bool:
