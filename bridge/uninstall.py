@@ -76,7 +76,7 @@ class Uninstall:
         self._dry_run = dry_run
         self._say = say or _print
         self._look_s = look_s
-        self._said, self._said_at = "", float("-inf")
+        self._said, self._said_at = "", time.monotonic()
 
     async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
         """Until nothing is left, or the event is set.  Raises ConfigError where a bridge is at work."""

@@ -151,10 +151,7 @@ def _of_workload(workload: Workload, view: View) -> Iterator[str]:
     is_over = _is_proven_over if running else _is_over
     live = [job for job in world.mine(workload) if job.key in (None, workload.key) and not is_over(job, view)]
     if now is Phase.REVOKED or (running and live):
-        for pod in running:
-            verb = "wait until pod" if world.config.leaving == WAIT and now is not Phase.REVOKED else "end pod"
-            ends = " ends" if verb.startswith("wait") else ""
-            yield f"{verb} {pod.full_name} on node {workload.node_of(pod)}{ends}{_numbers(live)}"
+        yield from _of_running(workload, running, live, world)
     elif live:
         yield f"end{_numbers(live, brackets=False)} of {what}"
     elif now is Phase.DONE and _is_unrecorded(workload, view):
@@ -166,6 +163,15 @@ def _of_workload(workload: Workload, view: View) -> Iterator[str]:
         return
     if not all(_is_told(pod.uid, workload) for pod in _waiting(workload)):
         yield f"say on {what}, which waits, that nothing is asked of Slurm any more"
+
+
+def _of_running(workload: Workload, running: list[Pod], live: list[Placeholder], world: World) -> Iterator[str]:
+    is_renamed = workload.renamed is not None and workload.renamed == workload.hint
+    waits = world.phase_of[workload.key] is not Phase.REVOKED and (world.config.leaving == WAIT or is_renamed)
+    name = ", which has another name since: the pod is not ended for it" if is_renamed else ""
+    for pod in running:
+        where = f"pod {pod.full_name} on node {workload.node_of(pod)}"
+        yield f"wait until {where} ends{_numbers(live)}{name}" if waits else f"end {where}{_numbers(live)}"
 
 
 def _is_left_alone(workload: Workload, world: World) -> bool:
@@ -192,9 +198,13 @@ def _is_told(uid: str, workload: Workload) -> bool:
 
 
 def _is_over(job: Placeholder, view: View) -> bool:
-    """As far as it matters where no pod runs: of a job that Slurm lists no more nothing is left."""
+    """Where no pod runs, nothing is left of a job that Slurm does not list, nor of one that is somebody else's."""
     first, last = job.absent_first, job.absent_last
-    return job.ended or (first is not None and last is not None and last - first >= view.tuning.absent_s)
+    return (
+        job.ended
+        or (job.denied and not job.proven)
+        or (first is not None and last is not None and last - first >= view.tuning.absent_s)
+    )
 
 
 def _is_proven_over(job: Placeholder, view: View) -> bool:

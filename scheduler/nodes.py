@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
 CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
 GONE = names.NODE_REASON + "its Kubernetes node is gone"
-LEAVES = names.NODE_REASON + "it is being uninstalled"
+LEAVES = names.NODE_REASON + "the bridge is being uninstalled"
 UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
 REPLACED = names.NODE_REASON + "to be registered anew: "
 SILENT = "to be registered anew: Slurm believes that it does not respond"
@@ -369,7 +369,8 @@ def _gone_long(name: str, view: View) -> bool:
 def _release(node: Node, view: View) -> bool:
     if node.in_slurm is None or node.name in view.world.upkeep.saying:
         return True
-    return view.add(act.ReleaseNode(node.name, node.uid, "it is not in Slurm any more"))
+    why = LEAVES.removeprefix(names.NODE_REASON) if view.world.config.leaving else "it is not in Slurm any more"
+    return view.add(act.ReleaseNode(node.name, node.uid, why))
 
 
 # --- what is said -------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,10 +22,6 @@ TAKES_S = 400.0  # after the faults: a dead node's pods, slurmdbd, a job that ca
 class LeavingLife(Life):
     """For half of the chaos a bridge works; then it is killed, and from then on each life of it leaves."""
 
-    def _acts(self) -> list[Callable[[], None]]:
-        """Without jobs that users rename: to a bridge that starts anew they are somebody else's (docs/decisions/0003)."""
-        return [each for each in super()._acts() if each != self._rename_job]
-
     async def _chaos(self) -> None:
         self.chaos_s = CHAOS_S / 2
         await super()._chaos()
@@ -36,9 +32,10 @@ class LeavingLife(Life):
         await super()._chaos()
 
     async def _comes_to_rest(self) -> None:
-        if self.leaving == leaving.WAIT:
-            self._users_end_their_pods()
         await asyncio.sleep(SEEN_S)
+        if self.leaving == leaving.WAIT or self.promises.renamed:  # pods whose jobs were renamed are not ended
+            self._users_end_their_pods()
+            await asyncio.sleep(SEEN_S)
         until = self.clock() + TAKES_S
         while self._is_at_work():
             await asyncio.sleep(1.0)
