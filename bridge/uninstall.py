@@ -27,7 +27,7 @@ from bridge.terminal import printable
 from scheduler import leaving
 from scheduler.world import World
 
-LOOK_S = 0.5
+LOOK_S = 1.0  # between two looks at what is left
 TELL_S = 5.0  # between two lines about what is still to be done
 NODES_S = 5.0  # between two polls of Slurm's nodes, at most
 NAMED_MOST = 3
@@ -64,18 +64,12 @@ def _for_this(settings: Settings, *, dry_run: bool) -> Settings:
 class Uninstall:
     """One run of it.
 
-    look_s   seconds between two looks
-    say      told each line for a person
     done     nothing is left; or, of a dry run, everything was told
     """
 
-    def __init__(
-        self, *, dry_run: bool = False, say: Callable[[str], None] | None = None, look_s: float = LOOK_S
-    ) -> None:
+    def __init__(self, *, dry_run: bool = False) -> None:
         self.done = False
         self._dry_run = dry_run
-        self._say = say or _print
-        self._look_s = look_s
         self._said, self._said_at = "", time.monotonic()
 
     async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
@@ -132,22 +126,22 @@ class Uninstall:
             else:
                 why, todo = leaving.waits_for(known, clock()), leaving.todo(known, clock())
                 if not why and not todo:
-                    self._say(_nothing_left(known))
+                    _print(_nothing_left(known))
                     return
                 self._tell(" ".join(filter(None, (why, _in_short(todo)))))
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(LOOK_S)
 
     def _tell(self, sentence: str) -> None:
         """What it waits for, when that has changed, and not too often."""
         now = time.monotonic()
         if sentence != self._said and now - self._said_at >= TELL_S:
             self._said, self._said_at = sentence, now
-            self._say(sentence)
+            _print(sentence)
 
     def _tell_all(self, world: World, todo: Sequence[str]) -> None:
-        self._say("slurm-bridge uninstall would:" if todo else _nothing_left(world))
+        _print("slurm-bridge uninstall would:" if todo else _nothing_left(world))
         for each in todo:
-            self._say(f"  {each}")
+            _print(f"  {each}")
 
 
 def _waits_for(lease: Lease) -> str:

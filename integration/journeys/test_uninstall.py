@@ -140,7 +140,8 @@ def cordoned(bridge: BridgeProcess, kube: Kube, slurm: Slurm) -> Iterator[str]:
     eventually("it is drained", lambda: slurm.node(CORDONED)["reason"].startswith("slurm-bridge: "))
     yield CORDONED
     kube.core.patch_node(CORDONED, {"spec": {"unschedulable": False}})
-    slurm.change_node(CORDONED, "RESUME")
+    if drained(slurm, CORDONED):  # the journey failed before
+        slurm.change_node(CORDONED, "RESUME")
 
 
 def in_slurm(kube: Kube, name: str) -> str:
