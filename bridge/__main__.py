@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     ends = _ends()
     run = commands.add_parser("run", parents=[ends], help="schedule pods of a Kubernetes cluster through Slurm")
-    run.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
+    _add_http(run)
     _add_http_token(run)
     run.set_defaults(command=_run)
     doctor = commands.add_parser("doctor", parents=[ends], help="check both ends, and say what to do; changes nothing")
@@ -58,12 +58,24 @@ def _parser() -> argparse.ArgumentParser:
     _add_http_token(release)
     release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
     release.set_defaults(command=_release)
+    _add_uninstall(
+        commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
+    )
     _add_policy(
         commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"), ends
     )
     _add_webhook(commands.add_parser("webhook", help="set the scheduler of new pods, for Kubernetes before 1.36"))
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
+
+
+def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
+    pods = uninstall.add_mutually_exclusive_group()
+    pods.add_argument("--wait", action="store_true", help="until the pods that run have ended by themselves (default)")
+    pods.add_argument("--end-pods", action="store_true", help="end the pods that run, with their grace")
+    uninstall.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
+    _add_http(uninstall)
+    uninstall.set_defaults(command=_uninstall)
 
 
 def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) -> None:
@@ -137,6 +149,10 @@ def _ends() -> argparse.ArgumentParser:
     return ends
 
 
+def _add_http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
+
+
 def _add_http_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http-token-file", metavar="FILE", help="bearer token of /explain and /release")
 
@@ -154,13 +170,26 @@ def _run(options: argparse.Namespace) -> int:
     from bridge import app, settings
 
     chosen = settings.load(vars(options), os.environ)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=chosen.log_level.upper(), handlers=[handler])
+    _log_to_stderr(chosen.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         path = settings.path_of(vars(options), os.environ) or ""
         runner.run(app.run(chosen, path, lambda: settings.load(vars(options), os.environ)))
     return 0
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from bridge import settings
+    from bridge.uninstall import main as uninstall
+
+    chosen = settings.load(vars(options), os.environ)
+    _log_to_stderr("error" if options.dry_run else chosen.log_level)
+    return uninstall(chosen, end_pods=options.end_pods, dry_run=options.dry_run)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -71,6 +71,7 @@ class Bridge:
     mirror   of a replica that has just begun to lead: what its watches have told; None: the bridge watches by itself
     leads    whether this replica may act now
     slurm_user   by whom Slurm runs: nobody is mapped to that user; "": not known
+    leaving  as of Config
     """
 
     def __init__(
@@ -87,10 +88,13 @@ class Bridge:
         mirror: Mirror | None = None,
         leads: Callable[[], bool] = lambda: True,
         slurm_user: str = "",
+        leaving: str = "",
     ) -> None:
         self.guard = guard or Guard()
         accounting = slurm.discovery is not None and slurm.discovery.accounting
         config = settings.config(accounting=accounting, slurm_user=slurm_user)
+        if leaving:
+            config = replace(config, leaving=leaving, bypass="warn")
         self.world = World(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
@@ -163,10 +167,18 @@ def watches_of(
     return watches
 
 
-async def run(settings: Settings, path: str = "", reread: Callable[[], Settings] | None = None) -> None:
+async def run(
+    settings: Settings,
+    path: str = "",
+    reread: Callable[[], Settings] | None = None,
+    act: Callable[[Ends, Lease | None, asyncio.Event], Awaitable[None]] | None = None,
+    leaving: str = "",
+) -> None:
     """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that no waiting mends.
 
     path, reread   the settings file, and how it is read anew when it changes; without them the policy stays as it is
+    act            what is done between the two clusters until the event is set; None: pods are scheduled
+    leaving        as of Config
     """
     _check_patience(settings)
     bearer = _bearer(settings)
@@ -234,16 +246,16 @@ async def run(settings: Settings, path: str = "", reread: Callable[[], Settings]
                 allowed,
                 slurm_user,
                 file,
+                leaving,
             )
             stack.push_async_callback(_ended, asyncio.create_task(_notify_ready(starting), name="notify"))
             _tune_gc()
-            if settings.lease is None:
-                measure_lead(lambda: True, telemetry)
-                await _until_signalled(ends.bridge(), signalled)
-            else:
+            lease = None
+            if settings.lease is not None:
                 own = HttpTransport(access)  # a burst of calls does not hold up a renewal
                 stack.push_async_callback(own.close)
-                await ends.replica(Lease(own, settings.lease.terms(os.environ), on_wrong=log.warning)).run(signalled)
+                lease = Lease(own, settings.lease.terms(os.environ), on_wrong=log.warning)
+            await (act or _schedule)(ends, lease, signalled)
 
 
 @dataclass(slots=True)
@@ -253,6 +265,7 @@ class Ends:
     tokens, bearer   as of Health
     slurm_user       as of Bridge
     file             where the policy is read anew from; None: it stays as it is
+    leaving          as of Config
     """
 
     settings: Settings
@@ -269,6 +282,7 @@ class Ends:
     allowed: rights.NamespaceRights
     slurm_user: str
     file: PolicyFile | None
+    leaving: str = ""
     health: Health | None = None
 
     def bridge(self, mirror: Mirror | None = None, lease: Lease | None = None) -> Bridge:
@@ -285,6 +299,7 @@ class Ends:
             mirror=mirror,
             leads=lease.holds if lease is not None else lambda: True,
             slurm_user=self.slurm_user,
+            leaving=self.leaving,
         )
         if self.file is not None:
             bridge.follow(self.file)
@@ -499,14 +514,22 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def _until_signalled(bridge: Bridge, signalled: asyncio.Event) -> None:
+async def _schedule(ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
+    if lease is not None:
+        await ends.replica(lease).run(signalled)
+    else:
+        measure_lead(lambda: True, ends.telemetry)
+        await until_signalled(ends.bridge(), signalled)
+
+
+async def until_signalled(bridge: Bridge, signalled: asyncio.Event) -> None:
+    """Run the bridge until the event is set, then let it finish its calls."""
     task, told = asyncio.create_task(bridge.run(), name="bridge"), asyncio.create_task(signalled.wait())
     await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
     if not task.done():
         left = await bridge.loop.finish(stopping.CALLS_S)
         task.cancel()
-        unanswered = f"; {left} calls had no answer yet" if left else ""
-        log.info("stopped; pods and jobs live on%s", unanswered)
+        stopping.log_stopped(left, leaving=bool(bridge.world.config.leaving))
     with contextlib.suppress(asyncio.CancelledError):
         await task

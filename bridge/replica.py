@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.starting import unless
-from bridge.stopping import CALLS_S
+from bridge.stopping import CALLS_S, log_stopped
 
 if TYPE_CHECKING:
     from bridge.app import Bridge
@@ -102,5 +102,4 @@ class Replica:
         await asyncio.gather(keeping, return_exceptions=True)
         drained = bridge.loop.is_drained()
         await self.lease.release(drained=drained)
-        unanswered = f"; {left} calls had no answer yet" if left else ""
-        log.info("stopped; pods and jobs live on%s", unanswered)
+        log_stopped(left, leaving=bool(bridge.world.config.leaving))

@@ -15,6 +15,7 @@ two instructions of the main thread, so that a loop that is busy does not hold t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -27,6 +28,18 @@ TELEMETRY_S = 2.0
 END_S = 4.8
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 EXIT_HUNG = 1
+
+log = logging.getLogger("slurm-bridge")
+
+
+def log_stopped(unanswered: int, *, leaving: bool) -> None:
+    """Log that the bridge has stopped.
+
+    unanswered   how many calls had no answer yet
+    leaving      it was being uninstalled
+    """
+    lives = "" if leaving else "; pods and jobs live on"
+    log.info("stopped%s%s", lives, f"; {unanswered} calls had no answer yet" if unanswered else "")
 
 
 @contextmanager

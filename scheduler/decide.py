@@ -20,6 +20,7 @@ from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.gangs import gather
 from scheduler.guard import due, guarded, look
+from scheduler.leaving import end_running, gives_up, is_ending_pods, say_leaving, withdraw
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.nodes import keep_nodes
@@ -146,9 +147,11 @@ def _gathering(workload: Workload, view: View) -> None:
     if workload.group is None or workload.hold is not None:
         return
     job = chosen(workload, view.world.mine(workload))
-    if job is not None:
+    if job is not None and view.world.config.leaving:
+        withdraw(workload, job, view)
+    elif job is not None:
         _keep_for_a_while(workload, job, view)
-    elif not still_in_doubt(workload, view):
+    elif not still_in_doubt(workload, view) and not say_leaving(workload, view):
         gather(workload, view)
 
 
@@ -174,6 +177,8 @@ def _unclaimed(workload: Workload, view: View) -> None:
         return
     if not is_managed(pods[0], view.world):
         say_all(workload, pods, view, names.NOT_MANAGED, not_managed(pods[0]))
+        return
+    if say_leaving(workload, view):
         return
     if over_limit(workload, view) or not all_known(workload, pods, view) or not read_lately(workload, pods, view):
         return
@@ -208,6 +213,9 @@ def _queued(workload: Workload, view: View) -> None:
     world = view.world
     job = chosen(workload, world.mine(workload))
     assert job is not None, "QUEUED has a placeholder"
+    if world.config.leaving:
+        withdraw(workload, job, view)
+        return
     if cancel_twins(workload, job, view) or cancel_broken(workload, job, view):
         return
     if (lost := world.lost.get(Side.SLURM)) is not None:
@@ -314,6 +322,12 @@ def _granted(workload: Workload, view: View) -> None:
     assert job is not None, "GRANTED has a placeholder"
     if end_job_of_the_silent(workload, job, view):
         return
+    if gives_up(workload, view):
+        withdraw(workload, job, view)
+        return
+    if is_ending_pods(view):
+        end_running(workload, job, view)
+        return
     if job.grant is not None and not _stands_on_grant(workload, job, view):
         _cancel_elsewhere(workload, job, view)
         return
@@ -364,7 +378,7 @@ def _bound(workload: Workload, view: View) -> None:
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         elif claimed.states != RUNNING:
             look_at(claimed, workload, view, f"what became of job {claimed.id}?")
-        elif any(each.right for each in workload.edited.values()):
+        elif any(each.right for each in workload.edited.values()) or is_ending_pods(view):
             look_at(claimed, workload, view, f"is job {claimed.id} the placeholder of {workload.readable}?")
         else:  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
             read_hinted(workload, claimed, view)
@@ -397,6 +411,9 @@ def _without_its_name(workload: Workload, view: View) -> None:
 def _hold_together(workload: Workload, job: Placeholder, view: View) -> None:
     """Its own job, which lives: does it hold what the pods stand on?"""
     world = view.world
+    if is_ending_pods(view):
+        end_running(workload, job, view)
+        return
     if cancel_broken(workload, job, view):  # first: what is left of such a job is read as no grant
         return
     if job.holds_nodes and job.grant is None:  # a twin of a previous life, which started when the other ended

@@ -42,7 +42,7 @@ def end_pods(workload: Workload, view: View) -> None:
     for pod in workload.unfinished:
         if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue  # it waits for the others, and for another job; or somebody else bound it
-        until = _being_ended(workload, pod, job, view)
+        until = being_ended(workload, pod, job, view)
         if pod.deleting_at is not None or view.now < until:
             if view.now < until < float("inf"):
                 view.wake_at(workload.key, until)
@@ -113,6 +113,8 @@ def _may_live_on(workload: Workload, job: Placeholder, view: View) -> bool:
     if not is_managed(workload.pod, view.world) and not job.ended:
         _say_left_alone(workload, job, view)
         return True
+    if view.world.config.leaving:
+        return False
     return is_managed(workload.pod, view.world) and retake(workload, job, view)
 
 
@@ -141,7 +143,7 @@ def _held_back(workload: Workload, job: Placeholder, view: View) -> bool:
     return True
 
 
-def _being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> float:
+def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> float:
     """Until when an end in flight, or the deadline that kubelet was handed (S4b), is left to end the pod."""
     held = workload.pod_holds.get(pod.uid)
     until = float("-inf")
@@ -239,14 +241,14 @@ def end_job(workload: Workload, view: View) -> None:
                 cancel(job, workload, view, _why_done(workload, job), record=_record_of(workload, job))
             return
     job_of_theirs = view.world.placeholders.get(workload.hint) if workload.hint is not None else None
-    if job_of_theirs is not None and _may_be_unrecorded(job_of_theirs, workload, view):
+    if job_of_theirs is not None and may_be_unrecorded(job_of_theirs, workload, view):
         if view.now < view.world.quiet_until():  # there are more urgent things to read after a start
             view.wake_at(workload.key, view.world.quiet_until())
         else:
             look_at(
                 job_of_theirs, workload, view, f"is job {job_of_theirs.id}, which ended, that of {workload.readable}?"
             )
-    elif job_of_theirs is not None and _to_be_recorded(job_of_theirs, workload, view):
+    elif job_of_theirs is not None and is_to_be_recorded(job_of_theirs, workload, view):
         _record(job_of_theirs, workload, view)
     elif (
         not workload.pods
@@ -341,12 +343,12 @@ def _how_ended(pod: Pod) -> str:
     return "Deleted"
 
 
-def _may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool:
+def may_be_unrecorded(job: Placeholder, workload: Workload, view: View) -> bool:
     """Both ended before this life began, and the one before may not have come to its record."""
     return view.world.config.accounting and job.key is None and job.ended and bool(_record_of(workload, job))
 
 
-def _to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:
+def is_to_be_recorded(job: Placeholder, workload: Workload, view: View) -> bool:
     """True if the job is ours, has ended, and accounting is yet to be told how its pods ended."""
     known = job.key == workload.key and job.ended and not job.recorded
     return view.world.config.accounting and known and bool(_record_of(workload, job))
@@ -358,7 +360,7 @@ def record_former(workload: Workload, job: Placeholder, view: View) -> None:
         return
     running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}
     for former in view.world.mine(workload):
-        if former.id != job.id and str(former.id) not in running and _to_be_recorded(former, workload, view):
+        if former.id != job.id and str(former.id) not in running and is_to_be_recorded(former, workload, view):
             _record(former, workload, view)
             return
 

@@ -31,6 +31,8 @@ def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnd
         world.nodes_stale = True
     if event.outcome is Outcome.DONE:
         upkeep.failed.pop(action.name, None)
+        if world.config.leaving and isinstance(action, act.ChangeNode) and action.change is act.NodeChange.RESUME:
+            upkeep.given_up.add(action.name)
     elif event.refusal is not None:
         retry_at = event.at + world.config.tuning.node_retry_s
         upkeep.failed[action.name] = Failed(action, hint(event.refusal), retry_at)

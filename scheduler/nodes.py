@@ -10,7 +10,8 @@ have come in between.  So nothing here ends anything that runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from scheduler import actions as act
 from scheduler import names
@@ -23,9 +24,13 @@ from scheduler.registration import named_partitions, outgrown, registration, siz
 from scheduler.upkeep import NEVER
 from scheduler.view import View
 
+if TYPE_CHECKING:
+    from scheduler.world import World
+
 NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
 CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
 GONE = names.NODE_REASON + "its Kubernetes node is gone"
+LEAVES = names.NODE_REASON + "the bridge is being uninstalled"
 UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
 REPLACED = names.NODE_REASON + "to be registered anew: "
 SILENT = "to be registered anew: Slurm believes that it does not respond"
@@ -74,6 +79,8 @@ def _keep(name: str, view: View) -> bool:
     known = world.slurm_nodes.get(name)
     if known is None and name in world.unread_nodes:
         return True  # Slurm has it, or may have it: the next poll that can be read makes the next look
+    if world.config.leaving:
+        return _leave(name, known, view)
     if claims := world.contested.get(name):
         nodes = [world.nodes[each] for each in claims]
         if not _is_kept(name, view):
@@ -174,8 +181,7 @@ def _share(name: str, known: SlurmNode, view: View) -> bool:
 
 def _is_shared(known: SlurmNode, view: View) -> bool:
     """True if the setting `shared_nodes` is on and no other bridge registered the node: that bridge keeps it in step."""
-    anothers = any(feature.startswith(names.NODE_MARK) for feature in known.features)
-    return view.world.config.shared_nodes and not anothers
+    return view.world.config.shared_nodes and not is_anothers(known)
 
 
 def _in_step(node: Node, known: SlurmNode, view: View) -> bool:
@@ -277,15 +283,16 @@ def _may_try(action: act.OnSlurmNode, view: View) -> bool:
 def _retire(name: str, known: SlurmNode | None, view: View) -> bool:
     """Its Kubernetes node is gone, or labelled no more: drained, then removed once idle, if it was ours (N5)."""
     world, upkeep = view.world, view.world.upkeep
-    left = upkeep.left(name, world.nodes or {})
+    leaving = bool(world.config.leaving)
+    left = upkeep.there(name, world.nodes or {}) if leaving else upkeep.left(name, world.nodes or {})
     if known is None:
         return all(_release(node, view) for node in left)
-    why = UNWANTED if left else GONE
+    why = LEAVES if leaving else UNWANTED if left else GONE
     theirs = not known.reason.startswith(names.NODE_REASON)
     action: act.OnSlurmNode | None = None
     if not known.taken_out:
         action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
-    elif not theirs and _empty(known) and _gone_long(name, view):
+    elif not theirs and _empty(known) and (leaving or _gone_long(name, view)):
         action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
     if action is not None and _may_try(action, view):
         return view.add(action)
@@ -293,6 +300,64 @@ def _retire(name: str, known: SlurmNode | None, view: View) -> bool:
     if known.taken_out and theirs:
         said = f"An admin took Slurm node {name} out of service; it is removed when he has resumed it."
     return all(_show(node, False, names.NODE_DRAINED, said, view) for node in left)
+
+
+def _leave(name: str, known: SlurmNode | None, view: View) -> bool:
+    """The bridge is being uninstalled: a node of its own is removed once idle, on others a drain of its own is undone."""
+    upkeep, world = view.world.upkeep, view.world
+    if known is not None and name in upkeep.ours:
+        return _retire(name, known, view)
+    if known is not None and is_anothers(known):
+        return True
+    if known is not None and has_our_drain(known) and name not in upkeep.given_up:
+        action = act.ChangeNode(
+            name, NodeChange.RESUME, f"{known.reason}: {LEAVES.removeprefix(names.NODE_REASON)}", known
+        )
+        if _may_try(action, view):
+            return view.add(action)
+        return True
+    return all(_release(node, view) for node in upkeep.there(name, world.nodes or {}))
+
+
+def is_anothers(known: SlurmNode) -> bool:
+    """True if a bridge registered the node; asked of nodes that this bridge did not register."""
+    return any(feature.startswith(names.NODE_MARK) for feature in known.features)
+
+
+def has_our_drain(known: SlurmNode) -> bool:
+    """True if the bridge drained the node, and nobody has said otherwise since."""
+    return bool(known.taken_out) and known.reason.startswith(names.NODE_REASON)
+
+
+def left_on_nodes(world: World) -> Iterator[str]:
+    """What a bridge that is being uninstalled has still to take back from nodes, each as a command to itself."""
+    upkeep, known_nodes = world.upkeep, world.slurm_nodes or {}
+    for name in sorted(upkeep.everyone):
+        known = known_nodes.get(name)
+        failed = upkeep.failed.get(name)
+        why = f" ({failed.message})" if failed is not None else ""
+        there = [node for node in upkeep.there(name, world.nodes or {}) if node.in_slurm is not None]
+        if known is None and name in world.unread_nodes:
+            yield f"look at Slurm node {name}, which cannot be read"
+        elif known is not None and name in upkeep.ours:
+            yield f"remove Slurm node {name}{_not_before(known)}{why}"
+        elif known is not None and is_anothers(known):
+            continue
+        elif known is not None and has_our_drain(known) and name not in upkeep.given_up:
+            yield f'resume Slurm node {name}, drained with the reason "{line(known.reason, MAX_REASON)}"{why}'
+        for node in there:
+            taint = f"the taint {names.MANAGED_TAINT} and " if _tainted(node) else ""
+            yield f"take {taint}the condition {names.IN_SLURM} from Kubernetes node {node.name}"
+
+
+def _not_before(known: SlurmNode) -> str:
+    """What the removal of a node waits for, in words."""
+    if known.taken_out and not known.reason.startswith(names.NODE_REASON):
+        return (
+            f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "
+            f"delete it (scontrol delete nodename={known.name})"
+        )
+    return "" if _empty(known) else ", once no job is left there"
 
 
 def _gone_long(name: str, view: View) -> bool:
@@ -304,7 +369,8 @@ def _gone_long(name: str, view: View) -> bool:
 def _release(node: Node, view: View) -> bool:
     if node.in_slurm is None or node.name in view.world.upkeep.saying:
         return True
-    return view.add(act.ReleaseNode(node.name, node.uid, "it is not in Slurm any more"))
+    why = LEAVES.removeprefix(names.NODE_REASON) if view.world.config.leaving else "it is not in Slurm any more"
+    return view.add(act.ReleaseNode(node.name, node.uid, why))
 
 
 # --- what is said -------------------------------------------------------------------------------------------------
@@ -386,7 +452,8 @@ def _show(node: Node, status: bool, reason: str, message: str, view: View) -> bo
 def _cure(view: View) -> None:
     """External nodes of slurm.conf that Slurm believes not to respond are brought back by a reconfigure, seldom (N3)."""
     upkeep, tuning = view.world.upkeep, view.tuning
-    if not view.world.config.external_nodes.cure or upkeep.polled - upkeep.cured_at < tuning.cure_every_s:
+    config = view.world.config
+    if not config.external_nodes.cure or config.leaving or upkeep.polled - upkeep.cured_at < tuning.cure_every_s:
         return
     silent = sorted(name for name in upkeep.silent if _silent_long(name, view) and _wants_cure(name, view))
     if silent:

@@ -143,6 +143,8 @@ class Config:
     external_nodes       how labelled nodes are kept in Slurm (N)
     bypass               what becomes of pods that reach a shared node without Slurm: "warn", or "end" (bypass.py)
     shared_nodes         nodes that both know anyway are drained and resumed with Kubernetes, and say how Slurm sees them (N)
+    leaving              the bridge is being uninstalled (leaving.py): "wait" lets pods run to their end, "end" ends them;
+                         "": it is not
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -156,3 +158,4 @@ class Config:
     external_nodes: ExternalNodes = field(default_factory=ExternalNodes)
     shared_nodes: bool = True
     bypass: str = "warn"
+    leaving: str = ""

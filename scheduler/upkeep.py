@@ -54,6 +54,7 @@ class Upkeep:
     holds    what is under way (UNDER_WAY), or has ended then and no poll has shown yet
     saying   Kubernetes nodes that are being written on, or were and the watch has not shown it yet
     failed   what Slurm did not do
+    given_up  whose drain a bridge that is being uninstalled has undone: it is undone once
     news     whose Kubernetes nodes changed since the last poll
     gone, unready, silent   since when nobody wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
     unlike   since when it has that size, which is not what is registered
@@ -69,6 +70,7 @@ class Upkeep:
         self.holds: dict[str, float] = {}
         self.saying: set[str] = set()
         self.failed: dict[str, Failed] = {}
+        self.given_up: set[str] = set()
         self.gone: dict[str, float] = {}
         self.unready: dict[str, float] = {}
         self.silent: dict[str, float] = {}
@@ -86,13 +88,15 @@ class Upkeep:
 
     def wanted(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """The labelled Kubernetes nodes that are this one in Slurm, by name."""
-        found = (nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes)
-        return [node for node in found if wanted_in_slurm(node)]
+        return [node for node in self.there(name, nodes) if wanted_in_slurm(node)]
 
     def left(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """Kubernetes nodes of that name in Slurm that are not to be registered (any more)."""
-        found = (nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes)
-        return [node for node in found if not wanted_in_slurm(node)]
+        return [node for node in self.there(name, nodes) if not wanted_in_slurm(node)]
+
+    def there(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
+        """All Kubernetes nodes that have this name in Slurm."""
+        return [nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes]
 
     # --- Kubernetes
 

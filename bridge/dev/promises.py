@@ -118,6 +118,7 @@ class Promises:
     lost_at      when slurmctld lost jobs last
     calm_since   when the last fault ended; "inf" while there is one
     kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
+    ends_pods    an admin has the bridge end the pods that it bound, by slurm-bridge uninstall --end-pods
     renamed      what jobs of ours were called to which their users gave other names, by serial
     checked      judgments made, by promise
     """
@@ -137,6 +138,7 @@ class Promises:
     calm_since: float = float("-inf")
     kube_ahead: float = 0.0
     slurm_ahead: float = 0.0
+    ends_pods: bool = False
     renamed: dict[object, str] = field(default_factory=dict)
     log: list[tuple[float, str]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
@@ -385,6 +387,8 @@ class Promises:
         if claimed is None or not pod["spec"].get("nodeName") or (self._claims(pod) and not self._may_be_lost(pod)):
             if self.exact:  # else it may have been bound since it was seen
                 self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
+            return
+        if self.ends_pods:
             return
         ends = sent if at is None else at
         self._judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))

@@ -143,6 +143,7 @@ class Lease:
     clock     monotonic seconds; wall: epoch seconds, for people
     on_wrong  told a sentence when something about the Lease is wrong, not each time that it is found to be
     holder    the replica that leads, as far as is known; "": nobody
+    rival     another replica that was seen to renew it while this one waited; "": none was
     trouble   why the Lease cannot be read or written now, as a sentence; "": it can be
     """
 
@@ -157,6 +158,7 @@ class Lease:
     ) -> None:
         self.terms = terms
         self.holder = ""
+        self.rival = ""
         self.trouble = ""
         self._transport = transport
         self._clock = clock
@@ -214,6 +216,8 @@ class Lease:
         if record.holder == self.terms.identity and (first or record.process == self._process):
             return True
         if self._seen is None or self._seen.beat != record.beat:
+            if self._seen is not None and self._seen.beat[:2] == record.beat[:2]:
+                self.rival = line(record.holder)[:NAME_MOST]
             self._seen = _Seen(record.beat, self._clock())
         return asked - self._seen.since >= max(self.terms.duration_s, record.duration_s or 0)
 

@@ -123,6 +123,7 @@ class Life:
     sharers  the other lives on it
     chaos_s  so long anything may happen; pause_s: between two things that happen, in the mean
     policy   that of its bridge, now
+    leaving  as of Config: its bridge is being uninstalled
     kube_ahead, slurm_ahead   by how many seconds the clocks of the two clusters are ahead of the bridge's
     """
 
@@ -141,6 +142,7 @@ class Life:
     promises: Promises = field(init=False)
     bridge: Bridge | None = None
     policy: SettingsPolicy = SETTINGS.policy
+    leaving: str = ""
     kill: Callable[[], object] | None = None
     lives: int = 0
     made: int = 0
@@ -360,6 +362,7 @@ class Life:
             self.clock,
             _Listener(self.promises),
             chance,
+            leaving=self.leaving,
         )
         await self.bridge.run()
 

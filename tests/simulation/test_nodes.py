@@ -58,16 +58,16 @@ class Clusters:
         return asyncio.get_running_loop().time()
 
     @asynccontextmanager
-    async def bridged(self) -> AsyncIterator[None]:
-        """One life of the bridge."""
+    async def bridged(self, leaving: str = "") -> AsyncIterator[Bridge]:
+        """One life of the bridge.  leaving: as of Config"""
         wire = InProcessSlurm(self.slurm, self.now)
         slurm = SlurmClient(wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
         await slurm.discover()
         kube = KubeClient(self.inner, "slurm-bridge", self.now)
-        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, Quiet(), random.Random(0))
+        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, Quiet(), random.Random(0), leaving=leaving)
         tasks = [asyncio.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]
         try:
-            yield
+            yield bridge
         finally:
             for task in tasks:
                 task.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,19 @@ async def until(true: Callable[[], Awaitable[bool]], what: str) -> None:
 
 @asynccontextmanager
 async def running(
-    folder: Path, options: Mapping[str, str | None], *, environment: Mapping[str, str] | None = None, **settings: Any
+    folder: Path,
+    options: Mapping[str, str | None],
+    *,
+    environment: Mapping[str, str] | None = None,
+    command: Sequence[str] = ("run",),
+    **settings: Any,
 ) -> AsyncIterator[Process]:
     """The bridge with the options of `Both.served`, and those settings besides; killed at the end if it still runs."""
     port = free_port()
-    path = _written(folder, options, {"http": f"127.0.0.1:{port}"} | settings)
-    arguments = ["-m", "bridge", "run", "--config", str(path), "--kubeconfig", options["kubeconfig"] or ""]
+    path = _written(folder, options, {"http": f"127.0.0.1:{port}"} | settings, command[0])
+    arguments = ["-m", "bridge", *command, "--config", str(path), "--kubeconfig", options["kubeconfig"] or ""]
     arguments += ["--slurm-token-file", options["slurm_token_file"] or ""]
-    log = folder / "bridge.log"
+    log = folder / f"{command[0]}.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdout=out, stderr=out, env={**os.environ, **(environment or {})}
@@ -82,8 +87,8 @@ async def running(
             await process.wait()
 
 
-def _written(folder: Path, options: Mapping[str, str | None], changed: Mapping[str, Any]) -> Path:
-    path = folder / "run.yaml"
+def _written(folder: Path, options: Mapping[str, str | None], changed: Mapping[str, Any], name: str) -> Path:
+    path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(settings_of(options) | changed))
     return path
 

@@ -7,9 +7,13 @@ import textwrap
 
 import yaml
 
+from bridge.kube.client import SELECTED_NODE
 from bridge.settings import Settings
+from bridge.slurm.wire import API_VERSIONS
 from bridge.telemetry import Telemetry
 from integration.readme import ROOT
+from integration.rigging import places
+from scheduler import names
 from scheduler.doubt import Doubt
 from scheduler.model import Refusal
 from scheduler.policy import Choice, Tenant
@@ -87,3 +91,26 @@ def test_the_example_of_the_policy_gives_what_is_said_of_it() -> None:
     )
     assert isinstance(policy.tenant("team-a", "default", {}), Refusal)
     assert policy.tenant("ci-1", "runner", {}) == Tenant("ci")
+
+
+# --- uninstall, versions, links ---------------------------------------------------------------------------------------
+
+
+def test_the_table_of_what_an_uninstall_takes_back_names_every_key_that_the_bridge_writes() -> None:
+    section = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Uninstall")[2]
+    written = {key.removeprefix(names.PREFIX) for key in (*names.ONLY_OURS, names.TRACEPARENT)}
+    written |= {names.RUNNING_CONDITION, names.MANAGED_TAINT, names.IN_SLURM, names.LEAVING, SELECTED_NODE}
+    written |= {names.NODE_REASON.strip(), "DisruptionTarget", "activeDeadlineSeconds"}
+    assert {each for each in written if f"`{each}`" not in section} == set()
+
+
+def test_the_versions_that_were_run_are_those_of_the_rig() -> None:
+    text = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    for version in (places.KUBERNETES, places.ETCD, places.KWOK, *(each.name for each in API_VERSIONS)):
+        assert version in text, version
+
+
+def test_every_link_to_a_file_leads_to_one() -> None:
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+        assert [link for link in links if not (path.parent / link).exists()] == [], path
