@@ -25,7 +25,9 @@ def build(*, kubelets: bool) -> None:
         # Side by side: one mostly downloads and unpacks, the other mostly compiles.
         with ThreadPoolExecutor(2) as pool:
             root = pool.submit(_told, "a Debian folder with Slurm", places.slurm_root(), slurm_root.build)
-            programs = pool.submit(_told, "Kubernetes, etcd and kwok", places.program("kubectl"), kube_programs.build)
+            programs = pool.submit(
+                _told, "Kubernetes, etcd, kwok and helm", places.program("kubectl"), kube_programs.build
+            )
             root.result()
             images.build()
             programs.result()

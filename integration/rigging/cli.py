@@ -268,7 +268,7 @@ def environment(rig: Rig) -> dict[str, str]:
         "RIG_KWOK": str(options.kwok),
         "RIG_SLURMD": " ".join(f"n{i}" for i in range(1, options.slurmd + 1)),
         "RIG_IMAGE": places.IMAGE,
-        "PATH": f"{places.program('kubectl').parent}:{os.environ.get('PATH', packages.PATH)}",
+        "PATH": f"{places.program('kubectl').parent}:{places.program('helm').parent}:{os.environ.get('PATH', packages.PATH)}",
     }
 
 

@@ -1,4 +1,4 @@
-"""etcd, Kubernetes and kwok, built from their published Go modules."""
+"""etcd, Kubernetes, kwok and helm, built from their published Go modules."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def build() -> None:
         places.programs("etcd", places.ETCD): _build_etcd,
         places.programs("kwok", places.KWOK): _build_kwok,
         places.programs("kubernetes", places.KUBERNETES): _build_kubernetes,
+        places.programs("helm", places.HELM): _build_helm,
     }
     missing = {folder: how for folder, how in wanted.items() if not folder.exists()}
     if not missing:
@@ -46,14 +47,6 @@ def _build_kwok(go: str, env: Mapping[str, str], folder: Path) -> None:
 
 def _build_kubernetes(go: str, env: Mapping[str, str], folder: Path) -> None:
     version = places.KUBERNETES
-    # k8s.io/kubernetes names its sister modules as v0.0.0 and replaces them by folders of its own repository; as a
-    # dependency it needs them named by their published versions instead.
-    module = f"k8s.io/kubernetes@v{version}"
-    described = json.loads(
-        output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder)
-    )
-    own = re.findall(r"(?m)^\s*(k8s\.io/[a-z-]+) => \./staging", Path(described["GoMod"]).read_text())
-    replace = [f"{sister} => {sister} v0.{version.split('.', 1)[1]}" for sister in sorted(set(own))]
     # Clients refuse a server that does not say its version.
     at = "k8s.io/component-base/version"
     say = f"-X {at}.gitVersion=v{version} -X {at}.gitMajor=1 -X {at}.gitMinor={version.split('.')[1]}"
@@ -63,9 +56,46 @@ def _build_kubernetes(go: str, env: Mapping[str, str], folder: Path) -> None:
         folder,
         f"v{version}",
         {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS},
-        replace,
+        _sisters(_kubernetes_module(go, env, folder)),
         say,
     )
+
+
+def _build_helm(go: str, env: Mapping[str, str], folder: Path) -> None:
+    """After Kubernetes, and of the same packages in the same versions: Go's build cache then has most of it compiled."""
+    described = _kubernetes_module(go, env, folder)
+    shared = re.findall(r"(?m)^\s+(\S+) (v\S+)(?: // indirect)?$", described)
+    same = [f"{module} => {module} {version}" for module, version in shared if version != "v0.0.0"]
+    at, (major, minor, _) = "helm.sh/helm/v3", places.KUBERNETES.split(".")
+    say = [f"-X {at}/internal/version.version=v{places.HELM}"]
+    # The version of Kubernetes for which `helm template` and `helm lint` make and judge objects.
+    for package in ("chartutil", "lint/rules"):
+        say += [
+            f"-X {at}/pkg/{package}.k8sVersionMajor={major}",
+            f"-X {at}/pkg/{package}.k8sVersionMinor={minor}",
+        ]
+    _compile(
+        go, env, folder, f"v{places.HELM}", {"helm": f"{at}/cmd/helm"}, [*_sisters(described), *same], " ".join(say)
+    )
+
+
+def _kubernetes_module(go: str, env: Mapping[str, str], folder: Path) -> str:
+    """What k8s.io/kubernetes says that it is made of (its go.mod)."""
+    module = f"k8s.io/kubernetes@v{places.KUBERNETES}"
+    described = json.loads(
+        output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder)
+    )
+    return Path(described["GoMod"]).read_text()
+
+
+def _sisters(described: str) -> list[str]:
+    """Replacements of its sister modules.
+
+    It names them as v0.0.0 and replaces them by folders of its own repository; as a dependency it needs them named by their
+    published versions instead.
+    """
+    own = re.findall(r"(?m)^\s*(k8s\.io/[a-z-]+) => \./staging", described)
+    return [f"{sister} => {sister} v0.{places.KUBERNETES.split('.', 1)[1]}" for sister in sorted(set(own))]
 
 
 def _compile(

@@ -19,6 +19,7 @@ from .shell import RigError
 KUBERNETES = "1.36.3"
 ETCD = "3.6.16"
 KWOK = "0.8.0"
+HELM = "3.20.2"  # the newest that takes Kubernetes' own versions of what both are made of (kube_programs.py)
 GO = (1, 26)  # what those modules ask for
 SLURM_OLDEST = (25, 11)  # the first with external nodes and jobs; Debian sid has 26.05 or newer
 
@@ -66,14 +67,24 @@ def programs(project: str, version: str) -> Path:
 
 def kubectl() -> str | None:
     """The built one, else the machine's own."""
-    built = programs("kubernetes", KUBERNETES) / "kubectl"
-    return str(built) if built.exists() else shutil.which("kubectl")
+    return _built_or_own("kubectl")
+
+
+def helm() -> str | None:
+    """The built one, else the machine's own."""
+    return _built_or_own("helm")
+
+
+def _built_or_own(name: str) -> str | None:
+    built = program(name)
+    return str(built) if built.exists() else shutil.which(name)
 
 
 def program(name: str) -> Path:
     """The built program of that name."""
-    if name in ("etcd", "kwok"):
-        return programs(name, {"etcd": ETCD, "kwok": KWOK}[name]) / name
+    own = {"etcd": ETCD, "helm": HELM, "kwok": KWOK}
+    if name in own:
+        return programs(name, own[name]) / name
     return programs("kubernetes", KUBERNETES) / name
 
 

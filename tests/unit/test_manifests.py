@@ -81,6 +81,18 @@ def test_the_settings_of_the_smallest_overlay_are_settings() -> None:
     assert Settings.model_validate(written).policy.rules
 
 
+def test_no_role_names_an_object_as_a_generated_one_is_named() -> None:
+    """kustomize takes such a name for that of the generated object, and adds its digest."""
+    [overlay] = objects(MANIFESTS / "minimal" / "kustomization.yaml")
+    generators = [*overlay["configMapGenerator"], *overlay["secretGenerator"]]
+    generated = {each["name"] for each in generators if not each.get("options", {}).get("disableNameSuffixHash")}
+    rules = [rule for each in objects(BASE / "rbac.yaml") for rule in each.get("rules", ())]
+    named = {name for rule in rules for name in rule.get("resourceNames", ())}
+    assert generated
+    assert named
+    assert not generated & named
+
+
 def test_one_version_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     [overlay] = objects(MANIFESTS / "minimal" / "kustomization.yaml")

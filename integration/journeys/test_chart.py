@@ -1,0 +1,318 @@
+"""The Helm chart: the same objects as the kustomize files, and installed with the lines of docs/install.md, "With Helm".
+
+The rig's helm is real.  What stands for the registry, the URL and the scheduler of the bridge's own pod: test_installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
+from integration.journeys.test_installed import INSTALL, ON_THE_KUBELET, OWN, SPACE, copied, own_pod
+from integration.journeys.test_installed import terminal as terminal
+from integration.readme import Terminal
+from integration.rigging import places
+
+SECTION = INSTALL.split("\n## With Helm\n")[1].split("\n## ")[0]
+[EXAMPLE] = re.findall(r"^```yaml\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
+LINES = re.findall(r"^ {4}(\S.*)$", SECTION.replace(EXAMPLE, ""), re.MULTILINE)
+SETTINGS = f"{OWN}-settings"
+CHART = "helm template slurm-bridge manifests/chart"
+TEMPLATED = f"{CHART} --skip-tests --values=minimal.yaml"
+Objects = dict[tuple[str, str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    """A terminal without clusters, in a checkout with a token; minimal.yaml: the values for what manifests/minimal says."""
+    folder = tmp_path_factory.mktemp("chart")
+    copied(folder)
+    minimal = folder / "manifests" / "minimal"
+    (minimal / "token").write_text("of nobody\n")
+    settings = yaml.safe_load((minimal / "settings.yaml").read_text())
+    (folder / "minimal.yaml").write_text(json.dumps({"settings": settings, "token": {"content": "of nobody\n"}}))
+    kubectl = places.kubectl()
+    assert kubectl, "a rig has one"
+    assert places.helm(), "a rig has one"
+    return Terminal(folder, kubectl, {"HOME": str(folder)})
+
+
+# --- the same objects ---------------------------------------------------------------------------------------------
+
+
+def objects(printed: str) -> Objects:
+    """What was printed, without what differs: Helm's labels, how changed settings are noticed, empty lines."""
+    found = {}
+    # Helm says on standard error, first of all, which links it follows.
+    for each in yaml.safe_load_all(re.sub(r"^walk\.go.*$", "", printed, flags=re.MULTILINE)):
+        if not each:
+            continue
+        meta = each["metadata"]
+        labels = meta.pop("labels", {})
+        kept = {key: value for key, value in labels.items() if not key.startswith(("app.kubernetes.io/", "helm.sh/"))}
+        if kept:
+            meta["labels"] = kept
+        if each["kind"] == "ConfigMap":
+            meta["name"] = re.sub(r"-[a-z0-9]{10}$", "", meta["name"])  # a digest of the settings
+            each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
+        if each["kind"] == "Deployment":
+            template = each["spec"]["template"]
+            template["metadata"].pop("annotations", None)  # the same
+            [settings] = [volume["configMap"] for volume in template["spec"]["volumes"] if "configMap" in volume]
+            settings["name"] = re.sub(r"-[a-z0-9]{10}$", "", settings["name"])
+        identity = (each["kind"], meta.get("namespace", ""), meta["name"])
+        assert identity not in found
+        found[identity] = without_empty_lines(each)
+    return found
+
+
+def without_empty_lines(value: Any) -> Any:
+    """kustomize adds such lines where a long text of YAML is written in several lines."""
+    if isinstance(value, dict):
+        return {key: without_empty_lines(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [without_empty_lines(each) for each in value]
+    return re.sub(r"\n+", "\n", value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("overlay", "values"), [("minimal", ""), ("monitoring", "--set monitoring.enabled=true")], ids=str
+)
+def test_it_makes_what_an_overlay_makes(typed: Terminal, overlay: str, values: str) -> None:
+    wanted = objects(typed.types(f"kubectl kustomize manifests/{overlay}"))
+    made = objects(typed.types(f"{TEMPLATED} {values}"))
+    assert len(made) > 30
+    assert made.keys() == wanted.keys()
+    for identity, each in wanted.items():
+        assert made[identity] == each
+
+
+def test_it_leaves_out_of_admission_what_the_values_say(typed: Terminal) -> None:
+    whole = objects(typed.types(TEMPLATED)).keys()
+    before = objects(typed.types(f"{TEMPLATED} --set admission.intercept=false")).keys()
+    assert {kind for kind, _, _ in whole - before} == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+    overlay = typed.folder / "manifests" / "minimal" / "kustomization.yaml"
+    was = overlay.read_text()
+    overlay.write_text(f"{was}components: [../before-1.36]\n")
+    assert objects(typed.types("kubectl kustomize manifests/minimal")).keys() == before
+    overlay.write_text(was)
+    without = objects(typed.types(f"{TEMPLATED} --set admission.enabled=false")).keys()
+    assert whole - without == objects(typed.types("kubectl kustomize manifests/admission")).keys()
+
+
+def test_a_packed_chart_makes_the_same(typed: Terminal) -> None:
+    typed.types("helm package manifests/chart")
+    [packed] = typed.folder.glob("slurm-bridge-*.tgz")
+    from_folder = objects(typed.types(TEMPLATED))
+    assert objects(typed.types(TEMPLATED.replace("manifests/chart", packed.name))) == from_folder
+    typed.types("helm lint manifests/chart --strict --values=minimal.yaml")
+
+
+def test_the_bridges_own_namespace_is_not_part_of_a_release_in_it(typed: Terminal) -> None:
+    whole = objects(typed.types(TEMPLATED)).keys()
+    assert whole - objects(typed.types(f"{TEMPLATED} --namespace={OWN}")).keys() == {("Namespace", "", OWN)}
+
+
+# --- what the values change ---------------------------------------------------------------------------------------
+
+HARD_TO_QUOTE = ["on", "1_000", "2:00:00", "1e3", "0x1f", "null", "2026-01-01", "a\n b", "# a", "a: b", "{{ .Values }}"]
+
+
+def test_settings_arrive_as_they_were_written(typed: Terminal) -> None:
+    settings = {
+        "slurm_url": "https://slurmrestd.example/slurm",
+        "policy": {"default": {"user": "{namespace}", "max_time": "2:00:00"}},
+        "ignored_resources": HARD_TO_QUOTE,
+        "default_memory_mib": 1048576,
+        "tuning": {"absent_share": 0.05, "records_waiting": 123456789},
+        "lease": {"duration_s": 15},
+    }
+    (typed.folder / "values.yaml").write_text(json.dumps({"settings": settings}))
+    made = objects(typed.types(f"{CHART} --values=values.yaml"))
+    assert made["ConfigMap", OWN, SETTINGS]["data"]["settings.yaml"] == settings
+    assert ("Secret", OWN, OWN) not in made
+
+
+def test_two_replicas_have_a_lease(typed: Terminal) -> None:
+    made = objects(typed.types(f"{TEMPLATED} --set replicas=2"))
+    assert made["Deployment", OWN, OWN]["spec"]["replicas"] == 2
+    assert made["ConfigMap", OWN, SETTINGS]["data"]["settings.yaml"]["lease"] == {}
+
+
+def test_the_pod_is_as_the_values_say_and_otherwise_as_it_ships(typed: Terminal) -> None:
+    values = {
+        "image": {"repository": "registry.example/bridge", "tag": "9", "pullPolicy": "Always", "pullSecrets": ["pull"]},
+        "resources": {"limits": {"memory": "4Gi"}},
+        "nodeSelector": {"role": "infra"},
+        "tolerations": [{"key": "infra", "operator": "Exists", "effect": "NoSchedule"}],
+        "token": {"secret": "own"},
+        "namespaces": ["hpc", "lab"],
+    }
+    (typed.folder / "values.yaml").write_text(json.dumps(values))
+    was = objects(typed.types(TEMPLATED))
+    made = objects(typed.types(f"{TEMPLATED} --values=values.yaml"))
+    assert made.keys() - was.keys() == {
+        ("Secret", OWN, "own"),
+        *(("RoleBinding", each, OWN) for each in ("hpc", "lab")),
+    }
+    assert made["RoleBinding", "hpc", OWN]["roleRef"]["name"] == "slurm-bridge-namespace"
+    assert base64.b64decode(made["Secret", OWN, "own"]["data"]["token"]) == b"of nobody\n"
+    spec, as_it_ships = (each["Deployment", OWN, OWN]["spec"]["template"]["spec"] for each in (made, was))
+    [container], [shipped] = spec["containers"], as_it_ships["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.example/bridge:9", "Always")
+    assert container["resources"] == {**shipped["resources"], "limits": {"memory": "4Gi"}}
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert (spec["nodeSelector"], spec["tolerations"]) == (values["nodeSelector"], values["tolerations"])
+    assert spec["securityContext"] == as_it_ships["securityContext"]
+    assert "own" in [each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each]
+
+
+def test_only_some_changes_of_the_settings_restart_the_bridge(typed: Terminal) -> None:
+    def noticed(values: str) -> str:
+        printed = typed.types(f"{TEMPLATED} --show-only templates/objects.yaml {values}")
+        [digest] = re.findall(r"checksum/settings: (\w+)", printed)
+        return digest
+
+    was = noticed("")
+    assert noticed("--set settings.policy.default.user=bob --set settings.priority_classes.low.nice=5") == was
+    assert noticed("--set settings.log_level=debug") != was
+
+
+# --- what is refused, in Helm's words -------------------------------------------------------------------------------
+
+REFUSED = {
+    "--set replicas=two": "at '/replicas': got string, want integer",
+    "--set replica=2": "at '': additional properties 'replica' not allowed",
+    "--set image.name=x": "at '/image': additional properties 'name' not allowed",
+    "--set settings.slurm_uri=https://x": "at '/settings': additional properties 'slurm_uri' not allowed",
+    "--set settings.http=:80": "at '/settings': additional properties 'http' not allowed",
+    "--set settings.slurm_url=": "at '/settings/slurm_url': minLength",
+    "--set settings.default_memory_mib=much": "at '/settings/default_memory_mib': got string, want integer",
+    "--set settings.tuning.quiet=3": "at '/settings/tuning': additional properties 'quiet' not allowed",
+    "--set settings.bypass=kill": "at '/settings/bypass': value must be one of 'warn', 'end'",
+    "--set settings.policy.rules[0].max_time=7200": "at '/settings/policy/rules/0/max_time': got number, want string",
+    "--set settings.policy.rules[0].users=bob": "at '/settings/policy/rules/0': additional properties 'users' not allowed",
+    "--set namespaces=hpc": "at '/namespaces': got string, want array",
+    "--set admission=false": "at '/admission': got boolean, want object",
+}
+
+
+@pytest.mark.parametrize("values", REFUSED)
+def test_a_wrong_value_is_refused_before_anything_is_made(typed: Terminal, values: str) -> None:
+    said = typed.types(f"{TEMPLATED} {values}", codes=(1,))
+    assert REFUSED[values] in said
+    assert "kind:" not in said
+
+
+def test_what_is_needed_is_said(typed: Terminal) -> None:
+    assert "at '/settings': missing properties 'slurm_url', 'policy'" in typed.types(CHART, codes=(1,))
+
+
+def test_a_chart_whose_links_lead_nowhere_says_so(typed: Terminal) -> None:
+    base = typed.folder / "manifests" / "chart" / "base"
+    base.rename(typed.folder / "base")
+    base.write_text("../base")  # as git writes a link where there are none
+    said = typed.types(TEMPLATED, codes=(1,))
+    assert re.search(r"base/\w+\.yaml is missing in this chart\. Take the chart from a checkout", said)
+    base.unlink()
+    (typed.folder / "base").rename(base)
+
+
+# --- on the real servers ------------------------------------------------------------------------------------------
+
+RESOURCES = {"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"}
+
+
+@pytest.fixture(scope="module")
+def released(no_bridge: None, terminal: Terminal, kube: Kube) -> Iterator[Terminal]:
+    """An admin has typed every line."""
+    eventually("what an earlier journey left is gone", lambda: not {OWN, SPACE} & all_namespaces(kube))
+    url = f"http://{places.OWN_ADDRESS}:{places.REST_PORT}\n  allow_plain_http: true"
+    values = EXAMPLE.replace("registry.example/", "localhost/").replace("https://slurmrestd.example", url)
+    (terminal.folder / "values.yaml").write_text(values)
+    said = "".join(terminal.types(line) for line in LINES)
+    assert LINES[-1] in said, "the notes say what is left to do"
+    yield terminal
+    terminal.types(f"helm uninstall --ignore-not-found {OWN} --namespace={OWN}")
+
+
+def all_namespaces(kube: Kube) -> set[str]:
+    """With those on their way out."""
+    return {each.metadata.name for each in kube.core.list_namespace().items}
+
+
+def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(released: Terminal, kube: Kube, slurm: Slurm) -> None:
+    kube.core.create_namespaced_pod(SPACE, pod("hello", on="", scheduler="", spec=ON_THE_KUBELET))
+    eventually("it is bound", lambda: kube.pod(SPACE, "hello").spec.node_name)
+    hello = kube.pod(SPACE, "hello")
+    assert hello.spec.scheduler_name == "slurm-bridge", "it did not name it"
+    job = slurm.job(int(hello.metadata.annotations[PREFIX + "job-id"]))
+    assert (job["user_name"], job["nodes"]) == ("alice", hello.spec.node_name)
+    kube.core.delete_namespaced_pod("hello", SPACE)
+    eventually("its job has ended with it", lambda: not slurm.live(f"{SPACE}/hello"))
+
+
+def test_every_overlay_and_the_chart_are_what_the_api_server_takes(released: Terminal) -> None:
+    """The operator's two kinds are not in a rig: definitions of the same names stand for them."""
+    definitions = released.folder / "definitions.yaml"
+    definitions.write_text(yaml.safe_dump_all(definition(*each) for each in RESOURCES.items()))
+    released.types(f"kubectl apply -f {definitions}")
+    released.types(f"kubectl wait --for=condition=Established --timeout=90s -f {definitions}")
+    take = "kubectl apply --server-side --force-conflicts --dry-run=server"
+    values = "--values=values.yaml --set monitoring.enabled=true --set replicas=2"
+    try:
+        for line in (
+            f"{take} -k manifests/admission",
+            f"{take} -k manifests/minimal",
+            f"{take} -k manifests/monitoring",
+            f"{CHART} --namespace={OWN} {values} | {take} -f -",
+        ):
+            said = released.types(line)
+            # kubectl says of the namespace, which was applied otherwise, that a dry run does not change that.
+            assert not [each for each in said.splitlines() if "Warning" in each and "last-applied" not in each]
+            assert "validatingadmissionpolicy.admissionregistration.k8s.io/slurm-bridge-pods" in said
+            assert ("servicemonitor" in said) == ("monitoring" in line)
+    finally:
+        released.types(f"kubectl delete -f {definitions}")
+
+
+def definition(plural: str, kind: str) -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+def test_an_upgrade_restarts_the_bridge_only_if_it_has_to(released: Terminal, kube: Kube) -> None:
+    upgrade = f"helm upgrade {OWN} manifests/chart --namespace={OWN} --values=values.yaml --wait"
+    before = own_pod(kube)
+    released.types(f"{upgrade} --set settings.policy.default.user=bob")
+    settings = kube.core.read_namespaced_config_map(SETTINGS, OWN).data["settings.yaml"]
+    assert yaml.safe_load(settings)["policy"]["default"] == {"user": "bob"}
+    assert own_pod(kube) == before
+    released.types(f"{upgrade} --set settings.log_level=warning")
+    eventually("another pod of it is there", lambda: own_pod(kube) not in ("", before))
+
+
+def test_nothing_is_left_but_what_the_admin_made(released: Terminal) -> None:
+    released.types(f"{CHART} --skip-tests --namespace={OWN} --values=values.yaml 2>said >made.yaml")
+    released.types(f"helm uninstall {OWN} --namespace={OWN} --wait")
+    assert "slurm-bridge" not in released.types("kubectl get --ignore-not-found -f made.yaml")
+    assert "token" in released.types(f"kubectl get secret --namespace={OWN} {OWN} --output=yaml")
