@@ -62,7 +62,7 @@ def bind(workload: Workload, job: Placeholder, view: View) -> None:
     if not all_known(workload, homeless, view):
         return
     replacing = any(map(workload.node_of, workload.members)) and _came_later(workload, homeless, job)
-    if why_not := next((why for pod in homeless if (why := _not_allowed(pod, job, view))), ""):
+    if why_not := next((why for pod in homeless if (why := _not_allowed(pod, workload, job, view))), ""):
         _cannot_use(workload, homeless, job, why_not, view, replacing=replacing)
         return
     asked = _asked(workload, job, view, replacing=replacing)
@@ -191,25 +191,26 @@ def _too_long_bound(workload: Workload, view: View) -> bool:
     return view.now >= until
 
 
-def _not_allowed(pod: Pod, job: Placeholder, view: View) -> str:
+def _not_allowed(pod: Pod, workload: Workload, job: Placeholder, view: View) -> str:
     """Why the pod may not use that job, in words; "": it may.
 
-    A job that this life did not make may have been made under another policy, or by its user himself (V8).
+    A job that this process did not make may have been made under another policy, or by its user himself (V8).  Its user may
+    also change the account, partition or QOS of a job while the job waits: what the bridge asked for stays allowed.
     """
     if not is_managed(pod, view.world):
         return not_managed(pod)
     tenant = view.world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return tenant.message
-    if job.spec is not None or job.job is None:
+    if job.job is None:
         return ""
-    read = job.job
-    for what, choice, value in (
-        (names.ACCOUNT, tenant.accounts, read.account),
-        (names.PARTITION, tenant.partitions, read.partition),
-        (names.QOS, tenant.qos, read.qos),
+    read, spec = job.job, job.spec
+    for what, choice, value, asked in (
+        (names.ACCOUNT, tenant.accounts, read.account, spec.account if spec is not None else ""),
+        (names.PARTITION, tenant.partitions, read.partition, workload.asked_in if spec is not None else ""),
+        (names.QOS, tenant.qos, read.qos, spec.qos if spec is not None else ""),
     ):
-        usual = choice.default or (view.world.default_partition if what == names.PARTITION else value)
+        usual = asked or choice.default or (view.world.default_partition if what == names.PARTITION else value)
         if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
             return refused.message
     return ""

@@ -6,7 +6,7 @@ told so, counted, and ended if the settings say so.
 
 Nothing is said or done on a doubt.  Another copy of the bridge may have bound the pod, and a job of it may be there that
 nobody has read: so what is said waits until every job that Slurm listed since then was read, and until nothing of an
-earlier life can be on its way.  Daemons and static pods belong to their nodes.
+earlier life can be on its way.  Static pods and pods of system namespaces belong to their nodes.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ PREFIX = "slurm-bridge/"
 ALIAS_PREFIX = "slurmjob.slinky.slurm.net/"
 
 MANAGED_LABEL = PREFIX + "managed"
+SYSTEM_LABEL = PREFIX + "system"  # on namespaces whose pods serve the nodes themselves
 MANAGED_TAINT = PREFIX + "managed"
 SLURM_NODE_LABEL = PREFIX + "slurm-node"
 EXTERNAL_NODE_LABEL = PREFIX + "external-node"

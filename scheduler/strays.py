@@ -19,11 +19,22 @@ if TYPE_CHECKING:
 
 
 def stands_on_shared(world: World, pod: Pod) -> bool:
-    """True if the pod stands on a node that Slurm gives away, and is no daemon and no static pod of that node."""
-    if (pod.owner is not None and pod.owner.kind == "DaemonSet") or names.MIRROR in pod.annotations:
+    """True if the pod stands on a node that Slurm gives away, and serves no node itself.
+
+    Pods of system namespaces and static pods serve their nodes.  That a DaemonSet made the pod says nothing: in a managed
+    namespace any user may create one.
+    """
+    if names.MIRROR in pod.annotations or _is_system(world, pod.namespace):
         return False
     node = (world.nodes or {}).get(pod.node)
     return node is not None and slurm_name(node) in (world.slurm_nodes or {})
+
+
+def _is_system(world: World, namespace: str) -> bool:
+    """True for kube-system and for namespaces with the label of system namespaces, which admission lets pass, too."""
+    known = (world.namespaces or {}).get(namespace)
+    labelled = known is not None and known.labels.get(names.SYSTEM_LABEL) == "true"
+    return labelled or namespace == "kube-system"
 
 
 def note(world: World, pod: Pod) -> None:

@@ -109,7 +109,7 @@ def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
 
 ELSEWHERE = [
     ("its namespace is not managed", {"namespace": "grey"}),
-    ("it is a daemon", {"owner": DAEMONS}),
+    ("its namespace is a system namespace", {"namespace": "agents", "owner": DAEMONS}),
     ("it mirrors a static pod", {"annotations": {names.MIRROR: "x"}}),
     ("Slurm does not know its node", {"node": "k8s-only"}),
     ("it has ended", {"phase": PodPhase.SUCCEEDED}),
@@ -124,10 +124,21 @@ def test_it_is_none_where(fields: dict[str, Any]) -> None:
     story.world.slurm_nodes = {
         name: each for name, each in (story.world.slurm_nodes or {}).items() if name != "k8s-only"
     }
+    story.sees(NamespaceSeen(Namespace("agents", "8", {names.MANAGED_LABEL: "true", names.SYSTEM_LABEL: "true"})))
     story.sees(squatter(**fields), of_others(**fields))
     acts = goes_on(story)
     assert told(acts) == {}
     assert ended(acts) == []
+
+
+@pytest.mark.parametrize("owner", [DAEMONS, OwnerRef("example.com/v1", "DaemonSet", "log", "uid-log")])
+def test_a_daemon_set_of_a_tenant_takes_no_node_unseen(owner: OwnerRef) -> None:
+    """Whoever may create pods in a managed namespace may create a DaemonSet there, or name one as the owner."""
+    story = Story(ENDING)
+    story.sees(squatter(owner=owner), of_others(owner=owner))
+    acts = goes_on(story)
+    assert sorted(ended(acts)) == ["foreign", "squatter"]
+    assert story.world.bypassing
 
 
 def test_a_namespace_that_becomes_managed_later_has_its_pods_told_then_and_not_when_it_is_no_more() -> None:

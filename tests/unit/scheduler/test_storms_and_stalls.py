@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, PollNodes, ReadJob, Report, SubmitJob
 from scheduler.events import NodeSeen, PodGone, Scope, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.events import PodSeen as Seen
 from scheduler.model import Partition, Taint
-from tests.builders import START, Story, grant, job_of, node, pod, slurm_node
+from scheduler.policy import Choice, Policy, Rule
+from tests.builders import ALICE, CONFIG, START, Story, grant, job_of, node, pod, slurm_node
 
 NOW = START + 20
 TRAIN = pod("train", created=START - 60)  # older than this life
@@ -34,6 +37,40 @@ def test_a_job_in_a_partition_that_the_policy_does_not_give_is_given_back() -> N
     adopts(story, partition="secret")
     [cancel] = story.acts(CancelJob, NOW)
     assert 'partition "secret" is not allowed' in cancel.reason
+
+
+def queued_and_changed(story: Story, **fields: str) -> None:
+    """The bridge submitted the job.  While the job waited, its user changed it."""
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.decides(NOW + 2)
+    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW + 2, granted=grant(17))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fields", [{"partition": "secret"}, {"qos": "urgent"}, {"account": "rich"}])
+def test_a_waiting_job_that_its_user_moved_out_of_the_policy_is_given_back(fields: dict[str, str]) -> None:
+    tenant = replace(ALICE, accounts=Choice("teama"), qos=Choice("normal"))
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), tenant),))))
+    queued_and_changed(story, **({"account": "teama", "qos": "normal"} | fields))
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    [changed] = fields.values()
+    assert f'"{changed}" is not allowed' in cancel.reason
+
+
+def test_a_waiting_job_is_bound_though_the_default_partition_of_slurm_changed() -> None:
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), replace(ALICE, partitions=Choice())),))))
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(SlurmNodesPolled((slurm_node("x1"),), (Partition("main"), Partition("gpu", default=True)), NOW + 1))
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.decides(NOW + 2)
+    story.reads(replace(job_of(TRAIN, 17, "RUNNING"), partition="main"), at=NOW + 2, granted=grant(17))
+    assert [each.job_id for each in story.acts(BindPod, NOW + 2)] == [17]
+
+
+def test_a_waiting_job_that_an_admin_moved_within_the_policy_is_bound() -> None:
+    story = Story()
+    queued_and_changed(story, partition="gpu")
+    assert [each.job_id for each in story.acts(BindPod, NOW + 2)] == [17]
 
 
 def test_a_node_that_was_tainted_meanwhile_is_not_bound_to() -> None:
