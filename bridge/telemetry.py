@@ -123,7 +123,6 @@ class Telemetry:
         self._passes = meter.create_histogram(
             "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
         )
-        self._actions = meter.create_counter("slurm_bridge_actions", "1", "actions by kind and outcome")
         self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
         self._told = meter.create_counter("slurm_bridge_bound_pods_told", "1", "what bound pods were told, by reason")
         self._unreadable = meter.create_counter(
@@ -131,6 +130,9 @@ class Telemetry:
         )
         self._unreadable_said: dict[str, str] = {}
         self._meter = meter
+        # Counted here and read at each scrape: an instrument costs ten times as much, and each pod has several actions.
+        self._actions: Counter[tuple[str, str]] = Counter()
+        self.counter("slurm_bridge_actions", "actions by kind and outcome", self._actions_so_far)
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
@@ -260,7 +262,7 @@ class Telemetry:
     def ended(self, event: ActionEnded, world: World) -> None:
         """Count it; at a bind and at a release tell the trace."""
         kind = type(event.action).__name__
-        self._actions.add(1, {"action": kind, "outcome": event.outcome.value})
+        self._actions[kind, event.outcome.value] += 1
         if event.outcome is not Outcome.DONE:
             why = event.refusal.message if event.refusal else ""
             log.log(_level(event), "%s %s: %s: %s", kind, _about(event.action), event.outcome.value, why)
@@ -285,6 +287,9 @@ class Telemetry:
                 job = world.placeholders.get(job_id)
                 if job is None or not job.alive:  # its job ended first: that is the end of the workload
                     self._trace_release(end.key, job_id, end.reason, event, world)
+
+    def _actions_so_far(self) -> Iterable[tuple[float, dict[str, str]]]:
+        return [(count, {"action": kind, "outcome": outcome}) for (kind, outcome), count in self._actions.items()]
 
     def _created(self, bind: act.BindPod) -> float:
         """creationTimestamp is in whole seconds; where the watch showed the pod within that second, that is closer."""

@@ -48,4 +48,5 @@ class UndecodedObjects:
 
     def among(self, uids: Collection[str]) -> bool:
         """Whether one of these pods of this scheduler cannot be decoded now."""
-        return any(pod.uid in uids for pod in self.pods())
+        undecoded = self.pods()
+        return bool(undecoded) and any(pod.uid in uids for pod in undecoded)
