@@ -142,7 +142,9 @@ def test_settings_arrive_as_they_were_written(typed: Terminal) -> None:
 
 def test_two_replicas_have_a_lease(typed: Terminal) -> None:
     made = objects(typed.types(f"{TEMPLATED} --set replicas=2"))
-    assert made["Deployment", OWN, OWN]["spec"]["replicas"] == 2
+    deployment = made["Deployment", OWN, OWN]["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["type"] == "RollingUpdate", "a rollout leaves one of them running"
     assert made["ConfigMap", OWN, SETTINGS]["data"]["settings.yaml"]["lease"] == {}
 
 
