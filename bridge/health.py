@@ -16,6 +16,7 @@ from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.explain_text import encoded
 from bridge.http_access import BearerFile, refusal
+from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
@@ -401,7 +402,8 @@ async def serve(answers: Callable[[], Health | Starting], host: str, port: int) 
     for name in ("healthz", "readyz", "metrics", "explain"):
         route("GET", f"/{name}", name)
     route("POST", "/release", "release")
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=READERS_S)
+    quiet = without_peers("slurm-bridge.http")
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=READERS_S, logger=quiet)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

@@ -10,16 +10,15 @@ certificate that they began with.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
 from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from bridge.errors import ConfigError
+from bridge.http_log import PEERS_FAULT, without_peers
 from bridge.webhook.certificates import Pair, Unusable, check
 from bridge.webhook.review import Intercept, answer
 
@@ -28,8 +27,6 @@ MOST_BYTES = 4 * 2**20  # of a review: an API server takes objects of 3 MiB
 MOST_AT_ONCE = 32
 BODY_S = 3.0  # the API server does not wait longer (timeoutSeconds)
 CLOSING_S = 2.0
-# What reading a body raises when the peer goes away, or sends it malformed.
-_CUT = (web.RequestPayloadError, web.PayloadAccessError, HttpProcessingError, ConnectionError)
 
 
 class Server:
@@ -65,7 +62,9 @@ class Server:
         app.router.add_post(PATH, self._review)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, logger=_logger())
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=CLOSING_S, logger=without_peers("slurm-bridge.webhook.http")
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, host or None, port, ssl_context=self._listening()).start()
@@ -109,7 +108,7 @@ class Server:
             return _refused(408, f"The review did not arrive within {BODY_S:g} s.")
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"The review is larger than {MOST_BYTES >> 20} MiB.")
-        except _CUT:
+        except PEERS_FAULT:
             return _refused(400, "The review did not arrive whole.")
         finally:
             self._under_way -= 1
@@ -119,18 +118,6 @@ class Server:
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return _refused(400, "The body is not JSON: an AdmissionReview of admission.k8s.io/v1 is expected.")
         return web.Response(body=reply, content_type="application/json")
-
-
-def _logger() -> logging.Logger:
-    """aiohttp's, without the tracebacks that it logs for each peer that sends malformed HTTP."""
-    made = logging.getLogger("slurm-bridge.webhook.http")
-
-    def is_ours(record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, _CUT)
-
-    made.filters[:] = [is_ours]
-    return made
 
 
 def _refused(status: int, sentence: str) -> web.Response:

@@ -192,3 +192,26 @@ async def test_a_request_without_a_host_is_refused() -> None:
             raw.setblocking(False)
             first = await asyncio.get_running_loop().sock_recv(raw, 200)
     assert b" 421 " in first
+
+
+GARBAGE = {
+    "no HTTP": b"\x00\x01garbage\r\n\r\n",
+    "a bad header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nbad header\x00: 1\r\n\r\n",
+    "a long header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+    "a bad length": b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+async def test_a_peer_that_sends_garbage_gets_no_traceback_into_the_log(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Off loopback /healthz answers everybody, so whoever reaches the port could fill the log."""
+    async with served() as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(GARBAGE[case])
+        assert b" 400 " in await reader.readline()
+        writer.close()
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/healthz") as answer:
+            assert answer.status == 200
+    assert [record for record in caplog.records if record.exc_info] == []

@@ -1,0 +1,26 @@
+"""What the log says of HTTP peers: nothing.  aiohttp logs a traceback for each peer that sends malformed HTTP or goes away.
+
+Whoever reaches a port could fill the log that way.  Errors of our own are logged as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+# What reading a request raises when the peer goes away, or sends it malformed.
+PEERS_FAULT = (web.RequestPayloadError, web.PayloadAccessError, HttpProcessingError, ConnectionError)
+
+
+def without_peers(name: str) -> logging.Logger:
+    """The logger of this name, for one of aiohttp's servers; it drops records about what a peer did wrong."""
+    made = logging.getLogger(name)
+    made.filters[:] = [_is_ours]
+    return made
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, PEERS_FAULT)
