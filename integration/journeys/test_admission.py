@@ -100,6 +100,12 @@ def _pod_patch(namespace: str = MANAGED, name: str = "old", sub: str = "", **bod
     return _patch(f"/api/v1/namespaces/{namespace}/pods/{name}{sub}", **body)
 
 
+def _resize(name: str, cpus: str) -> Attempt:
+    resources = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
+    body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    return replace(_pod_patch(name=name, sub="/resize", **body), content_type=STRATEGIC)
+
+
 def _lease(name: str) -> Attempt:
     path = "/apis/coordination.k8s.io/v1/namespaces/slurm-bridge/leases"
     return Attempt("", path, {"metadata": {"name": name}, "spec": {"holderIdentity": "slurm-bridge-0"}})
@@ -132,6 +138,11 @@ def there(policies: None, kube: Kube) -> None:
     """A pod in each namespace and a claim, for attempts to change them.  The scheduler of the pods does not exist."""
     for namespace in (MANAGED, OTHER):
         kube.run(namespace, "old", scheduler="nobody", spec={"tolerations": []}, says={"partition": "main"})
+    kube.run(MANAGED, "placed")  # no rule of the policy is for this namespace: the bridge leaves the pod alone
+    target = {"apiVersion": "v1", "kind": "Node", "name": "k1"}
+    binding = {"metadata": {"name": "placed"}, "target": target}
+    kube.core.create_namespaced_pod_binding("placed", MANAGED, binding, _preload_content=False)
+    kube.run(MANAGED, "waiting")
     kube.core.create_namespaced_persistent_volume_claim(MANAGED, {"metadata": {"name": "data"}, **CLAIM})
 
 
@@ -187,6 +198,7 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         _pod_patch(OTHER, spec={"tolerations": [{"key": TAINT, "operator": "Exists", "effect": "NoSchedule"}]}),
         "may tolerate the taint",
     ),
+    "a tenant lets a bound pod grow": (TENANT, _resize("placed", "60"), "cannot grow while it runs"),
     "a DaemonSet of a managed namespace tolerates everything": (
         DAEMONS,
         _create(scheduler="", owners=[DAEMONSET], spec={"tolerations": EVERYTHING}),
@@ -291,6 +303,8 @@ HONEST: dict[str, tuple[Client, Attempt]] = {
         TENANT,
         _create(OTHER, scheduler="", spec={"nodeName": "k1", "tolerations": []}),
     ),
+    "a tenant lets a waiting pod grow": (TENANT, _resize("waiting", "2")),
+    "a tenant shrinks a bound pod": (TENANT, _resize("placed", "1m")),
     "a system namespace tolerates everything": (
         TENANT,
         _create(SYSTEM, scheduler="", spec={"tolerations": EVERYTHING}),
