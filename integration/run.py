@@ -106,11 +106,12 @@ def main(chosen: list[str]) -> int:
         subprocess.run([RIG, "build"], check=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         codes = list(pool.map(_run, suites))
-    failed = [suite for suite, its in zip(suites, codes, strict=True) if its]
-    unsteady = {suite.name: _failures(suite) for suite in failed}
-    code = max([code, *(_run(suite, again=True) for suite in failed)])
-    for name, tests in unsteady.items():
-        print(f"integration: UNSTEADY, {name} failed beside others: {', '.join(tests) or 'see above'}", flush=True)
+    for suite in (suite for suite, its in zip(suites, codes, strict=True) if its):
+        before = _failures(suite)
+        its = _run(suite, again=True)
+        code = max(code, its)
+        if passed := sorted(set(before) - set(_failures(suite))) or (["pytest itself"] if not its else []):
+            print(f"integration: UNSTEADY, {suite.name} passed only alone: {', '.join(passed)}", flush=True)
     return code
 
 
