@@ -43,7 +43,7 @@ def end_pods(workload: Workload, view: View) -> None:
     for pod in workload.unfinished:
         if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue  # it waits for the others, and for another job; or somebody else bound it
-        until = max(being_ended(workload, pod, job, view), _goes_until(workload, pod, view))
+        until = max(being_ended(workload, pod, job, view), goes_until(workload, pod, view))
         if view.now < until:
             if until < float("inf"):
                 view.wake_at(workload.key, until)
@@ -173,8 +173,8 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, view: View)
     return outlives_at is not None and view.now >= outlives_at
 
 
-def _goes_until(workload: Workload, pod: Pod, view: View) -> float:
-    """Until when a pod that is being deleted is left to go by itself; "-inf": not, or not any more.
+def goes_until(workload: Workload, pod: Pod, view: View) -> float:
+    """Until when a pod that is being deleted is left to go by itself; "-inf": not at all.
 
     Whoever deletes a pod chooses its grace.  A later deletion can shorten a grace that is longer than it may be.
     """
