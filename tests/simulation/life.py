@@ -80,8 +80,9 @@ POLICIES = tuple(
 
 
 # A node that says nothing is given up within the chaos.
+HASTY_S = 15.0
 HASTY_SETTINGS = SETTINGS.model_copy(
-    update={"tuning": SETTINGS.tuning.model_copy(update={"silent_node_s": 15.0, "node_down_s": 20.0})}
+    update={"tuning": SETTINGS.tuning.model_copy(update={"silent_node_s": HASTY_S, "node_down_s": 20.0})}
 )
 
 
@@ -215,7 +216,8 @@ class Life:
         self.inner = InProcessKube(self.kube, self.kube_clock)
         self.promises = promises(self.kube, self.slurm, self.clock)
         self.promises.kube_ahead, self.promises.slurm_ahead = self.kube_ahead, self.slurm_ahead
-        self.promises.stands_s = (HASTY_SETTINGS if self.hasty else SETTINGS).tuning.silent_node_s
+        if self.hasty:
+            self.promises.stands_s = HASTY_S
         self.promises.note(f"clocks: Kubernetes {self.kube_ahead:+.0f} s, Slurm {self.slurm_ahead:+.0f} s")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
