@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from scheduler import actions as act
 from scheduler import names
 from scheduler.asking import is_managed
-from scheduler.ending import end_pod
+from scheduler.ending import end_pod, goes_until
 from scheduler.events import Side
 from scheduler.looking import looked, scan_until
 from scheduler.model import JobSpec, Pod
@@ -55,8 +55,9 @@ def _tasks(spec: JobSpec) -> int:
 
 
 def _those_that_count(workload: Workload, pods: Iterable[Pod], view: View) -> list[Pod]:
-    standing = (pod for pod in pods if pod.node and pod.deleting_at is None and pod.uid in workload.strays)
-    return [pod for pod in standing if stands_on_shared(view.world, pod) and is_managed(pod, view.world)]
+    standing = (pod for pod in pods if pod.node and pod.uid in workload.strays)
+    staying = (pod for pod in standing if goes_until(workload, pod, view) <= view.now)
+    return [pod for pod in staying if stands_on_shared(view.world, pod) and is_managed(pod, view.world)]
 
 
 def _tell(workload: Workload, pods: list[Pod], view: View) -> None:

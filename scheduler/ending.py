@@ -20,6 +20,7 @@ from scheduler.view import View
 from scheduler.workload import Gone, Placeholder, Workload
 
 OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
+AT_ONCE_S = 1  # grace of a deletion after a grace that is over; with 0 the object would go before its containers do
 UNREAD_S = 300.0  # so long after a start a job waits for the JobSet to be read that may be its own
 NAMED_MOST = 3  # pods that a record names one by one
 
@@ -42,21 +43,16 @@ def end_pods(workload: Workload, view: View) -> None:
     for pod in workload.unfinished:
         if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue  # it waits for the others, and for another job; or somebody else bound it
-        until = being_ended(workload, pod, job, view)
-        if pod.deleting_at is not None or view.now < until:
-            if view.now < until < float("inf"):
+        until = max(being_ended(workload, pod, job, view), goes_until(workload, pod, view))
+        if view.now < until:
+            if until < float("inf"):
                 view.wake_at(workload.key, until)
         elif view.now < workload.wait_until:
             view.wake_at(workload.key, workload.wait_until)
         elif not ended and not view.ration("absent"):
             view.park(workload.key, "absent")
-        elif _outlives(pod, job, view):
-            evict = act.EvictPod(
-                workload.key, pod.uid, pod.namespace, pod.name, f"{why}. It did not end in its grace", 1
-            )
-            view.add(evict, workload.key)
         else:
-            end_pod(workload, pod, why, view, counts=_out_of_time(job))
+            end_pod(workload, pod, why, view, job=job, counts=_out_of_time(job))
     _wait_for_the_former(workload, view)
 
 
@@ -163,13 +159,32 @@ def _outlives_at(pod: Pod, job: Placeholder | None, view: View) -> float | None:
     deadline = started + pod.handed_deadline_s
     if deadline > view.now:  # its time was shortened since
         return None
-    return deadline + min(pod.grace_s, view.tuning.silent_node_s) + OUTLIVES_S
+    return deadline + view.tuning.grace_counts_s(pod.grace_s) + OUTLIVES_S
 
 
-def _outlives(pod: Pod, job: Placeholder | None, view: View) -> bool:
-    """True if the pod outlives its deadline because of a grace longer than `silent_node_s`; only a deletion shortens that."""
+def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, view: View) -> bool:
+    """True if kubelet, which was told to end the pod, gives it a longer grace than counts; only a deletion shortens that."""
+    if pod.grace_s <= view.tuning.silent_node_s:
+        return False
+    held = workload.pod_holds.get(pod.uid)
+    if held is not None and isinstance(held.action, act.EndByDeadline) and held.until is not None:
+        return view.now >= held.until
     outlives_at = _outlives_at(pod, job, view)
-    return pod.grace_s > view.tuning.silent_node_s and outlives_at is not None and view.now >= outlives_at
+    return outlives_at is not None and view.now >= outlives_at
+
+
+def goes_until(workload: Workload, pod: Pod, view: View) -> float:
+    """Until when a pod that is being deleted is left to go by itself; "-inf": not at all.
+
+    Whoever deletes a pod chooses its grace.  A later deletion can shorten a grace that is longer than it may be.
+    """
+    if pod.deleting_at is None:
+        return float("-inf")
+    most_s, _ = _most_grace(workload, pod, view)
+    if pod.grace_s <= most_s:
+        return float("inf")
+    ends = view.world.clocks[Side.KUBERNETES].ours(pod.deleting_at)
+    return ends + OUTLIVES_S if ends <= view.now + most_s else float("-inf")
 
 
 def _out_of_time(job: Placeholder | None) -> bool:
@@ -193,31 +208,50 @@ def _why_ended(workload: Workload, job: Placeholder) -> str:
 
 
 def end_pod(
-    workload: Workload, pod: Pod, why: str, view: View, *, counts: bool = False, grace_s: int | None = None
+    workload: Workload,
+    pod: Pod,
+    why: str,
+    view: View,
+    *,
+    job: Placeholder | None = None,
+    counts: bool = False,
+    grace_s: int | None = None,
 ) -> None:
     """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4).
 
+    If kubelet gives a pod a longer grace than counts, the pod is deleted after that.  A pod that is being deleted is deleted
+    again, with a shorter grace.
+
+    job       its job, which has ended; None: it has a job, or never had one
     counts    it is its own failure, which its controller is to count: kubelet ends it then too, unless it is a service
-    grace_s   where it is deleted; None: its own, capped where Slurm may give its devices to others (G3)
+    grace_s   where it is deleted; None: its own, capped as `_most_grace` says
     """
-    if pod.owner is None or (counts and not is_service(pod)):
+    deadline = pod.deleting_at is None and (pod.owner is None or (counts and not is_service(pod)))
+    if grace_s is None and _outlives(workload, pod, job, view):
+        grace_s = AT_ONCE_S
+        why += ". It did not end in its grace"
+    elif deadline:
         view.add(act.EndByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), workload.key)
         return
-    if grace_s is None:
-        grace_s = _capped(workload, pod, view)
-        if grace_s is not None:
-            why += f". It has {grace_s} s to end, because Slurm may give its devices to others"
+    elif grace_s is None:
+        most_s, because = _most_grace(workload, pod, view)
+        if pod.grace_s > most_s:
+            grace_s = most_s
+            why += f". It has {most_s} s to end, because {because}"
     view.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), workload.key)
 
 
-def _capped(workload: Workload, pod: Pod, view: View) -> int | None:
-    """The grace in seconds of a pod with devices that Slurm may give to a native job next (G3); None: the pod's own."""
-    world, most = view.world, view.tuning.revoke_grace_max_s
+def _most_grace(workload: Workload, pod: Pod, view: View) -> tuple[int, str]:
+    """How long a grace the end of that pod may have at most, and why: no job holds its nodes (S4), or its devices (G3)."""
+    world, tuning = view.world, view.tuning
+    counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "no longer grace counts (tuning: silent_node_s)"
+    if pod.grace_s <= tuning.revoke_grace_max_s:
+        return counts_s
     node = (world.nodes or {}).get(workload.node_of(pod))
     known = (world.slurm_nodes or {}).get(slurm_name(node)) if node is not None else None
-    if known is None or known.external or pod.grace_s <= most:
-        return None
-    return most if needs(pod).keys() & world.config.translation.gres.keys() else None
+    if known is None or known.external or not needs(pod).keys() & world.config.translation.gres.keys():
+        return counts_s
+    return min(counts_s, (tuning.revoke_grace_max_s, "Slurm may give its devices to others"))
 
 
 def end_job(workload: Workload, view: View) -> None:

@@ -332,7 +332,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
     clean = pod.finished or not stood
     tuning = world.config.tuning
-    until = at if clean else at + min(pod.grace_s, tuning.silent_node_s) + tuning.gone_grace_s
+    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
     workload.gone[pod.uid] = Gone(pod, at, until)
     workload.bound.pop(pod.uid, None)
     held = workload.pod_holds.pop(pod.uid, None)

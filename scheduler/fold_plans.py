@@ -709,7 +709,7 @@ def _eviction_ended(
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began)
     elif held is not None and action.uid in workload.pods:
-        grace_s = min(workload.pods[action.uid].grace_s, world.config.tuning.silent_node_s)
+        grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
         workload.pod_holds[action.uid] = Hold(action, held.placed, until=event.at + grace_s + 30.0)
 
 

@@ -16,7 +16,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.asking import is_managed
 from scheduler.doubt import claims_held_back, held_back
-from scheduler.ending import being_ended, end_pod, is_to_be_recorded, may_be_unrecorded
+from scheduler.ending import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.looking import cancel
 from scheduler.model import Pod
 from scheduler.nodes import left_on_nodes
@@ -82,9 +82,9 @@ def end_running(workload: Workload, job: Placeholder, view: View) -> None:
         view.wake_at(workload.key, quiet)
         return
     for pod in workload.unfinished:
-        if not workload.node_of(pod) or not workload.stands_for(pod, job) or pod.deleting_at is not None:
+        if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue
-        until = max(being_ended(workload, pod, None, view), workload.wait_until)
+        until = max(being_ended(workload, pod, None, view), goes_until(workload, pod, view), workload.wait_until)
         if view.now >= until:
             end_pod(workload, pod, WHY, view)
         elif until < float("inf"):

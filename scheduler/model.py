@@ -155,7 +155,8 @@ class Pod:
     created         creationTimestamp, epoch seconds
     node            spec.nodeName; "" while unbound
     deleting_at     deletionTimestamp, epoch seconds: when its grace ends; None unless it is being deleted
-    grace_s         deletionGracePeriodSeconds while it is being deleted (not by force: 0), else terminationGracePeriodSeconds
+    grace_s         deletionGracePeriodSeconds while it is being deleted (not by force: 0), else
+                    terminationGracePeriodSeconds; not negative
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     priority_class  spec.priorityClassName
     gated           it has scheduling gates

@@ -389,7 +389,8 @@ def _pod_left(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
     world.bypassing.discard(pod.uid)
     world.workloads[entry.name].pod_holds.pop(pod.uid, None)
     clean = pod.finished or not pod.node
-    until = at if clean else at + pod.grace_s + world.config.tuning.gone_grace_s
+    tuning = world.config.tuning
+    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
     world.workloads[entry.name].gone[pod.uid] = Gone(pod, at, until)
 
 

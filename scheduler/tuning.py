@@ -29,7 +29,8 @@ class Tuning:
     exclude_s               a node on which a grant could not be used is not asked for again for so long, and then judged
                             every so long (F6, scheduler/crowding.py)
     silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8); and no
-                            grace of a pod that is being deleted holds a job for longer, its own or one granted in its place
+                            grace of a pod counts for longer: it neither holds a job, its own or one granted in its place,
+                            nor keeps the pod on its nodes when its job is over (S4)
     revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)
     gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace, at most silent_node_s, and
                             so much more (S3)
@@ -130,6 +131,10 @@ class Tuning:
     cure_every_s: float = 600.0
     node_retry_s: float = 60.0
     quarantine_s: float = 180.0
+
+    def grace_counts_s(self, grace_s: float) -> float:
+        """What of a pod's grace counts: Kubernetes takes one of 300 years."""
+        return min(grace_s, self.silent_node_s)
 
 
 @dataclass(frozen=True, slots=True)

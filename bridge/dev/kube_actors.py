@@ -261,6 +261,7 @@ class Actors:
         """TERM, then wait as long as the containers take, or their grace; True when they are gone."""
         meta, uid = pod["metadata"], pod["metadata"]["uid"]
         grace = meta.get("deletionGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
+        grace = 1 if grace < 0 else grace
         takes = _seconds(pod, STOP_S, 0.3) if uid in self._ends else 0.0
         # A grace that is shortened meanwhile counts from the first TERM.
         begun = self._stops.setdefault(uid, now)

@@ -346,6 +346,7 @@ class KubeCluster:
         """Two writes where it goes at once, as a watch on the real server sees it; a grace is only ever shortened."""
         meta, spec = pod["metadata"], pod["spec"]
         grace = spec.get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s
+        grace = 1 if grace < 0 else grace
         if not spec.get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
             grace = 0
         if meta.get("deletionTimestamp") and meta["deletionGracePeriodSeconds"] <= grace:

@@ -2,7 +2,7 @@
 
 There are two moments.  What the bridge sends is judged when it is sent (V2, V3, V5, V6, V7), since it may take effect
 when it is no longer right; and what stands in the clusters is judged whenever anything took effect (V1, V8) and when
-faults ended long ago (V4, L1, L2, L3).
+faults ended long ago (V4, L1, L2, L3, L4).
 
 Where both clusters are simulated, every judgment is on the truth and counts at once.  Where one is real, it is on what was
 seen a moment ago, and the two were seen at different moments: a contradiction counts when it still stands at a second
@@ -41,6 +41,8 @@ GRANTS_IN_VAIN = 3
 VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
 # A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
 GANG_S = 30.0
+# A pod whose job is over is deleted with a short grace within this after the longest grace that counts (L4).
+DELETED_S = 45.0
 # An id that is given out again is noticed within some polls.
 GIVEN_AGAIN_S = 5.0
 # Slurm tells times in whole seconds, by a clock that need not be ours.
@@ -65,6 +67,7 @@ PROMISES: Mapping[str, str] = {
     "L1": "every waiting pod says why",
     "L2": "no job is left without its pod",
     "L3": "what Slurm started is bound",
+    "L4": "no pod keeps its place long after its job",
 }
 
 
@@ -119,6 +122,7 @@ class Promises:
     calm_since   when the last fault ended; "inf" while there is one
     kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
     ends_pods    an admin has the bridge end the pods that it bound, by slurm-bridge uninstall --end-pods
+    stands_s     the longest grace that counts, as `silent_node_s` of scheduler/tuning.py
     renamed      what jobs of ours were called to which their users gave other names, by serial
     checked      judgments made, by promise
     """
@@ -139,6 +143,7 @@ class Promises:
     kube_ahead: float = 0.0
     slurm_ahead: float = 0.0
     ends_pods: bool = False
+    stands_s: float = 300.0
     renamed: dict[object, str] = field(default_factory=dict)
     log: list[tuple[float, str]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
@@ -487,8 +492,9 @@ class Promises:
         return self._homes.get(whose[1], job.name.partition("/")[0])
 
     def at_rest(self) -> Iterator[Finding]:
-        """V4, L1, L2 and L3, when faults ended long ago: what is not as it should be."""
+        """V4, L1, L2, L3 and L4, when faults ended long ago: what is not as it should be."""
         mine: dict[str, list[Object]] = {}
+        ours = self.ours()
         for pod in self.kube.pods():
             if pod["spec"].get("schedulerName") != self.scheduler_name or _finished(pod):
                 continue
@@ -498,7 +504,9 @@ class Promises:
             said = [each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"]
             if not pod["spec"].get("nodeName") and not any(each.get("message") for each in said):
                 yield Finding("L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} waits and does not say why")
-        ours = self.ours()
+            self.checked["L4"] += 1
+            if overstays := self._overstays(pod, ours):
+                yield Finding("L4", pod["metadata"]["uid"], overstays)
         self.checked["L2"] += len(ours)
         self.checked["L3"] += len(ours)
         for job in ours:
@@ -514,6 +522,27 @@ class Promises:
                 yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {waiting} is not bound for it")
             yield from self._half_bound(job, pods)
         yield from self._granted_in_vain(mine)
+
+    def _overstays(self, pod: Object, ours: list[SeenJob]) -> str:
+        """L4: the pod stands on its node longer after its job than any grace counts, and no other job holds its place."""
+        said, node = _said(pod), pod["spec"].get("nodeName")
+        if said is None or not said.isdecimal() or not node or self._claims(pod) or not self._speaks(node):
+            return ""
+        job, name = self.slurm.job(int(said)), self._known_as(node)
+        if job is None or not job.ended or not self.is_for(job, pod):
+            return ""
+        if any(each.holds and name in each.nodes and self.is_for(each, pod) for each in ours):
+            return ""
+        over_s = self.clock() - max(self._of_slurm(job.ends), self.calm_since, self.born)
+        if over_s <= self.stands_s + DELETED_S:
+            return ""
+        return f"{_name(pod)} stands on {node} {over_s:.0f} s after its job {job.id} was {job.state}"
+
+    def _speaks(self, node: str) -> bool:
+        """The kubelet of the node says that the node is ready: else nobody can end a pod there."""
+        there = self.kube.node(node)
+        said = there["status"].get("conditions") or [] if there is not None else []
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in said)
 
     def _granted_in_vain(self, mine: Mapping[str, list[Object]]) -> Iterator[Finding]:
         """L3: a workload waits whose jobs are granted and given back without end.  mine: unfinished pods by workload key."""

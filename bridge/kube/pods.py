@@ -42,6 +42,10 @@ from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
 from scheduler.quantity import QuantityError, amount
 
 HOSTNAME = "kubernetes.io/hostname"
+OWN_GRACE_S = 30  # where the pod says nothing
+LEAST_GRACE_S = 1  # a negative grace counts as this, as Kubernetes has it since 1.27
+# Kubelet gives a pod that is deleted by force its own grace, and nobody can shorten that: its object is gone.
+MOST_GRACE_S = 86_400
 
 
 def to_pod(wire: WirePod) -> model.Pod:
@@ -74,7 +78,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         node=sys.intern(spec.node_name),
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
         deleting_at=epoch(meta.deletion_timestamp),
-        grace_s=30 if grace is None else grace,
+        grace_s=OWN_GRACE_S if grace is None else grace if grace >= 0 else LEAST_GRACE_S,
         gated=bool(spec.scheduling_gates),
         restart_policy=sys.intern(spec.restart_policy),
         active_deadline_s=own_deadline,
@@ -114,6 +118,8 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
         yield "resourceClaims (dynamic resource allocation)"
     if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
         yield "topologySpreadConstraints with DoNotSchedule"
+    if (grace_s := spec.termination_grace_period_seconds) is not None and grace_s > MOST_GRACE_S:
+        yield f"terminationGracePeriodSeconds {grace_s} (at most {MOST_GRACE_S})"
 
 
 # What pods of one template have in common is kept once: ten thousand of them then cost a third of the memory, and whoever

@@ -132,7 +132,7 @@ async def test_after_all_that_every_promise_was_checked_and_is_kept(dev: Dev, ta
         "[...document.querySelectorAll('#promises li')].map(li => [...li.children].map(e => e.innerText))"
     )
     counted = {name: int(re.sub(r"\D", "", count)) for _, name, _, count in shown}
-    assert list(counted) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3"]
+    assert list(counted) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3", "L4"]
     always = {name for name in counted if name.startswith("V")} - {"V4"}
     assert {mark for mark, name, *_ in shown if name in always} == {"✓"}
     assert all(counted[name] > 0 for name in always), counted

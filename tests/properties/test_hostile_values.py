@@ -191,7 +191,7 @@ def pods(draw: st.DrawFn) -> Pod:
         labels=draw(st.dictionaries(st.sampled_from([names.PREFIX + names.GANG, "app"]), SHORT, max_size=2)),
         created=draw(SECONDS),
         active_deadline_s=draw(st.sampled_from([None, 1, 2**31, 2**63 - 1])),
-        grace_s=draw(st.sampled_from([0, 30, 2**31, 10**10])),
+        grace_s=draw(st.sampled_from([-(10**12), -1, 0, 30, 2**31, 10**10])),
         scheduled=draw(st.none() | st.builds(Condition, st.just(False), SHORT, TEXTS)),
         waits=draw(SHORT),
         end_reason=draw(SHORT),

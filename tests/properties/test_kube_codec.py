@@ -86,6 +86,18 @@ def test_an_amount_of_any_text_never_harms_the_other_pods(text: str) -> None:
     assert second.refused_fields == ()
 
 
+@given(st.none() | st.integers(), st.none() | st.integers(), st.booleans())
+def test_a_grace_is_never_negative(own_s: int | None, deletion_s: int | None, is_deleted: bool) -> None:
+    deletion = {"deletionTimestamp": "2026-11-21T05:00:05Z", "deletionGracePeriodSeconds": deletion_s}
+    odd = {
+        "metadata": POD["metadata"] | (deletion if is_deleted else {}),
+        "spec": POD["spec"] | {"terminationGracePeriodSeconds": own_s},
+    }
+    page = {"metadata": {"resourceVersion": "7"}, "items": [odd]}
+    pods, _ = PODS.items(PODS.page(json.dumps(page).encode()))
+    assert all(pod.grace_s >= 0 for pod in pods)
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_refused(noise: bytes) -> None:
     for read in (PODS.line, PODS.page, PODS.one):

@@ -46,6 +46,10 @@ RELEASE_S = 20.0  # so long after the faults the admin believes what is still mi
 OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 POLICY_CHANGES = 0.25  # share of the lives
+STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
+STUBBORN_S = 15.0  # between two things that happen to pods which do not stop, in the mean
+GRACES = (600, 3600, 86_400)
+LONGEST_GRACE_S = 10**10
 ANOTHER_POLICY_S = 15.0  # between two changes of policy or labels, in the mean
 USER_LABEL = "x/slurm-user"
 CPUS, MEMORY_MIB, GPUS = 8, 16_384, 2
@@ -76,8 +80,9 @@ POLICIES = tuple(
 
 
 # A node that says nothing is given up within the chaos.
+HASTY_S = 15.0
 HASTY_SETTINGS = SETTINGS.model_copy(
-    update={"tuning": SETTINGS.tuning.model_copy(update={"silent_node_s": 15.0, "node_down_s": 20.0})}
+    update={"tuning": SETTINGS.tuning.model_copy(update={"silent_node_s": HASTY_S, "node_down_s": 20.0})}
 )
 
 
@@ -211,6 +216,8 @@ class Life:
         self.inner = InProcessKube(self.kube, self.kube_clock)
         self.promises = promises(self.kube, self.slurm, self.clock)
         self.promises.kube_ahead, self.promises.slurm_ahead = self.kube_ahead, self.slurm_ahead
+        if self.hasty:
+            self.promises.stands_s = HASTY_S
         self.promises.note(f"clocks: Kubernetes {self.kube_ahead:+.0f} s, Slurm {self.slurm_ahead:+.0f} s")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
@@ -218,6 +225,7 @@ class Life:
             tasks.append(group.create_task(self._slurmdbd_is_away_for_a_while()))
             tasks.append(group.create_task(self._others_bind_pods()))
             tasks.append(group.create_task(self._policy_changes()))
+            tasks.append(group.create_task(self._stubborn_pods()))
             await self._chaos()
             self._heal()
             await self._comes_to_rest()
@@ -288,6 +296,42 @@ class Life:
         for name in USERS:
             self._label(name, there=True)
         self._write_policy(POLICIES[chance.randrange(2)])
+
+    async def _stubborn_pods(self) -> None:
+        """Containers that ignore SIGTERM, with a long grace of the pod or of who deletes it; in some lives.
+
+        With a chance of its own.  Only where no grace counts for long: else they stand in others' way beyond the end.
+        """
+        chance, ends = random.Random(f"{self.seed} stubborn"), self.clock() + CHAOS_S
+        if not self.hasty or chance.random() >= STUBBORN:
+            return
+        while self.clock() + (waits_s := chance.expovariate(1 / STUBBORN_S)) < ends:
+            await asyncio.sleep(waits_s)
+            stubborn = [pod for pod in self.promises.pods() if objects.STOP_S in pod["metadata"]["annotations"]]
+            running = [pod for pod in stubborn if names.JOB_ID in pod["metadata"]["annotations"] and not _ended(pod)]
+            if not running or chance.random() < 0.4:
+                self._new_stubborn_pod(chance)
+            elif chance.random() < 0.5:
+                pod, grace_s = chance.choice(running), chance.choice([*GRACES, LONGEST_GRACE_S])
+                self.promises.note(f"somebody deletes {pod['metadata']['name']} with a grace of {grace_s} s")
+                self.kube.remove(self.kube_clock(), "pods", pod, grace_s)
+            else:
+                job = self.slurm.jobs.get(int(chance.choice(running)["metadata"]["annotations"][names.JOB_ID]))
+                if job is not None and self.promises.is_ours(job) and not job.ended:
+                    self.promises.note(f"somebody ends job {job.id}")
+                    self.slurm.cancel(job.id, self.slurm_clock())
+            self.inner.wake()
+
+    def _new_stubborn_pod(self, chance: random.Random) -> None:
+        self.made += 1
+        name, says = f"stubborn{self.made}", {objects.STOP_S: "100000"}
+        made = objects.pod("alice-a", name, requests={"cpu": "1"}, annotations=says, grace_s=chance.choice(GRACES))
+        template = {"metadata": {"labels": {"app": name}, "annotations": says}, "spec": made["spec"]}
+        self.promises.note(f"somebody makes {name}")
+        if chance.random() < 0.5:
+            self.kube.create(self.kube_clock(), "pods", made)
+        else:
+            self.kube.create(self.kube_clock(), "replicasets", objects.replica_set("alice-a", name, 1, template))
 
     def _write_policy(self, policy: SettingsPolicy) -> None:
         self.promises.note(f"the admin: policy {POLICIES.index(policy)}")

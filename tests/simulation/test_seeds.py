@@ -20,7 +20,7 @@ import pytest
 
 from bridge.dev import kube_objects as objects
 from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.promises import GRANTS_IN_VAIN, Violation
+from bridge.dev.promises import DELETED_S, GRANTS_IN_VAIN, Violation
 from bridge.dev.slurm_cluster import SlurmCluster
 from scheduler import names
 from tests.simulation.life import live, live_beside, promises
@@ -112,6 +112,25 @@ class Clusters:
 @pytest.fixture
 def clusters() -> Clusters:
     return Clusters()
+
+
+def test_a_pod_that_stands_long_after_its_job_breaks_l4(clusters: Clusters) -> None:
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    now = [100.0]
+    clusters.promises.clock = lambda: now[0]
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+    clusters.kube.actors.act(100.0)  # kubelets say that they are ready
+    clusters.slurm.cancel(clusters.job, 100.0)
+    longest_s = clusters.promises.stands_s + DELETED_S
+    now[0] = 100.0 + longest_s
+    assert list(clusters.promises.at_rest()) == []
+    now[0] += 1
+    [wrong] = clusters.promises.at_rest()
+    assert wrong.promise == "L4"
+    assert f"alice-a/p stands on {holding.node} {longest_s + 1:.0f} s after its job" in wrong.what
+    clusters.kube.actors.stop_kubelet(now[0], holding.node)
+    clusters.kube.actors.act(now[0] + 3600)
+    assert list(clusters.promises.at_rest()) == [], "nobody can end it there"
 
 
 def test_the_right_bind_breaks_nothing(clusters: Clusters) -> None:

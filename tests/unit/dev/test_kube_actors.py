@@ -174,6 +174,18 @@ def test_a_grace_that_is_shortened_counts_from_the_first_term() -> None:
     assert cluster.phase("a") is None
 
 
+@pytest.mark.parametrize("deleted_with", [None, -30])
+def test_a_negative_grace_is_one_second(deleted_with: int | None) -> None:
+    cluster = Cluster()
+    cluster.pod("a", annotations={STOP_S: "600"}, grace_s=-100 if deleted_with is None else 300)
+    cluster.pass_time(1)
+    cluster.delete("a", grace_s=deleted_with)
+    cluster.pass_time(0.9)
+    assert cluster.phase("a") == "Running"
+    cluster.pass_time(0.2)
+    assert cluster.phase("a") is None
+
+
 def test_a_deadline_that_comes_while_it_runs_fails_the_pod_and_keeps_it() -> None:
     cluster = Cluster()
     cluster.pod("a", restart_policy="Always")

@@ -101,7 +101,7 @@ async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None
         shown = stage.look()
         assert shown["faults"].keys() == FAULTS.keys()
         assert not any(fault["unavailable"] for fault in shown["faults"].values())
-        assert list(shown["promises"]) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3"]
+        assert list(shown["promises"]) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3", "L4"]
         assert shown["violations"] == {}
         assert stage.detail("nobody") is None
 

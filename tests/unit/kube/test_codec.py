@@ -182,6 +182,28 @@ def test_grace_is_the_pods_own_until_it_is_being_deleted() -> None:
     assert (pod.deleting_at, pod.grace_s) == (1_795_237_205.0, 5)
 
 
+@pytest.mark.parametrize("negative", [-1, -30, -(10**12)])
+def test_a_negative_grace_is_one_second(negative: int) -> None:
+    assert read(terminationGracePeriodSeconds=negative).grace_s == 1
+    deleting = {"deletionTimestamp": "2026-11-21T05:00:05Z"}
+    assert read(deleting, terminationGracePeriodSeconds=negative).grace_s == 1
+    assert read({**deleting, "deletionGracePeriodSeconds": negative}, terminationGracePeriodSeconds=77).grace_s == 1
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "refused"),
+    [
+        (3600, ()),
+        (86_400, ()),
+        (86_401, ("terminationGracePeriodSeconds 86401 (at most 86400)",)),
+    ],
+)
+def test_a_pod_with_a_grace_of_more_than_a_day_is_refused(grace_s: int, refused: tuple[str, ...]) -> None:
+    assert read(terminationGracePeriodSeconds=grace_s).refused_fields == refused
+    deleting = {"deletionTimestamp": "2026-11-21T05:00:05Z", "deletionGracePeriodSeconds": 10**9}
+    assert read(deleting, terminationGracePeriodSeconds=30).refused_fields == (), "whoever deletes it chooses that"
+
+
 def test_amounts_are_rounded_up_and_sidecars_are_told_apart() -> None:
     pod = read(
         containers=[

@@ -107,6 +107,13 @@ def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
     assert "It is ended (settings: bypass)." in told(acts)["squatter"]
 
 
+def test_it_is_ended_though_somebody_deleted_it_with_a_grace_of_centuries() -> None:
+    story = Story(ENDING)
+    story.sees(squatter(deleting_at=NOW + 10**10, grace_s=10**10))
+    [end] = [each for each in goes_on(story) if isinstance(each, EvictPod)]
+    assert end.grace_s == 300
+
+
 ELSEWHERE = [
     ("its namespace is not managed", {"namespace": "grey"}),
     ("its namespace is a system namespace", {"namespace": "agents", "owner": DAEMONS}),

@@ -391,6 +391,103 @@ def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_an
     assert ("It has 30 s to end, because Slurm may give its devices to others" in evict.reason) == (grace_s == 30)
 
 
+# --- a grace of centuries keeps no node after the job -------------------------------------------------------------
+
+CENTURIES = 10**10
+CAP_S = int(CONFIG.tuning.silent_node_s)
+BEYOND_S = 330  # the longest grace that counts, and how long a write may take to show
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
+@pytest.mark.parametrize(("own_s", "grace_s"), [(CAP_S, None), (3600, CAP_S), (CENTURIES, CAP_S)])
+def test_a_pod_with_a_controller_is_deleted_with_the_longest_grace_that_counts(
+    state: str, own_s: int, grace_s: int | None
+) -> None:
+    story = Story()
+    story.world.owners["hpc", OWNER.uid] = None
+    [evict] = job_ends(story, replace(OWNED, restart_policy="Always", grace_s=own_s), state)
+    assert isinstance(evict, EvictPod)
+    assert evict.grace_s == grace_s
+    assert ("It has 300 s to end, because no longer grace counts" in evict.reason) == (grace_s is not None)
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
+def test_a_pod_without_one_is_deleted_with_a_second_where_kubelet_gives_it_longer(state: str) -> None:
+    story = Story()
+    [end] = job_ends(story, replace(TRAIN, grace_s=CENTURIES), state)
+    assert isinstance(end, EndByDeadline), "where its containers stop, its object and its logs stay"
+    story.ended(end, at=NOW + 6)
+    shown = story.bound(replace(TRAIN, grace_s=CENTURIES), 17, handed_deadline_s=1, started=NOW)
+    story.sees(shown)
+    assert story.decides(NOW + 6 + BEYOND_S - 1) == []
+    [evict] = story.decides(NOW + 6 + BEYOND_S + 1)  # a clock's second
+    assert isinstance(evict, EvictPod)
+    assert (evict.uid, evict.grace_s) == (TRAIN.uid, 1)
+    story.ended(evict, at=NOW + 400)
+    story.sees(replace(shown, deleting_at=NOW + 401, grace_s=1))
+    assert story.decides(NOW + 4000) == [], "its kubelet has its word"
+
+
+def deleted(story: Story, grace_s: int, *, at: float, ahead: float = 0.0) -> Pod:
+    """Somebody deletes the pod with that grace.  ahead: of the API server's clock"""
+    shown = replace(story.runs(TRAIN, 17, at=NOW), deleting_at=at + ahead + grace_s, grace_s=grace_s)
+    story.sees(shown)
+    return shown
+
+
+def over(story: Story, shown: Pod, at: float) -> list[Action]:
+    story.polls({17: "CANCELLED"}, at=at)
+    for read in story.acts(ReadJob, at):
+        story.reads(job_of(shown, 17, "CANCELLED"), at=at)
+        story.ended(read, at=at)
+    return story.decides(at)
+
+
+def test_a_pod_that_somebody_deleted_with_a_longer_grace_is_deleted_again_with_a_shorter_one() -> None:
+    story = Story()
+    shown = deleted(story, CENTURIES, at=NOW + 1)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    [read] = story.decides(NOW + 3590)
+    assert isinstance(read, ReadJob), "its job holds its place"
+    story.reads(job_of(shown, 17, "RUNNING"), at=NOW + 3590)
+    story.ended(read, at=NOW + 3590)
+    [evict] = over(story, shown, NOW + 3600)
+    assert isinstance(evict, EvictPod)
+    assert (evict.uid, evict.grace_s) == (TRAIN.uid, CAP_S)
+    story.ended(evict, at=NOW + 3600)
+    assert story.decides(NOW + 3600 + BEYOND_S - 1) == [], "once"
+    story.sees(replace(shown, deleting_at=NOW + 3600 + CAP_S, grace_s=CAP_S))
+    assert story.decides(NOW + 9999) == []
+
+
+def test_a_deletion_that_took_no_effect_is_repeated() -> None:
+    story = Story()
+    [evict] = over(story, deleted(story, CENTURIES, at=NOW + 1), NOW + 10)
+    story.ended(evict, at=NOW + 10)
+    assert story.decides(NOW + 10 + BEYOND_S) == [evict]
+
+
+@pytest.mark.parametrize("ahead", [0.0, 7200.0, -7200.0])
+def test_a_long_grace_that_is_soon_over_is_left_to_its_end(ahead: float) -> None:
+    story = Story()
+    story.world.clocks[Side.KUBERNETES].tells(NOW + ahead, NOW, NOW)
+    shown = deleted(story, 3600, at=NOW + 1, ahead=ahead)
+    assert over(story, shown, NOW + 3500) == []
+    assert story.decides(NOW + 3601 + 28) == []
+    assert [type(each) for each in story.decides(NOW + 3601 + 32)] == [EvictPod], "its kubelet did not end it"
+
+
+def test_devices_that_slurm_gives_to_others_shorten_the_grace_of_whoever_deleted_the_pod() -> None:
+    story = Story()
+    story.sees(SlurmNodesPolled((slurm_node("x1", external=False),), (Partition("main", default=True),), START))
+    shown = story.runs(pod("train", gpu=1), 17, at=NOW)
+    story.sees(shown := replace(shown, deleting_at=NOW + 1 + 200, grace_s=200))
+    [evict] = over(story, shown, NOW + 2)
+    assert isinstance(evict, EvictPod)
+    assert evict.grace_s == 30
+    assert evict.reason.endswith("It has 30 s to end, because Slurm may give its devices to others")
+
+
 # --- a Kubernetes node is not there (V7, N5) ----------------------------------------------------------------------
 
 

@@ -182,6 +182,14 @@ def test_a_pod_that_runs_is_ended_if_that_is_wanted_and_the_job_only_after_it(ow
     assert [each.job_id for each in story.acts(CancelJob, NOW + 3)] == [17]
 
 
+@pytest.mark.parametrize(("grace_s", "shortened"), [(30, []), (10**10, [300])])
+def test_a_pod_that_somebody_deleted_goes_with_a_grace_that_counts(grace_s: int, shortened: list[int]) -> None:
+    story = met(END)
+    shown = running(story)
+    story.sees(replace(shown, deleting_at=START + grace_s, grace_s=grace_s))
+    assert [each.grace_s for each in story.acts(EvictPod, NOW)] == shortened
+
+
 def test_before_a_pod_is_ended_its_job_is_read() -> None:
     story = met(END)
     story.polls({17: "RUNNING"}, at=START + 0.1)

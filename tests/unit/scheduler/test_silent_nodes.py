@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler import quarantine
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, ReadJob, Report
 from scheduler.events import Event, NodeGone, NodeSeen, OwnerRead, PodSeen, Scope
 from scheduler.model import Job, OwnerRef, Pod, PodPhase
-from tests.builders import CLUSTER, START, A, Story, grant, job_of, node, pod
+from tests.builders import CLUSTER, START, A, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import JOB, granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -244,6 +245,14 @@ def test_no_grace_keeps_a_job_for_centuries() -> None:
     story.loses(shown, NOW + 20)
     assert cancels(story, NOW + 20 + 309) == []
     assert len(cancels(story, NOW + 20 + 310)) == 1
+
+
+def test_no_grace_keeps_the_job_of_a_workload_in_quarantine_for_centuries() -> None:
+    story = Story(guarded=True)
+    shown = story.runs(replace(TRAIN, grace_s=CENTURIES), 17, at=NOW)
+    quarantine.workload_failed(story.world, key_of(shown), ValueError("a defect"))
+    story.loses(shown, NOW + 20)
+    assert story.world.workloads[key_of(shown)].gone[shown.uid].until == NOW + 20 + 310
 
 
 def test_no_grace_keeps_the_job_of_a_pod_that_is_deleted_on_a_silent_node_for_centuries() -> None:
