@@ -276,6 +276,9 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         job_id = names.shown_job(condition.message)
     if job_id is None or job_id == workload.hint:
         return
+    edited = workload.edited.get(pod.uid)
+    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.brought:
+        return  # the bind of the bridge wrote another id, and somebody edited it before the watch told of the bind
     known = world.placeholders.get(job_id)
     if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
         return  # somebody else wrote it, and what it names is missing already

@@ -638,6 +638,9 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         proving.unanswered(workload, action)
     if event.outcome is Outcome.DONE:
         proving.answered(workload, action.uid)
+        # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
+        workload.brought[action.uid] = None
+        workload.strays.pop(action.uid, None)
         _bound(world, workload, action, event.at)
         return
     world.back_off(workload, event.at, event.began)

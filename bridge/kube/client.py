@@ -95,8 +95,9 @@ class KubeClient:
     async def bind(self, action: BindPod) -> None:
         """Bind the pod to the node and write the annotations, in one write.
 
-        Returns when the pod stands on that node, by this call or an earlier one.
-        Raises Conflict: it stands elsewhere, is another incarnation, gated or being deleted; NotFound: it is gone.
+        Returns when the pod stands on that node, by this call or an earlier one for the same job.
+        Raises Conflict: it stands elsewhere or for another job, is another incarnation, gated or being deleted; NotFound: it
+        is gone.
         The server does not look whether the node exists or fits: the caller has.
         Source: FACTS 1 of the Kubernetes side.
         """
@@ -119,7 +120,9 @@ class KubeClient:
             pod = await self.read_pod(action.namespace, action.name)
         except FarSideError as error:
             raise Unanswered("bind", SIDE, f"a conflict that could not be looked into: {error.message}") from None
-        return pod is not None and pod.uid == action.uid and pod.node == action.node
+        if pod is None or pod.uid != action.uid or pod.node != action.node:
+            return False
+        return pod.annotations.get(names.JOB_ID) == action.annotations.get(names.JOB_ID)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """The pod as it is now; None: the server says that there is none."""

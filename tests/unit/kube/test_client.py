@@ -75,6 +75,12 @@ async def test_a_conflict_with_a_namesake_on_the_same_node_is_a_conflict() -> No
         await client(far).bind(BIND)
 
 
+async def test_a_conflict_with_a_bind_of_somebody_else_to_the_same_node_is_a_conflict() -> None:
+    far = FakeTransport(no(409, "Conflict", "already assigned"), reply(pod(nodeName="x1")))
+    with pytest.raises(Conflict, match="already assigned"):
+        await client(far).bind(BIND)
+
+
 async def test_an_eviction_without_its_grace_leaves_it_to_the_pod() -> None:
     far = FakeTransport(POD, POD)
     await client(far).evict_by_delete(EVICT)

@@ -307,6 +307,22 @@ def test_a_pod_that_somebody_else_binds_just_where_its_bind_goes_is_not_ended_fo
     assert ended(goes_on(story, since=NOW + 3, jobs={17: over})) == []
 
 
+@pytest.mark.parametrize("answer_first", [True, False])
+def test_a_pod_whose_job_id_was_edited_before_anyone_saw_it_bound_ends_with_its_job(answer_first: bool) -> None:
+    """The API server took the bind of the bridge: whatever id the pod shows since, nobody else bound it."""
+    story = Story()
+    job = asks(story, "RUNNING")
+    [bind] = story.acts(BindPod, NOW)
+    edited = {**bind.annotations, names.JOB_ID: "9"}
+    if answer_first:
+        story.ended(bind, at=NOW + 1)
+    story.sees(pod(phase=PodPhase.RUNNING, node=bind.node, started=NOW + 1, annotations=edited))
+    if not answer_first:
+        story.ended(bind, at=NOW + 1)
+    over = replace(job, states=frozenset({"CANCELLED"}))
+    assert ended(goes_on(story, since=NOW + 3, jobs={17: over})) == ["train"]
+
+
 def test_the_rest_of_a_gang_says_why_it_waits_when_somebody_else_binds_a_member() -> None:
     story = Story()
     first, second = ring(2)
