@@ -14,6 +14,7 @@ from scheduler import names
 from scheduler.limits import beyond_limits, listed
 from scheduler.model import EMPTY, SINGLETON, UNLIMITED, Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
 from scheduler.policy import Priority, Tenant
+from scheduler.remembered import Weighed
 from scheduler.rule_limits import beyond_rule, time_allowed
 from scheduler.wishes import Wishes, as_written, wishes
 
@@ -52,9 +53,10 @@ class Surroundings:
 # --- what a pod needs ---------------------------------------------------------------------------------------------
 
 
-MAX_SHAPES_REMEMBERED = 4096
+MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
 # By the identity of what is asked for, which is kept with it: pods that ask for the same share these objects.
-_needs: dict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = {}
+_needs: Weighed[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = Weighed(MAX_AMOUNTS_REMEMBERED)
+_WEIGHT = 16  # of a pod that asks for nothing, in amounts
 
 
 def needs(pod: Pod) -> Amounts:
@@ -62,11 +64,16 @@ def needs(pod: Pod) -> Amounts:
     asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
     shape = tuple(map(id, asked))
     if shape not in _needs:
-        if len(_needs) >= MAX_SHAPES_REMEMBERED:
-            _needs.clear()
-        amounts = _effective(pod, lambda container: container.requests, pod.pod_requests)
-        _needs[shape] = asked, {**amounts, "pods": 1}
+        amounts = summed(pod)
+        more = len(pod.containers) + len(pod.init_containers) + len(pod.pod_requests) + len(pod.overhead)
+        _needs.keep(shape, (asked, amounts), _WEIGHT + number_of_amounts(pod) + more)
+        return amounts
     return _needs[shape][1]
+
+
+def summed(pod: Pod) -> Amounts:
+    """The same, and not remembered."""
+    return {**_effective(pod, lambda container: container.requests, pod.pod_requests), "pods": 1}
 
 
 def peak(pod: Pod) -> Amounts:
