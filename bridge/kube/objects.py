@@ -154,7 +154,7 @@ def _taints(wires: list[WireTaint]) -> tuple[model.Taint, ...]:
 
 
 def _some(texts: Mapping[str, str] | None, most: int) -> Mapping[str, str]:
-    """These; of too many those of the bridge and of Kubernetes, which not everybody may write, and the first others."""
+    """These; of too many those first that a kubelet may not write, then those of Kubernetes."""
     if not texts:
         return NO_TEXT
     if len(texts) <= most:
@@ -164,9 +164,9 @@ def _some(texts: Mapping[str, str] | None, most: int) -> Mapping[str, str]:
 
 def _rank(key: str) -> tuple[int, str]:
     domain, slash, _ = key.rpartition("/")
-    if key.startswith(names.PREFIX) or not slash:
+    if key.startswith(names.PREFIX) or domain.endswith("node-restriction.kubernetes.io"):
         return 0, key
-    return (1 if domain.endswith("kubernetes.io") else 2), key
+    return (1 if not slash or domain.endswith("kubernetes.io") else 2), key
 
 
 # --- of every kind --------------------------------------------------------------------------------------------------

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scheduler import fold_kubernetes, jobspec, names
-from scheduler.actions import AllocateNow, ReadClaims, Report
-from scheduler.events import OwnerRead
+from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, ReadClaims, Report
+from scheduler.events import OwnerRead, PodSeen, Scope
 from scheduler.jobspec import needs
 from scheduler.limits import MAX_SHAPES
-from scheduler.model import Container, HostPort, NodeTerm, Owner, OwnerRef, PodTerm, Requirement, Toleration
+from scheduler.model import (
+    ALL_PORTS,
+    Container,
+    HostPort,
+    NodeTerm,
+    Owner,
+    OwnerRef,
+    Pod,
+    PodTerm,
+    Requirement,
+    Toleration,
+)
+from scheduler.placement import Standing
 from scheduler.remembered import Remembered
 from scheduler.terms import MAX_DEAD, MAX_SAID, TermIndex
-from tests.builders import START, Story, pod
+from tests.builders import START, Story, job_of, pod
 
 NOW = START + 20
 HPC = frozenset({"hpc"})
@@ -114,6 +127,36 @@ def test_many_unsupported_demands_are_not_all_recited() -> None:
     assert report.message == (
         "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod is not run without."
     )
+
+
+def test_a_pod_of_which_only_a_part_was_kept_is_refused_in_the_words_that_were_kept() -> None:
+    story = Story()
+    story.sees(pod(too_much="The pod has 4,000 tolerations, and slurm-bridge takes at most 128."))
+    [report] = story.decides(NOW)
+    assert isinstance(report, Report)
+    assert (report.condition, report.message[:28]) == (names.REFUSED, "The pod has 4,000 toleration")
+
+
+def test_where_a_pod_holds_more_ports_than_are_kept_no_other_pod_gets_one() -> None:
+    grey = Pod("grey", "grey", "grey", node="x1", host_ports=(HostPort(80), ALL_PORTS))
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, grey), web := pod("web", host_ports=(HostPort(8080),)))
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == "x1"
+    there = Standing()
+    there.put(grey)
+    assert list(there.listening(web.host_ports)) == [grey]
+
+
+def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:
+    story = Story()
+    there = story.runs(pod(), 17, at=NOW)
+    story.sees(replace(there, tolerations=(), too_much="The pod has 4,000 tolerations."))  # a user may add tolerations
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    assert not [each for each in story.decides(NOW + 1) if isinstance(each, EndByDeadline | CancelJob)]
+    story.polls({}, at=NOW + 2)
+    story.reads(job_of(there, 17, "CANCELLED"), at=NOW + 2)
+    assert story.acts(EndByDeadline, NOW + 2)
 
 
 def test_what_is_remembered_of_pods_that_are_gone_is_bounded_by_its_size() -> None:
