@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 
 from scheduler import names
 from scheduler.limits import beyond_limits, listed
@@ -65,15 +66,19 @@ def needs(pod: Pod) -> Amounts:
     shape = tuple(map(id, asked))
     if shape not in _needs:
         amounts = summed(pod)
-        more = len(pod.containers) + len(pod.init_containers) + len(pod.pod_requests) + len(pod.overhead)
-        _needs.keep(shape, (asked, amounts), _WEIGHT + number_of_amounts(pod) + more)
+        weight = _WEIGHT + len(amounts)
+        for each in (*pod.containers, *pod.init_containers):
+            weight += 4 + len(each.requests) + len(each.limits)
+        _needs.keep(shape, (asked, amounts), weight)
         return amounts
     return _needs[shape][1]
 
 
 def summed(pod: Pod) -> Amounts:
     """The same, and not remembered."""
-    return {**_effective(pod, lambda container: container.requests, pod.pod_requests), "pods": 1}
+    amounts = _effective(pod, _requests, pod.pod_requests)
+    amounts["pods"] = 1
+    return amounts
 
 
 def peak(pod: Pod) -> Amounts:
@@ -111,12 +116,15 @@ def _effective(
         if container.sidecar:
             _add(sidecars, amounts)
     _add(running, sidecars)
-    total = _max(running, starting)
+    total = _max(running, starting) if starting else running
     total.update(pod_level)
     if at_least:
         total = _max(total, at_least)
     _add(total, pod.overhead)
     return total
+
+
+_requests: Callable[[Container], Amounts] = attrgetter("requests")
 
 
 def _larger(container: Container) -> Amounts:

@@ -18,7 +18,7 @@ MAX_KINDS = 64
 MAX_PORTS = 128
 MAX_CLAIMS = 64
 MAX_NAMESPACES = 512
-_FEW = 4  # containers, which have no more amounts than the limit if they have no more kinds
+_LEAST = 64  # no limit of a pod without affinity is lower
 _SAID_MOST = 3  # unsupported demands that a sentence names
 
 
@@ -26,9 +26,11 @@ def beyond_limits(pod: Pod) -> str:
     """What this pod has too many of, in a sentence with the number and the limit; "": nothing."""
     if pod.too_much:
         return pod.too_much
-    has_affinity = pod.node_affinity or pod.apart or pod.beside
-    has_many = len(pod.containers) + len(pod.init_containers) > _FEW
-    for what, limit, count in (*_LIMITS, *_LIMITS_OF_MORE) if has_affinity or has_many else _LIMITS:
+    if not (pod.node_affinity or pod.apart or pod.beside):
+        lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
+        if lists + len(pod.host_ports) + len(pod.claims) + _number_of_amounts(pod) <= _LEAST:
+            return ""  # as most pods are
+    for what, limit, count in _LIMITS:
         if (number := count(pod)) > limit:
             return f"The pod has {number:,} {what}, and slurm-bridge takes at most {limit:,}."
     return ""
@@ -42,13 +44,14 @@ def listed(demands: Iterable[str]) -> str:
 
 
 def _kinds(pod: Pod) -> int:
-    """As many as there are amounts, where that is no more than the limit: there it does not matter."""
-    number = _number_of_amounts(pod)
-    return number if number <= MAX_KINDS else len({resource for amounts in _amounts(pod) for resource in amounts})
+    return len({resource for amounts in _amounts(pod) for resource in amounts})
 
 
 def _number_of_amounts(pod: Pod) -> int:
-    return sum(map(len, _amounts(pod)))
+    number = len(pod.overhead) + len(pod.pod_requests) + len(pod.pod_limits)
+    for one in (*pod.containers, *pod.init_containers):
+        number += len(one.requests) + len(one.limits)
+    return number
 
 
 def _amounts(pod: Pod) -> Iterable[Amounts]:
@@ -87,9 +90,6 @@ _LIMITS: tuple[_Limit, ...] = (
     ("labels in its node selector", 64, lambda pod: len(pod.node_selector)),
     ("host ports", MAX_PORTS, lambda pod: len(pod.host_ports)),
     ("volume claims", MAX_CLAIMS, lambda pod: len(pod.claims)),
-)
-# Of pods with affinity, or with more than a few containers: others cannot reach these.
-_LIMITS_OF_MORE: tuple[_Limit, ...] = (
     ("requests and limits of resources", 1024, _number_of_amounts),
     ("terms of required node affinity", 64, lambda pod: len(pod.node_affinity or ())),
     ("expressions of required node affinity", 256, lambda pod: _number(_node_requirements(pod))),
