@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from scheduler import actions as act
 from scheduler import names
 from scheduler.crowding import is_full, judge_left_out
-from scheduler.feasible import Demand, Feasible, demand, feasible, weight
+from scheduler.feasible import Demand, Feasible, demand, feasible, texts, weight
 from scheduler.gangs import components, together
 from scheduler.grouping import by_rank, group_of
 from scheduler.hostlist import expand, folded
@@ -322,7 +322,8 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, view: View
         nodes = world.nodes or {}
         view.effort += len(nodes) * weight(wanted)
         found = feasible(wanted, nodes.values(), world.slurm_nodes or {}, world.contested)
-        known = world.feasibility.put(wanted, found, len(found.nodes) + len(wanted.closed) + len(wanted.ports_taken))
+        names_held = len(found.nodes) + len(wanted.closed) + len(wanted.ports_taken)
+        known = world.feasibility.put(wanted, found, names_held, texts(wanted))
     return known
 
 

@@ -10,7 +10,7 @@ The answer depends on a pod only through its Demand, so ten thousand pods of one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -128,9 +128,20 @@ def _sentence(count: int, misses: Counter[str], partition: str) -> str:
 
 def weight(wanted: Demand) -> int:
     """How many times as long as usual one node takes to be judged."""
-    terms = [*(wanted.affinity or ()), *(term for volume in wanted.volumes for term in volume)]
-    compared = sum(len(term.expressions) + len(term.fields) for term in terms)
+    compared = sum(1 for _ in _requirements(wanted))
     return 1 + (compared + len(wanted.selector) + len(wanted.tolerations)) // COMPARED_PER_NODE
+
+
+def texts(wanted: Demand) -> int:
+    """About how many texts this demand holds."""
+    said = sum(1 + len(each.values) for each in _requirements(wanted))
+    return said + len(wanted.selector) + len(wanted.tolerations) + len(wanted.needs)
+
+
+def _requirements(wanted: Demand) -> Iterator[Requirement]:
+    for terms in (wanted.affinity or (), *wanted.volumes):
+        for term in terms:
+            yield from (*term.expressions, *term.fields)
 
 
 @dataclass(frozen=True, slots=True)

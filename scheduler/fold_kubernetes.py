@@ -18,7 +18,7 @@ from scheduler.events import Scope
 from scheduler.feasible import slurm_name
 from scheduler.fold_policy import identity_changed
 from scheduler.membership import counts_the_same, settle, workload_of
-from scheduler.model import Namespace, Node, OwnerKey, Pod, Refusal, Undecoded, owner_key
+from scheduler.model import Namespace, Node, Owner, OwnerKey, Pod, Refusal, Undecoded, owner_key
 from scheduler.own_keys import note_edits, shown_id
 from scheduler.phase import Phase
 from scheduler.undecoded import NAMESPACE, NODE
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scheduler.world import World
 
 MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
+USUAL_OWNER = 4096  # characters; one that says more counts as several
 
 
 def _too_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
@@ -476,11 +477,15 @@ def _clock_told(world: World, event: ev.ClockTold) -> None:
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
     owner = owner_key(event.namespace, event.ref)
+    held = world.owner_sizes.get(owner, 0)
     changed = owner in world.owners and world.owners.pop(owner) != event.owner
     world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
-    while len(world.owners) > MAX_OWNERS_REMEMBERED:
+    world.owner_sizes[owner] = _size_of(event.owner)
+    world.owners_held += world.owner_sizes[owner] - held
+    while world.owners_held > MAX_OWNERS_REMEMBERED and len(world.owners) > 1:
         oldest = next(iter(world.owners))
-        for index in (world.owners, world.owner_read_at, world.owner_asked_at):
+        world.owners_held -= world.owner_sizes.get(oldest, 0)
+        for index in (world.owners, world.owner_read_at, world.owner_asked_at, world.owner_sizes):
             index.pop(oldest, None)
     if changed:
         _look_at_pods_of(world, owner)
@@ -491,6 +496,14 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
                 world.refresh(world.workloads[key])
             except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
                 quarantine.workload_failed(world, key, error)
+
+
+def _size_of(owner: Owner | None) -> int:
+    """How many controllers of usual size this one is as large as."""
+    if owner is None:
+        return 1
+    jobs = sum(len(job) for stage in owner.stages for job in stage.jobs)
+    return 1 + (sum(map(len, owner.annotations.values())) + jobs) // USUAL_OWNER
 
 
 def _look_at_pods_of(world: World, owner: OwnerKey) -> None:

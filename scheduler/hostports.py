@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from scheduler.model import HostPort, Pod
+from scheduler.model import ALL_PORTS, HostPort, Pod
 from scheduler.remembered import Remembered
 
 NOWHERE: frozenset[str] = frozenset()
@@ -46,11 +46,11 @@ class HostPorts:
         known = self._answers.get(pod.host_ports)
         if known is None:
             found = frozenset(self._clashes(pod.host_ports, discount))
-            known = self._answers.put(pod.host_ports, found, len(found))
+            known = self._answers.put(pod.host_ports, found, len(found), len(pod.host_ports))
         return known
 
     def _clashes(self, wanted: Iterable[HostPort], discount: Counter[tuple[int, str, str, str]]) -> Iterator[str]:
-        for port in wanted:
+        for port in (*wanted, ALL_PORTS):
             for node, held in self._held.get((port.port, port.protocol), {}).items():
                 self.effort += 1
                 for address in in_the_way(port.address, held):

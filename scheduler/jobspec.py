@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 
 from scheduler import names
 from scheduler.limits import beyond_limits, listed
 from scheduler.model import EMPTY, SINGLETON, UNLIMITED, Amounts, Container, JobSpec, Owner, Pod, Refusal, Shape
 from scheduler.policy import Priority, Tenant
+from scheduler.remembered import Weighed
 from scheduler.rule_limits import beyond_rule, time_allowed
 from scheduler.wishes import Wishes, as_written, wishes
 
@@ -52,9 +54,10 @@ class Surroundings:
 # --- what a pod needs ---------------------------------------------------------------------------------------------
 
 
-MAX_SHAPES_REMEMBERED = 4096
+MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
 # By the identity of what is asked for, which is kept with it: pods that ask for the same share these objects.
-_needs: dict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = {}
+_needs: Weighed[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = Weighed(MAX_AMOUNTS_REMEMBERED)
+_WEIGHT = 16  # of a pod that asks for nothing, in amounts
 
 
 def needs(pod: Pod) -> Amounts:
@@ -62,11 +65,20 @@ def needs(pod: Pod) -> Amounts:
     asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
     shape = tuple(map(id, asked))
     if shape not in _needs:
-        if len(_needs) >= MAX_SHAPES_REMEMBERED:
-            _needs.clear()
-        amounts = _effective(pod, lambda container: container.requests, pod.pod_requests)
-        _needs[shape] = asked, {**amounts, "pods": 1}
+        amounts = summed(pod)
+        weight = _WEIGHT + len(amounts)
+        for each in (*pod.containers, *pod.init_containers):
+            weight += 4 + len(each.requests) + len(each.limits)
+        _needs.keep(shape, (asked, amounts), weight)
+        return amounts
     return _needs[shape][1]
+
+
+def summed(pod: Pod) -> Amounts:
+    """The same, and not remembered."""
+    amounts = _effective(pod, _requests, pod.pod_requests)
+    amounts["pods"] = 1
+    return amounts
 
 
 def peak(pod: Pod) -> Amounts:
@@ -104,12 +116,15 @@ def _effective(
         if container.sidecar:
             _add(sidecars, amounts)
     _add(running, sidecars)
-    total = _max(running, starting)
+    total = _max(running, starting) if starting else running
     total.update(pod_level)
     if at_least:
         total = _max(total, at_least)
     _add(total, pod.overhead)
     return total
+
+
+_requests: Callable[[Container], Amounts] = attrgetter("requests")
 
 
 def _larger(container: Container) -> Amounts:

@@ -14,13 +14,23 @@ from scheduler.model import Amounts, NodeTerm, Pod, PodTerm, Requirement
 MAX_SHAPES = (
     128  # pods of one gang that ask for different nodes: as many components as a heterogeneous job of Slurm may have
 )
+MAX_KINDS = 64
+MAX_PORTS = 128
+MAX_CLAIMS = 64
+MAX_NAMESPACES = 512
+_LEAST = 64  # no limit of a pod without affinity is lower
 _SAID_MOST = 3  # unsupported demands that a sentence names
 
 
 def beyond_limits(pod: Pod) -> str:
     """What this pod has too many of, in a sentence with the number and the limit; "": nothing."""
-    has_affinity = pod.node_affinity or pod.apart or pod.beside
-    for what, limit, count in (*_LIMITS, *_LIMITS_OF_AFFINITY) if has_affinity else _LIMITS:
+    if pod.too_much:
+        return pod.too_much
+    if not (pod.node_affinity or pod.apart or pod.beside):
+        lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
+        if lists + len(pod.host_ports) + len(pod.claims) + _number_of_amounts(pod) <= _LEAST:
+            return ""  # as most pods are
+    for what, limit, count in _LIMITS:
         if (number := count(pod)) > limit:
             return f"The pod has {number:,} {what}, and slurm-bridge takes at most {limit:,}."
     return ""
@@ -33,8 +43,15 @@ def listed(demands: Iterable[str]) -> str:
     return ", ".join(named[:_SAID_MOST]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _resources(pod: Pod) -> int:
+def _kinds(pod: Pod) -> int:
     return len({resource for amounts in _amounts(pod) for resource in amounts})
+
+
+def _number_of_amounts(pod: Pod) -> int:
+    number = len(pod.overhead) + len(pod.pod_requests) + len(pod.pod_limits)
+    for one in (*pod.containers, *pod.init_containers):
+        number += len(one.requests) + len(one.limits)
+    return number
 
 
 def _amounts(pod: Pod) -> Iterable[Amounts]:
@@ -68,13 +85,12 @@ _Limit = tuple[str, int, Callable[[Pod], int]]
 
 _LIMITS: tuple[_Limit, ...] = (
     ("containers", 128, lambda pod: len(pod.containers) + len(pod.init_containers)),
-    ("kinds of resources", 64, _resources),
+    ("kinds of resources", MAX_KINDS, _kinds),
     ("tolerations", 128, lambda pod: len(pod.tolerations)),
     ("labels in its node selector", 64, lambda pod: len(pod.node_selector)),
-    ("host ports", 128, lambda pod: len(pod.host_ports)),
-    ("volume claims", 64, lambda pod: len(pod.claims)),
-)
-_LIMITS_OF_AFFINITY: tuple[_Limit, ...] = (
+    ("host ports", MAX_PORTS, lambda pod: len(pod.host_ports)),
+    ("volume claims", MAX_CLAIMS, lambda pod: len(pod.claims)),
+    ("requests and limits of resources", 1024, _number_of_amounts),
     ("terms of required node affinity", 64, lambda pod: len(pod.node_affinity or ())),
     ("expressions of required node affinity", 256, lambda pod: _number(_node_requirements(pod))),
     ("values in its required node affinity", 1024, lambda pod: _values(_node_requirements(pod))),
@@ -83,7 +99,7 @@ _LIMITS_OF_AFFINITY: tuple[_Limit, ...] = (
     ("values in its required pod affinity and anti-affinity", 512, lambda pod: _values(_pod_requirements(pod))),
     (
         "namespaces in its required pod affinity and anti-affinity",
-        512,
+        MAX_NAMESPACES,
         lambda pod: sum(len(term.namespaces) for term in _pod_terms(pod)),
     ),
 )

@@ -128,6 +128,11 @@ class HostPort:
     address: str = ""
 
 
+ALL_PORTS = HostPort(
+    0
+)  # of a pod that stands on a node and holds more ports than are counted: nobody else has one there
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What a condition says: of a pod PodScheduled or our own, of a node the one that the bridge writes there (N3)."""
@@ -163,6 +168,7 @@ class Pod:
     apart, beside   required pod anti-affinity, affinity, on hostname (F5)
     claims          names of the persistent volume claims it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
+    too_much        what it has more of than the limits allow, in a sentence: of that only what others have to know is kept
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
     end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")
     active_deadline_s, handed_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
@@ -216,6 +222,7 @@ class Pod:
     on_job: Condition | None = None
     exit_code: int | None = None
     end_reason: str = ""
+    too_much: str = ""
 
     @property
     def finished(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache
+from functools import lru_cache
 
 SCHEDULER_NAME = "slurm-bridge"
 PREFIX = "slurm-bridge/"
@@ -163,7 +163,7 @@ _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
 _SHOWN_JOB = re.compile(r"\b[Jj]ob (\d{1,10})\b")
 
 
-@cache
+@lru_cache(64)  # there are a few; a pod may name any scheduler, and its name is cut where the pod is read
 def cluster_id(kube_system_uid: str, scheduler_name: str = SCHEDULER_NAME) -> str:
     """Which Kubernetes, and which scheduler there: two of them can share one Slurm, and neither ends the other's jobs."""
     identity = kube_system_uid if scheduler_name == SCHEDULER_NAME else f"{kube_system_uid}/{scheduler_name}"

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from scheduler.model import Pod, PodTerm
 from scheduler.remembered import Remembered
-from scheduler.terms import REQUIRING, Kind, TermIndex, TermList, matches, selects
+from scheduler.terms import REQUIRING, Kind, TermIndex, TermList, matches, selects, size_of
 
 NOWHERE: frozenset[str] = frozenset()
 # How much is remembered.  What is dropped is counted again by the next question that needs it.
@@ -369,7 +369,7 @@ class Neighbours:
         known = self._answers.get(question)
         if known is None:
             found = frozenset(self._closed(pod, nodes, company, soon=expected is not None))
-            known = self._answers.put(question, found, len(found))
+            known = self._answers.put(question, found, len(found), size_of((*pod.apart, *pod.beside)))
         return known
 
     def _closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool) -> set[str]:

@@ -15,7 +15,7 @@ from scheduler.clocks import grace_ends
 from scheduler.grouping import by_rank
 from scheduler.hostports import in_the_way
 from scheduler.jobspec import needs
-from scheduler.model import EMPTY, Amounts, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
+from scheduler.model import ALL_PORTS, EMPTY, Amounts, Grant, GrantedNode, HostPort, JobSpec, Node, Pod
 
 EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
 
@@ -223,7 +223,7 @@ class Standing:
 
     def listening(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
         """The pods here that hold a host port beside which nobody can listen on one of these."""
-        for port in wanted:
+        for port in (*wanted, ALL_PORTS):
             held = self._holders.get((port.port, port.protocol), {})
             for address in in_the_way(port.address, held):
                 yield from (self.pods[uid] for uid in held[address])

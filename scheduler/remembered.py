@@ -1,7 +1,7 @@
 """Answers that are asked for again and again, kept until they hold too much.
 
-Tenants choose how many different questions there are, and an answer may name every node.  So what bounds the memory is the
-number of names in all answers, not the number of answers alone.  Equal answers are held once.
+Tenants choose how many different questions there are and how long each is, and an answer may name every node.  So what bounds
+the memory is the number of names in all questions and answers, not the number of answers alone.  Equal answers are held once.
 """
 
 from __future__ import annotations
@@ -11,9 +11,30 @@ from typing import Generic, TypeVar
 
 MOST = 4096  # answers
 MOST_NAMES = 500_000  # in all of them: some 30 MiB
+PART = 64  # what weighs more than one part in so many of all that may be held is not worth keeping
 
 Q = TypeVar("Q", bound=Hashable)
 A = TypeVar("A", bound=Hashable)
+V = TypeVar("V")
+
+
+class Weighed(dict[Q, V]):
+    """A dict that is emptied before it holds too much.  most: of what the weights count"""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._held = 0
+
+    def keep(self, question: Q, answer: V, weight: int) -> V:
+        """Keep this answer, unless it is too large.  weight: of the question and the answer together"""
+        if weight * PART <= self._most:
+            if self._held + weight > self._most:
+                self.clear()
+                self._held = 0
+            self._held += weight
+            self[question] = answer
+        return answer
 
 
 class Remembered(Generic[Q, A]):
@@ -33,10 +54,14 @@ class Remembered(Generic[Q, A]):
         """The answer; None: not known."""
         return self._answers.get(question)
 
-    def put(self, question: Q, answer: A, names: int) -> A:
-        """Keep this answer, which holds so many names; returns the one of equal answers that is held."""
-        if len(self._answers) >= self._most:
+    def put(self, question: Q, answer: A, names: int, asked: int = 0) -> A:
+        """Keep this answer, which holds so many names; returns the one of equal answers that is held.
+
+        asked   how many texts of a pod the question holds: they stay after the pod is gone
+        """
+        if len(self._answers) >= self._most or self._names + asked > self._most_names:
             self.clear()
+        self._names += asked
         if answer not in self._held:
             if self._names + names > self._most_names:
                 self.clear()

@@ -19,7 +19,9 @@ from scheduler.selectors import holds
 
 # How much is remembered.  What is dropped is compared again by the next question that needs it.
 MAX_KINDS = 16_384  # more than one gang can have, so that the questions of one workload fit
+MAX_SAID = 262_144  # labels in all kinds
 MAX_DEAD = 16_384  # terms
+TEXTS = 8  # a term that names more values and namespaces counts as several
 FEW = 256  # comparisons: what a question may cost where nobody counts the effort
 MAX_HEADINGS = 8  # a term that accepts more values of a label is filed under the label alone
 
@@ -40,11 +42,17 @@ def selects(term: PodTerm, namespace: str, labels: Labels) -> bool:
     return namespace in term.namespaces and all(holds(each, labels) for each in term.expressions)
 
 
+def size_of(terms: Iterable[PodTerm]) -> int:
+    """How many terms of usual size these are as large as."""
+    return sum(1 + (len(each.namespaces) + sum(1 + len(e.values) for e in each.expressions)) // TEXTS for each in terms)
+
+
 @dataclass(slots=True, eq=False)
 class TermList:
-    """One list of terms, and how often each holder has it."""
+    """One list of terms, and how often each holder has it.  size: as size_of says it"""
 
     terms: tuple[PodTerm, ...]
+    size: int
     holders: Counter[str] = field(default_factory=Counter)
 
 
@@ -83,10 +91,11 @@ class TermIndex:
         self._lists: dict[tuple[PodTerm, ...], TermList] = {}
         self._filed: dict[_Heading, list[_Filed]] = {}
         self._serial = 0
-        self._dead = 0  # terms that are filed, and that nobody has any more
+        self._dead = 0  # the size of the lists that are filed, and that nobody has any more
         self._named: dict[str, set[str]] = {}  # by label that a filed term asks for: the values that terms name
         self._any_value: set[str] = set()  # labels of which any two values may differ to a term
         self._known: dict[Kind, _Known] = {}
+        self._said = 0  # labels in all of these
 
     def __bool__(self) -> bool:
         return bool(self._lists)
@@ -95,8 +104,8 @@ class TermIndex:
         """The holder has this list, once more if it had it before."""
         known = self._lists.get(terms)
         if known is None:
-            known = self._lists[terms] = TermList(terms)
-            if self._dead > MAX_DEAD and self._dead > sum(map(len, self._lists)):
+            known = self._lists[terms] = TermList(terms, size_of(terms))
+            if self._dead > MAX_DEAD and self._dead > sum(each.size for each in self._lists.values()):
                 self._file_anew()
             else:
                 self._file(known)
@@ -113,7 +122,7 @@ class TermIndex:
             del known.holders[holder]
         if not known.holders:
             del self._lists[terms]
-            self._dead += len(terms)
+            self._dead += known.size
         return known
 
     def kind(self, pod: Pod) -> Kind:
@@ -159,8 +168,11 @@ class TermIndex:
         kind = self.kind(pod)
         known = self._known.get(kind)
         if known is None:
-            if len(self._known) >= MAX_KINDS:
-                del self._known[next(iter(self._known))]
+            self._said += len(kind[1])
+            while len(self._known) >= MAX_KINDS or (self._said > MAX_SAID and self._known):
+                oldest = next(iter(self._known))
+                self._said -= len(oldest[1])
+                del self._known[oldest]
             known = self._known[kind] = _Known()
         return known
 
@@ -185,7 +197,7 @@ class TermIndex:
     def _file_anew(self) -> None:
         for memory in (self._filed, self._known, self._named, self._any_value):
             memory.clear()
-        self._dead = 0
+        self._dead = self._said = 0
         for each in dict.fromkeys((*self._lists.values(), *self._kept)):
             self._file(each)
 

@@ -124,6 +124,8 @@ class World:
         self.undecoded = UndecodedObjects()
         self.early: list[ev.Event] = []  # news of pods that came before the cluster was known
         self.owners: dict[OwnerKey, Owner | None] = {}
+        self.owner_sizes: dict[OwnerKey, int] = {}
+        self.owners_held = 0  # the sum of these
         self.owner_read_at: dict[OwnerKey, float] = {}
         self.owner_asked_at: dict[OwnerKey, float] = {}  # when its last read was planned, whatever became of it
         self.cannot_read: dict[

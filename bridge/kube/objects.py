@@ -23,6 +23,7 @@ from bridge.kube.wire import (
     WireNamespace,
     WireNode,
     WireOwner,
+    WireTaint,
 )
 from scheduler import model, names
 from scheduler.grouping import ANNOTATIONS
@@ -33,10 +34,18 @@ from scheduler.values import MAX_TEXT
 # Annotations that somebody reads.  Others are not kept: there may be 256 KiB of them on each object.
 READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)
 MOST_ANNOTATIONS = 64  # more than there are keys
+WISHES = frozenset(names.PREFIX + key for key in names.WISHES) | {names.ALIAS_PREFIX + key for key in names.ALIASES}
+KNOWN = WISHES | {names.PREFIX + key for key in names.WRITTEN_BY_US | names.GROUPING} | ANNOTATIONS
+LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # of those that the bridge writes the long ones
 MOST_WRITTEN = 64 * 2**10  # characters of an annotation that the bridge writes: job-nodes lists all nodes of a gang
 MOST_MESSAGE = 8 * 2**10  # characters of a condition's message: more than the bridge writes
-MOST_WORD = 256  # characters of a reason or an address
+MOST_WORD = 256  # characters of a reason, an address, or a name that somebody else may choose freely
+MOST_ADDRESS = 64  # characters of an IP address
+MOST_OF_LABEL = 64  # characters of a value that a label has to have: no label has one of more than 63
+MOST_OF_NODE = 1024  # labels, taints and kinds of resources of a node: node-feature-discovery writes some hundreds
+MOST_OF_SPACE = 256  # labels of a namespace
 MIN_YEAR, MAX_YEAR = 1970, 9998  # outside are no times of a cluster; one inside can be shown, also with a margin added
+MOST_REFERENCE = 512  # characters of each text of a reference to an owner
 MOST_TIME = 40  # characters of one
 
 
@@ -48,16 +57,16 @@ def to_node(wire: WireNode) -> model.Node:
     ours = said.get(names.IN_SLURM)
     return model.Node(
         name=wire.metadata.name,
-        labels=wire.metadata.labels or NO_TEXT,
+        labels=_some(wire.metadata.labels, MOST_OF_NODE),
         ready=ready,
         unschedulable=bool(wire.spec.unschedulable),
-        taints=tuple(model.Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
+        taints=_taints(wire.spec.taints or []),
         allocatable=_offered(wire.status.allocatable),
         uid=wire.metadata.uid,
         ready_since=epoch(said["Ready"].last_transition_time) if ready else None,
         silent_since=epoch(said["Ready"].last_transition_time) if silent else None,
         address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), "")[:MOST_WORD],
-        partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, ""),
+        partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, "")[:MOST_MESSAGE],
         in_slurm=None if ours is None else condition_of(ours),
     )
 
@@ -65,7 +74,7 @@ def to_node(wire: WireNode) -> model.Node:
 def _offered(texts: Mapping[str, str] | None) -> Amounts:
     """What a node has, rounded down; what cannot be read it does not have."""
     offered = {}
-    for resource, text in (texts or {}).items():
+    for resource, text in _some(texts, MOST_OF_NODE).items():
         try:
             offered[resource] = amount(resource, text, False)
         except QuantityError:
@@ -74,8 +83,8 @@ def _offered(texts: Mapping[str, str] | None) -> Amounts:
 
 
 def to_namespace(wire: WireNamespace) -> model.Namespace:
-    """A namespace, with all its labels: the policy may select and be filled by any of them."""
-    return model.Namespace(wire.metadata.name, wire.metadata.uid, wire.metadata.labels or NO_TEXT)
+    """A namespace, with its labels: the policy may select and be filled by any of them."""
+    return model.Namespace(wire.metadata.name, wire.metadata.uid, _some(wire.metadata.labels, MOST_OF_SPACE))
 
 
 def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
@@ -137,35 +146,65 @@ def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
     return parallelism if job.completions is None else min(parallelism, job.completions - succeeded)
 
 
+def _taints(wires: list[WireTaint]) -> tuple[model.Taint, ...]:
+    """Of too many those of the bridge and the first: no pod tolerates one by one as many as that."""
+    if len(wires) > MOST_OF_NODE:
+        wires = sorted(wires, key=lambda taint: not taint.key.startswith(names.PREFIX))[:MOST_OF_NODE]
+    return tuple(model.Taint(t.key, t.value or "", t.effect) for t in wires)
+
+
+def _some(texts: Mapping[str, str] | None, most: int) -> Mapping[str, str]:
+    """These; of too many those first that a kubelet may not write, then those of Kubernetes."""
+    if not texts:
+        return NO_TEXT
+    if len(texts) <= most:
+        return texts
+    return {key: texts[key] for key in sorted(texts, key=_rank)[:most]}
+
+
+def _rank(key: str) -> tuple[int, str]:
+    domain, slash, _ = key.rpartition("/")
+    if key.startswith(names.PREFIX) or domain.endswith("node-restriction.kubernetes.io"):
+        return 0, key
+    return (1 if not slash or domain.endswith("kubernetes.io") else 2), key
+
+
 # --- of every kind --------------------------------------------------------------------------------------------------
 
 
-def annotations_of(meta: Meta) -> Mapping[str, str]:
-    """Its annotations that somebody reads."""
+def annotations_of(meta: Meta, *, bound: bool = False) -> Mapping[str, str]:
+    """Its annotations that somebody reads.  bound: it may show what the bridge wrote"""
     said = meta.annotations
     if not said:
         return NO_TEXT
     kept = {
-        key: text if len(text) <= MAX_TEXT else _cut(key, text)
+        key: text if len(text) <= MOST_WORD else _cut(key, text, bound)
         for key, text in said.items()
         if key.startswith(READ_PREFIXES) or key in ANNOTATIONS
     }
     if len(kept) > MOST_ANNOTATIONS:  # most of them are misspelt: the first ones are enough to say so
-        return dict(islice(kept.items(), MOST_ANNOTATIONS))
+        known = {key: text for key, text in kept.items() if key in KNOWN}
+        return dict(islice((known | kept).items(), MOST_ANNOTATIONS))
     return kept or NO_TEXT
 
 
-def _cut(key: str, text: str) -> str:
-    """What is kept of a text longer than any that a user may write: enough for it to be refused (T9)."""
-    if key.removeprefix(names.PREFIX) in names.WRITTEN_BY_US:
+def _cut(key: str, text: str, bound: bool) -> str:
+    """What is kept of a long text: of one longer than any that a user may write enough for it to be refused (T9).
+
+    Of a key that is misspelt, and of one that the bridge has not written yet, it matters only that it is there.
+    """
+    if key in LISTS and bound:
         return text[:MOST_WRITTEN]
-    return text[:MAX_TEXT] + "…"
+    if key in WISHES:
+        return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
+    return text[:MOST_WORD] + "…"
 
 
 def controller_of(meta: Meta) -> model.OwnerRef | None:
     """Who made it, and makes it again; None: nobody."""
     for owner in meta.owner_references or ():
-        if owner.controller:
+        # The API server bounds these texts only where the object is made: one with such a name cannot be.
+        if owner.controller and max(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) <= MOST_REFERENCE:
             return model.OwnerRef(owner.api_version, owner.kind, owner.name, owner.uid)
     return None
 
@@ -195,11 +234,15 @@ def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | No
     if selector is None:
         return None
     return tuple(
-        model.NodeTerm(requirements(term.match_expressions), requirements(term.match_fields))
+        model.NodeTerm(requirements(term.match_expressions), requirements(term.match_fields, MOST_WORD))
         for term in selector.node_selector_terms or ()
     )
 
 
-def requirements(expressions: list[Expression] | None) -> tuple[model.Requirement, ...]:
-    """What labels or fields must say."""
-    return tuple(model.Requirement(e.key, e.operator, tuple(e.values or ())) for e in expressions or ())
+def requirements(expressions: list[Expression] | None, most: int = MOST_OF_LABEL) -> tuple[model.Requirement, ...]:
+    """What labels or fields must say.  most: characters of a value; one that is longer is equal to none all the same"""
+    return tuple(model.Requirement(e.key, e.operator, _values(e.values, most)) for e in expressions or ())
+
+
+def _values(values: list[str] | None, most: int) -> tuple[str, ...]:
+    return tuple(value if len(value) <= most else value[:most] for value in values or ())

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from itertools import islice
 
+from bridge.kube.cut import cut
 from bridge.kube.objects import (
+    MOST_ADDRESS,
+    MOST_OF_LABEL,
     MOST_WORD,
     annotations_of,
     condition_of,
@@ -31,15 +33,19 @@ from bridge.kube.wire import (
     PodSpec,
     PodStatus,
     PodTerms,
+    Resources,
     Texts,
     Volume,
     WireCondition,
     WirePod,
+    WireToleration,
 )
 from scheduler import kubelet, model, names
 from scheduler.grouping import LABELS
+from scheduler.limits import MAX_KINDS, MAX_PORTS, listed
 from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
 from scheduler.quantity import QuantityError, amount
+from scheduler.remembered import Weighed
 
 HOSTNAME = "kubernetes.io/hostname"
 OWN_GRACE_S = 30  # where the pod says nothing
@@ -63,16 +69,16 @@ def to_pod(wire: WirePod) -> model.Pod:
     if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
         # Not 0, by force: its kubelet may give its containers their own all the same.
         grace = meta.deletion_grace_period_seconds
-    return model.Pod(
+    pod = model.Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace),
         name=meta.name,
         created=epoch(meta.creation_timestamp) or 0.0,
         labels=_labels(meta.labels, refused),
-        annotations=annotations_of(meta),
+        annotations=annotations_of(meta, bound=bool(spec.node_name)),
         owner=controller_of(meta),
-        pod_group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group else "",
-        scheduler_name=sys.intern(spec.scheduler_name),
+        pod_group=(spec.scheduling_group.pod_group_name or "")[:MOST_WORD] if spec.scheduling_group else "",
+        scheduler_name=sys.intern(spec.scheduler_name[:MOST_WORD]),
         service_account=sys.intern(spec.service_account_name),
         priority_class=sys.intern(spec.priority_class_name),
         node=sys.intern(spec.node_name),
@@ -92,10 +98,10 @@ def to_pod(wire: WirePod) -> model.Pod:
         node_affinity=_required_nodes(spec.affinity),
         apart=_pod_terms(meta, spec.affinity.pod_anti_affinity, "anti-affinity", refused) if spec.affinity else (),
         beside=_pod_terms(meta, spec.affinity.pod_affinity, "affinity", refused) if spec.affinity else (),
-        tolerations=_tolerations(tuple((t.key, t.operator, t.value, t.effect) for t in spec.tolerations or ())),
+        tolerations=_tolerations(spec.tolerations),
         host_ports=_host_ports(spec),
         claims=_claims(meta.name, spec.volumes),
-        refused_fields=tuple(refused),
+        refused_fields=tuple(refused) if len(refused) <= _FEW else (listed(refused),),
         scheduled=scheduled,
         disrupted=disrupted,
         bound_at=bound_at,
@@ -107,6 +113,26 @@ def to_pod(wire: WirePod) -> model.Pod:
         exit_code=exit_code,
         end_reason=end_reason,
     )
+    return pod if _is_plain(spec) else cut(pod)
+
+
+def _is_plain(spec: PodSpec) -> bool:
+    """True if it is within every limit; found without counting, as most pods are."""
+    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
+    if spec.affinity or spec.resources or spec.overhead or len(containers) > _FEW:
+        return False
+    if any(len(each or ()) > _FEW for each in (spec.tolerations, spec.node_selector, spec.volumes)):
+        return False
+    number = len(containers) or 1
+    return not any(
+        len(each.ports or ()) > MAX_PORTS // number
+        or (each.resources is not None and _number_asked(each.resources) > MAX_KINDS // number)
+        for each in containers
+    )
+
+
+def _number_asked(asked: Resources) -> int:
+    return len(asked.requests or ()) + len(asked.limits or ())
 
 
 _PHASES = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
@@ -124,8 +150,8 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
 
 # What pods of one template have in common is kept once: ten thousand of them then cost a third of the memory, and whoever
 # compares two of them mostly compares an object with itself.  Nobody changes what is shared: the nouns are frozen.  What is
-# large is not worth keeping.
-_SHAPES = 1024
+# large is not kept: tenants choose how much there is of it, and it would stay when its pod is gone.
+MOST_SHARED = 4 * 2**20  # bytes of each kind, about, as _weight counts them
 _FEW = 16
 MOST_LABELS = 128  # Kubernetes bounds their lengths, not their number: ten thousand fit on one pod
 
@@ -136,10 +162,17 @@ _Asked = tuple[str, bool, _Items, _Items]
 def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[model.Container, ...]:
     if not wires:
         return ()
-    read = _shared_containers if len(wires) <= _FEW else _shared_containers.__wrapped__
-    made, problems = read(tuple(map(_asked_by, wires)))
+    asked = tuple(map(_asked_by, wires))
+    made, problems = _known_containers.get(asked) or _known_containers.keep(
+        asked, _read_containers(asked), _weight(asked)
+    )
     refused.extend(problems)
     return made
+
+
+def _weight(texts: object) -> int:
+    """About how many bytes these texts are, with what is made of them."""
+    return 64 + (len(texts) if isinstance(texts, str) else sum(map(_weight, texts)) if isinstance(texts, tuple) else 0)
 
 
 def _asked_by(wire: Container) -> _Asked:
@@ -149,8 +182,7 @@ def _asked_by(wire: Container) -> _Asked:
     return wire.name, wire.restart_policy == "Always", requests, limits
 
 
-@lru_cache(_SHAPES)
-def _shared_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, ...], tuple[str, ...]]:
+def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, ...], tuple[str, ...]]:
     """The containers, and what of them cannot be read."""
     refused: list[str] = []
     made = [
@@ -170,7 +202,8 @@ def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
     if not labels:
         return NO_TEXT
     if len(labels) <= _FEW:
-        return _shared_texts(tuple(labels.items()))
+        items = tuple(labels.items())
+        return _known_labels.get(items) or _known_labels.keep(items, labels, _weight(items))
     if len(labels) <= MOST_LABELS:
         return labels
     refused.append(f"{len(labels)} labels (at most {MOST_LABELS} are read)")
@@ -178,19 +211,21 @@ def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
     return dict(islice((read | labels).items(), MOST_LABELS))
 
 
-@lru_cache(_SHAPES)
-def _shared_texts(items: _Items) -> Mapping[str, str]:
-    return dict(items)
+def _tolerations(wires: list[WireToleration] | None) -> tuple[model.Toleration, ...]:
+    if not wires:
+        return ()
+    said = tuple((t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in wires)
+    known = _known_tolerations.get(said)
+    if known is not None:
+        return known
+    return _known_tolerations.keep(said, tuple(model.Toleration(*each) for each in said), _weight(said))
 
 
-@lru_cache(_SHAPES)
-def _tolerations(
-    wires: tuple[tuple[str | None, str | None, str | None, str | None], ...],
-) -> tuple[model.Toleration, ...]:
-    return tuple(
-        model.Toleration(key or "", operator or "Equal", value or "", effect or "")
-        for key, operator, value, effect in wires
-    )
+_known_containers: Weighed[tuple[_Asked, ...], tuple[tuple[model.Container, ...], tuple[str, ...]]] = Weighed(
+    MOST_SHARED
+)
+_known_labels: Weighed[_Items, Mapping[str, str]] = Weighed(MOST_SHARED)
+_known_tolerations: Weighed[tuple[tuple[str, str, str, str], ...], tuple[model.Toleration, ...]] = Weighed(MOST_SHARED)
 
 
 def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:
@@ -206,7 +241,7 @@ def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:
 
 def _host_ports(spec: PodSpec) -> tuple[model.HostPort, ...]:
     return tuple(
-        model.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "")
+        model.HostPort(port.host_port, port.protocol or "TCP", (port.host_ip or "")[:MOST_ADDRESS])
         for container in (*(spec.containers or ()), *(spec.init_containers or ()))
         if container.ports
         for port in container.ports
@@ -219,7 +254,7 @@ def _claims(pod_name: str, volumes: list[Volume] | None) -> tuple[str, ...]:
     found = []
     for volume in volumes or ():
         if volume.persistent_volume_claim:
-            found.append(volume.persistent_volume_claim.claim_name)
+            found.append(volume.persistent_volume_claim.claim_name[:MOST_WORD])  # a longer one is no name of a claim
         elif volume.ephemeral:
             found.append(f"{pod_name}-{volume.name}")
     return tuple(found)
@@ -245,7 +280,7 @@ def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]
 
 
 def _selector(selector: LabelSelector) -> tuple[model.Requirement, ...]:
-    equal = ((key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))
+    equal = ((key, "In", (value[:MOST_OF_LABEL],)) for key, value in sorted((selector.match_labels or {}).items()))
     return (*(model.Requirement(*each) for each in equal), *requirements(selector.match_expressions))
 
 

@@ -19,6 +19,9 @@ from scheduler.model import EMPTY, UNLIMITED, Grant, GrantedNode, Job, Partition
 
 # A cluster uses a few dozen combinations of states; the bound keeps hostile answers from filling memory (X7).
 MAX_INTERNED = 4096
+MOST_LETTERS = 256
+MOST_REASON = 1024  # characters of a node's reason
+MOST_COMMENT = 2048  # characters at the end of a job's comment, where the name of its pod stands
 _interned: dict[tuple[str, ...], States] = {}
 
 
@@ -27,7 +30,7 @@ def states(words: tuple[str, ...]) -> States:
     known = _interned.get(words)
     if known is None:
         known = frozenset(words)
-        if len(_interned) < MAX_INTERNED:
+        if len(_interned) < MAX_INTERNED and sum(map(len, words)) <= MOST_LETTERS and len(words) <= MOST_LETTERS:
             _interned[words] = known
     return known
 
@@ -103,7 +106,7 @@ def _one_job(seen: wire.Job) -> Job:
         partition=seen.partition,
         qos=seen.qos,
         reason=plain(seen.state_reason),
-        comment=seen.comment,
+        comment=seen.comment[-MOST_COMMENT:],
         submitted=moment(seen.submit_time),
         starts=moment(seen.start_time),
         ends=moment(seen.end_time),
@@ -199,7 +202,7 @@ def slurm_node(node: wire.Node) -> SlurmNode:
         cpus=node.effective_cpus or node.cpus,
         memory_mib=max(0, node.real_memory - node.specialized_memory),
         gres=gres_counts(node.gres),
-        reason=node.reason,
+        reason=node.reason[:MOST_REASON],
     )
 
 

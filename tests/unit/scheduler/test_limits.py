@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from scheduler import names
-from scheduler.actions import AllocateNow, ReadClaims, Report
+from scheduler import fold_kubernetes, jobspec, names
+from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, ReadClaims, Report
+from scheduler.events import OwnerRead, PodSeen, Scope
+from scheduler.jobspec import needs
 from scheduler.limits import MAX_SHAPES
-from scheduler.model import Container, HostPort, NodeTerm, PodTerm, Requirement, Toleration
-from tests.builders import START, Story, pod
+from scheduler.model import (
+    ALL_PORTS,
+    Container,
+    HostPort,
+    NodeTerm,
+    Owner,
+    OwnerRef,
+    Pod,
+    PodTerm,
+    Requirement,
+    Toleration,
+)
+from scheduler.placement import Standing
+from scheduler.remembered import Remembered
+from scheduler.terms import MAX_DEAD, MAX_SAID, TermIndex
+from tests.builders import START, Story, job_of, pod
 
 NOW = START + 20
 HPC = frozenset({"hpc"})
@@ -32,6 +49,9 @@ def node_terms(count: int, expressions: int = 1, each: int = 1) -> tuple[NodeTer
 BEYOND: dict[str, dict[str, Any]] = {
     "129 containers": {"containers": tuple(Container(f"c{number}") for number in range(129))},
     "65 kinds of resources": {"containers": (Container("main", {f"site/{number}": 1 for number in range(65)}),)},
+    "1,280 requests and limits of resources": {
+        "containers": tuple(Container(f"c{number}", dict.fromkeys(values(20), 1)) for number in range(64))
+    },
     "129 tolerations": {"tolerations": (Toleration(operator="Exists"),) * 129},
     "65 labels in its node selector": {"node_selector": dict.fromkeys(values(65), "x")},
     "129 host ports": {"host_ports": tuple(HostPort(1000 + number) for number in range(129))},
@@ -58,7 +78,7 @@ def test_a_pod_beyond_a_limit_is_told_what_how_many_and_the_limit(said: str) -> 
     [report] = acts
     assert isinstance(report, Report), "nothing is asked of Slurm, nor read"
     assert report.condition == names.REFUSED
-    limit = {514: 512}.get(number, number - 1)
+    limit = {514: 512, 1280: 1024}.get(number, number - 1)
     assert report.message == f"The pod has {said}, and slurm-bridge takes at most {limit:,}."
 
 
@@ -107,3 +127,91 @@ def test_many_unsupported_demands_are_not_all_recited() -> None:
     assert report.message == (
         "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod is not run without."
     )
+
+
+def test_a_pod_of_which_only_a_part_was_kept_is_refused_in_the_words_that_were_kept() -> None:
+    story = Story()
+    story.sees(pod(too_much="The pod has 4,000 tolerations, and slurm-bridge takes at most 128."))
+    [report] = story.decides(NOW)
+    assert isinstance(report, Report)
+    assert (report.condition, report.message[:28]) == (names.REFUSED, "The pod has 4,000 toleration")
+
+
+def test_where_a_pod_holds_more_ports_than_are_kept_no_other_pod_gets_one() -> None:
+    grey = Pod("grey", "grey", "grey", node="x1", host_ports=(HostPort(80), ALL_PORTS))
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, grey), web := pod("web", host_ports=(HostPort(8080),)))
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == "x1"
+    there = Standing()
+    there.put(grey)
+    assert list(there.listening(web.host_ports)) == [grey]
+
+
+def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:
+    story = Story()
+    there = story.runs(pod(), 17, at=NOW)
+    story.sees(replace(there, tolerations=(), too_much="The pod has 4,000 tolerations."))  # a user may add tolerations
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    assert not [each for each in story.decides(NOW + 1) if isinstance(each, EndByDeadline | CancelJob)]
+    story.polls({}, at=NOW + 2)
+    story.reads(job_of(there, 17, "CANCELLED"), at=NOW + 2)
+    assert story.acts(EndByDeadline, NOW + 2)
+
+
+def test_what_is_remembered_of_pods_that_are_gone_is_bounded_by_its_size() -> None:
+    """Each question holds what a pod says; a pod within the limits may say a thousand values."""
+    known: Remembered[str, str] = Remembered(most=100, most_names=1000)
+    for number in range(50):
+        known.put(str(number), "nowhere", 0, 300)
+        assert len(known) <= 3
+    for number in range(50):
+        known.put(str(number), "nowhere", 0)
+    assert len(known) >= 50
+
+
+def test_terms_of_pods_that_are_gone_count_by_their_size() -> None:
+    index = TermIndex()
+    for number in range(3 * MAX_DEAD // 128):
+        said = (PodTerm((Requirement("app", "In", tuple(f"{number}-{each}" for each in range(1024))),), HPC),)
+        index.came(said, "x1")
+        index.left(said, "x1")
+        assert sum(map(len, index._named.values())) <= 1024 * (MAX_DEAD // 128 + 2)
+
+
+def test_kinds_of_pods_are_remembered_by_the_labels_that_they_have() -> None:
+    index = TermIndex()
+    keys = [f"k{number}" for number in range(128)]
+    index.came(tuple(PodTerm((Requirement(key, "Gt", ("1",)),), HPC) for key in keys), "x1")
+    for number in range(2 * MAX_SAID // len(keys)):
+        index.compare(pod("web", labels=dict.fromkeys(keys, str(number))), 1)
+        assert sum(len(kind[1]) for kind in index._known) <= MAX_SAID
+    assert len(index._known) > MAX_SAID // len(keys) - 2
+    assert index._said == sum(len(kind[1]) for kind in index._known)
+
+
+def test_what_pods_ask_for_is_remembered_by_how_much_it_is() -> None:
+    for number in range(300):
+        amounts = {f"site/{number}-{each}": 1 for each in range(1000)}
+        assert len(needs(pod(containers=(Container("main", amounts),)))) == 1001
+        assert sum(len(amounts) for _, amounts in jobspec._needs.values()) <= jobspec.MAX_AMOUNTS_REMEMBERED
+
+
+def test_the_schedulers_of_pods_that_are_gone_are_forgotten() -> None:
+    for number in range(500):
+        names.cluster_id("uid", f"other-{number}")
+    assert names.cluster_id.cache_info().currsize <= 64
+
+
+def test_owners_that_say_much_are_fewer_to_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_kubernetes, "MAX_OWNERS_REMEMBERED", 100)
+    story = Story()
+    long = {names.PREFIX + key: "x" * 1000 for key in sorted(names.WISHES)[:20]}  # five of usual size
+    for said, most in ((long, 20), ({}, 100)):
+        for number in range(300):
+            ref = OwnerRef("apps/v1", "ReplicaSet", f"web{number}", f"uid-{number}")
+            story.sees(OwnerRead(ref, Owner(ref, annotations=said), NOW, "hpc"))
+        assert len(story.world.owners) <= most
+        assert story.world.owners_held == sum(story.world.owner_sizes.values()) <= 100
+        assert story.world.owners.keys() == story.world.owner_sizes.keys()
+    assert len(story.world.owners) == 100

@@ -1,0 +1,61 @@
+"""What is kept of a pod that asks for more than the limits allow (X7).
+
+A tenant makes as many such pods as its quota allows, of a megabyte each.  So what is beyond a limit is kept only as far as
+others have to know it: the pod is refused in the same words, and where it stands all the same (another scheduler's, or bound
+by hand) it is counted with its requests, its host ports and its anti-affinity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from scheduler.jobspec import summed
+from scheduler.limits import MAX_KINDS, MAX_NAMESPACES, MAX_PORTS, beyond_limits
+from scheduler.model import ALL_PORTS, EMPTY, NO_TEXT, Amounts, Container, Pod, PodTerm
+
+FIRST = ("cpu", "memory")
+
+
+def cut(pod: Pod) -> Pod:
+    """The pod; of one beyond the limits those fields in short that are too long."""
+    too_much = beyond_limits(pod)
+    if not too_much:
+        return pod
+    short: dict[str, Any] = {"too_much": too_much}
+    asked: dict[str, Any] = {
+        "containers": pod.containers,
+        "init_containers": pod.init_containers,
+        "overhead": pod.overhead,
+        "pod_requests": pod.pod_requests,
+        "pod_limits": pod.pod_limits,
+    }
+    if _is_too_much(**asked):
+        short |= dict.fromkeys(asked, EMPTY) | {"containers": (Container("", _sum(pod)),), "init_containers": ()}
+    if _is_too_much(apart=pod.apart, beside=pod.beside):
+        short |= {"apart": _as_few(pod.apart), "beside": ()}
+    if _is_too_much(host_ports=pod.host_ports):
+        short["host_ports"] = (*pod.host_ports[:MAX_PORTS], ALL_PORTS)
+    for field, nothing in (("tolerations", ()), ("node_selector", NO_TEXT), ("node_affinity", None), ("claims", ())):
+        if _is_too_much(**{field: getattr(pod, field)}):
+            short[field] = nothing
+    return replace(pod, **short)
+
+
+def _is_too_much(**said: Any) -> bool:
+    return bool(beyond_limits(Pod("", "", "", **said)))
+
+
+def _sum(pod: Pod) -> Amounts:
+    """What it asks of its node.  Of too many kinds those that every node has, and the first."""
+    wanted = {kind: number for kind, number in summed(pod).items() if kind != "pods"}
+    kinds = sorted(wanted, key=lambda kind: (kind not in FIRST, "/" in kind))
+    return {kind: wanted[kind] for kind in kinds[:MAX_KINDS]}
+
+
+def _as_few(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
+    """These terms; in place of too many one that keeps all pods of the same namespaces away (of the first ones)."""
+    if not _is_too_much(apart=terms):
+        return terms
+    spaces = sorted({space for term in terms for space in term.namespaces})
+    return (PodTerm((), frozenset(spaces[:MAX_NAMESPACES])),)
