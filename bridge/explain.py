@@ -35,7 +35,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.events import Scope
 from scheduler.explaining import Explanation, explain, key_of
-from scheduler.membership import settle
+from scheduler.membership import settle, settle_all
 from scheduler.model import Claim, Pod, holds_nodes, is_ended, owner_key
 from scheduler.world import World
 
@@ -243,6 +243,7 @@ class _Clusters:
         began = time.time()
         world.apply(ev.JobsPolled(began, time.time(), await slurm.states()))
         world.apply(ours.listed(await watch.listed(transport, ours), now))
+        settle_all(world)
         return world
 
     async def explain_pod(self, namespace: str, name: str) -> Explanation:
@@ -288,8 +289,9 @@ class _Clusters:
         if teller is not None and owner_key(namespace, teller) not in world.owners:
             told = await kube.read_owner(teller, namespace)
             world.apply(ev.OwnerRead(teller, told, time.time(), namespace))
-        settle(world, workload)  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
-        world.refresh(workload)
+        if settle(world, workload):  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
+            world.refresh(workload)
+        settle_all(world)
 
     async def _read_owners(self, world: World, pod: Pod) -> None:
         kube = await self.kube()

@@ -22,6 +22,7 @@ from scheduler.gangs import gather
 from scheduler.guard import due, guarded, look
 from scheduler.leaving import end_running, gives_up, is_ending_pods, say_leaving, withdraw
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
+from scheduler.membership import pods_of_group
 from scheduler.model import Job, JobSpec, Pod, Refusal
 from scheduler.nodes import keep_nodes
 from scheduler.own_keys import put_back
@@ -38,6 +39,7 @@ from scheduler.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.world import World
 
 LANE_AGAIN_S = 0.02
+SETTLING = 2  # of the effort of a pass: one pod of a group whose members are found anew
 LOOK = 1  # of the effort of a pass, beyond what a rule counts itself
 BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
 
@@ -51,6 +53,8 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     if away is not None and now - away.since > view.tuning.stale_s:
         return view.plan()
     tried = list(due(view)) if world.quarantine else []
+    if world.unsettled:
+        _settle_some(view)
     if keys := _keys(view, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
         _look_in_turn(keys, view)
     for what, rule in IN_TURN.items():
@@ -77,7 +81,25 @@ def _keys(view: View, everything: bool, quarantined: Iterable[str]) -> list[str]
     keys.update(dict.fromkeys(quarantined))
     if everything:
         keys.update(dict.fromkeys(world.workloads))
+    for key in world.unsettled:
+        keys.pop(key, None)
     return list(keys)
+
+
+def _settle_some(view: View) -> None:
+    """Large groups whose members are to be found anew: at most half of the effort of a pass is counted for them."""
+    world, most = view.world, view.tuning.pass_effort // 2
+    if view.now < world.settles_at:
+        view.wake_shared(world.settles_at)
+        return
+    for key in world.unsettled:
+        if view.effort >= most:
+            break
+        view.settled.append(key)
+        if (workload := world.workloads.get(key)) is not None:
+            view.effort += SETTLING * pods_of_group(workload)
+    view.effort = min(view.effort, most)
+    view.wake_shared(view.now)
 
 
 def _look_in_turn(keys: Iterable[str], view: View) -> None:

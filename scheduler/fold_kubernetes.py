@@ -184,9 +184,8 @@ def _our_pod(world: World, pod: Pod) -> None:
         world.minds(workload, pod)
     if pod.host_ports:
         world.wants_ports.add(workload.key)
-    if not counts_the_same(workload, before, pod):
-        settle(world, workload)
-    world.refresh(workload)
+    if counts_the_same(workload, before, pod) or settle(world, workload, pod):
+        world.refresh(workload)
 
 
 def _tell_where(world: World, workload: Workload, pod: Pod) -> None:
@@ -357,8 +356,8 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     world.claims.pop(pod.uid, None)
     world.claims_read_at.pop(pod.uid, None)
     workload.tell(at, f"pod {pod.full_name} is gone")
-    settle(world, workload)
-    world.refresh(workload)
+    if settle(world, workload):
+        world.refresh(workload)
     world.key_of_pod.pop(pod.uid, None)  # last: until here it says whose pod it was
 
 
@@ -492,8 +491,8 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
     for key in world.waits_for_owner.pop(owner, ()):
         if key in world.workloads:
             try:
-                settle(world, world.workloads[key])
-                world.refresh(world.workloads[key])
+                if settle(world, world.workloads[key]):
+                    world.refresh(world.workloads[key])
             except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
                 quarantine.workload_failed(world, key, error)
 

@@ -40,7 +40,7 @@ from scheduler import fold_nodes, names, proving, quarantine
 from scheduler.actions import Kind, Outcome
 from scheduler.doubt import Doubt, disbelieve
 from scheduler.edits import adopted, taken
-from scheduler.membership import come_back, settle
+from scheduler.membership import come_back, settle, settle_by_plan
 from scheduler.model import OwnerKey, Refusal, States, owner_key
 from scheduler.phase import Phase
 from scheduler.policy import with_filled
@@ -97,6 +97,8 @@ def _planned(world: World, event: ev.Planned) -> None:
             _write_off(world, key, uid)
         except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
             quarantine.workload_failed(world, key, error)
+    for key in event.plan.settled:
+        _settle(world, key, event.at)
     for name in event.plan.kept:
         world.upkeep.dirty.pop(name, None)
     _set_timers(world, event.plan.wake, event.at)
@@ -106,6 +108,14 @@ def _planned(world: World, event: ev.Planned) -> None:
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
             _not_placed(world, event.plan, action, error)
     quarantine.planned(world, event.plan)
+
+
+def _settle(world: World, key: str, at: float) -> None:
+    try:
+        settle_by_plan(world, key, at)
+    except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+        world.unsettled.pop(key, None)
+        quarantine.workload_failed(world, key, error)
 
 
 def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
@@ -123,8 +133,8 @@ def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
 def _write_off(world: World, key: str, uid: str) -> None:
     if (workload := world.workloads.get(key)) is not None:
         workload.write_off(uid)
-        settle(world, workload)
-        world.refresh(workload)
+        if settle(world, workload):
+            world.refresh(workload)
 
 
 def _place(world: World, action: act.Action, at: float) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.grouping import GANG_SIZE, MAX_SIZE, natural
+from scheduler.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 from scheduler.membership import members_of
 from scheduler.model import JobSpec, Pod, Refusal, owner_key
 from scheduler.owners import say_unread
@@ -16,6 +16,7 @@ from scheduler.view import View
 from scheduler.workload import Workload, stays
 
 GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
+NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
 TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so often while some are missing
 HELD_BACK = (
     "The others do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
@@ -84,8 +85,10 @@ def gather(workload: Workload, view: View) -> None:
     """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
     sizes = workload.tally.sizes
     assert workload.group is not None, "only a gang gathers"
+    view.effort += len(workload.pods)
     perhaps_in_stages = workload.group.told_by == "JobSet" and not _teller_known(workload, view)
     if len(sizes) > 1 and not perhaps_in_stages:
+        view.effort += sum(len(pod.name) for pod in workload.pods.values()) // NAMES_COMPARED
         _say(workload, view, why_gathering(workload, view))
         return
     if None in sizes or perhaps_in_stages:
@@ -125,15 +128,15 @@ def why_gathering(workload: Workload, view: View) -> str:
 def _disagreement(workload: Workload) -> str:
     """The sizes that the members name, each with the first pod by name that names it."""
     assert workload.group is not None
-    group, firsts = workload.group, dict[int | None, str]()
+    group, firsts = workload.group, dict[int | None, tuple[Natural, str]]()
     for uid, shown in workload.shown.items():
         if not stays(pod := workload.pods[uid]):
             continue
-        name = pod.name
-        firsts[shown.size] = min(name, firsts.get(shown.size, name), key=natural)
+        named = natural(pod.name), pod.name
+        firsts[shown.size] = min(named, firsts.get(shown.size, named))
     said = ", ".join(
         f"{name} says {'none' if size is None else size}"
-        for size, name in sorted(firsts.items(), key=lambda each: natural(each[1]))
+        for size, (_, name) in sorted(firsts.items(), key=lambda each: each[1])
     )
     return (
         f"The pods of {group.kind} {group.name} do not agree on how many they are ({said}): give all of them the same "

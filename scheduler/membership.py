@@ -4,6 +4,9 @@ Pods of one group are members of one workload as long as it needs members.  Thos
 come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only
 if the gang is whole with it; its own job then has no pod any more, and is cancelled.  Who that is follows from the pods
 alone, not from the order in which they were seen: those that stand on nodes, then the rest by rank.
+
+To find them anew takes as long as the group is large.  So for a large group that is not done for each pod event: the group
+is noted as unsettled, and it is settled once there was news enough, or once by the plan of the next pass (`settle`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     from scheduler.world import World
 
 ALONE = "1"  # what a bound pod shows as its `size` where it stood for itself
+SETTLED_AT_ONCE = 64  # a group of so many pods is settled at each event
+PODS_PER_NEWS = 8  # each event of a larger one pays for looking at so many of its pods
+PAUSE_PER_POD_S = 5e-5  # after pods were looked at because a plan said so: some ten times as long as that took
+MAX_PAUSE_S = 5.0
 
 
 def workload_of(world: World, pod: Pod) -> Workload:
@@ -43,10 +50,15 @@ def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
     group = group_of(pod)
     if not isinstance(group, Group) or group.told_by != "JobSet" or group.stage or pod.node:
         return group
-    jobset = world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
+    jobset = _jobset_of(world, pod)
     job = pod.labels.get(JOBSET_PART, "")
     stages = jobset.stages if jobset is not None else ()
     return in_stage(group, next((stage.name for stage in stages if job in stage.jobs), ""))
+
+
+def _jobset_of(world: World, pod: Pod) -> Owner | None:
+    """As it was read; None: it was not."""
+    return world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
 
 
 def _could_not_be_read(workload: Workload, uid: str) -> bool:
@@ -153,12 +165,82 @@ def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
     )
 
 
-def settle(world: World, workload: Workload) -> None:
-    """Count anew how many it needs, and let those go, or come back, who are too many or missing."""
+def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
+    """Count anew how many it needs, and let those go, or come back, who are too many or missing.
+
+    pod   the one that was seen, if that is why
+
+    If each pod of a large group has to be looked at for that, it waits until there was news enough, so that many events of
+    one group cost about the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
+    one has it settled.  Returns False then; the workload is refreshed when it is settled.
+    """
     if workload.group is None:
+        return True
+    is_large = pods_of_group(workload) > SETTLED_AT_ONCE
+    takes_long = not is_large or workload.key in world.unsettled or _takes_long(world, workload, pod)
+    if is_large and takes_long:
+        members = workload.tally.members
+        news, least = world.unsettled.get(workload.key, (0, members))
+        world.unsettled[workload.key] = news + 1, min(least, members)
+        if pods_of_group(workload) > PODS_PER_NEWS * news:
+            world.unpark(workload.key)
+            return False
+    _settle(world, workload, all_pods=takes_long)
+    return True
+
+
+def pods_of_group(workload: Workload) -> int:
+    """How many pods are looked at at most when it is settled."""
+    return len(workload.pods) + len(workload.surplus)
+
+
+def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
+    """True if more than the counts of the group may have to be looked at."""
+    if _in_stages(world, workload, pod):
+        return True
+    size = _size(world, workload)
+    if size and not workload.size and workload.surplus:
+        return True
+    unbound = workload.tally.unbound
+    room = max(0, size - (workload.tally.members - unbound))
+    return bool(size) and (unbound > room or (unbound < room and bool(workload.surplus)))
+
+
+def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
+    """True if the JobSet of its pods was read, or that of this one, and is made in stages."""
+    if workload.group is None or workload.group.told_by != "JobSet" or workload.group.stage or not workload.pods:
+        return False
+    for each in (workload.pod, pod or workload.pod):
+        jobset = _jobset_of(world, each)
+        if jobset is not None and jobset.stages:
+            return True
+    return False
+
+
+def settle_all(world: World) -> None:
+    """Settle whatever is unsettled, at once: where nobody decides, no plan does it."""
+    while world.unsettled:
+        settle_by_plan(world, next(iter(world.unsettled)), world.heard_at)
+
+
+def settle_by_plan(world: World, key: str, at: float) -> None:
+    """Settle a group that waits for that.  The larger the group, the longer is the pause before the next plan settles one."""
+    workload = world.workloads.get(key)
+    if workload is None or workload.group is None:
+        world.unsettled.pop(key, None)
         return
-    if workload.group.told_by == "JobSet" and not workload.group.stage:
+    world.settles_at = max(world.settles_at, at) + PAUSE_PER_POD_S * pods_of_group(workload)
+    world.settles_at = min(world.settles_at, at + MAX_PAUSE_S)
+    _settle(world, workload, all_pods=True)
+    world.refresh(workload)
+
+
+def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
+    """As `settle`.  all_pods: what is not counted may have changed, too"""
+    assert workload.group is not None, "only a group is settled"
+    if all_pods and workload.group.told_by == "JobSet" and not workload.group.stage:
         _split(world, workload)
+    _, least = world.unsettled.pop(workload.key, (0, workload.tally.members))
     before, workload.size = workload.size, _size(world, workload)
     if not before and workload.size:  # who was too many of a gang of unknown size may stand for himself now
         world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
@@ -170,6 +252,11 @@ def settle(world: World, workload: Workload) -> None:
         workload.last_rank = None
     if not workload.size:
         return
+    # Those that came while places were free did not ask whether pods beyond its size wait for these places, too.
+    came = max(0, workload.tally.members - least)
+    if came and unbound - came < room and workload.surplus:
+        _take_back(world, workload, room - (unbound - came))
+        unbound = workload.tally.unbound
     if unbound > room:
         waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
         being_bound = {pod.uid for pod in waiting if _may_be_bound_yet(world, workload, pod)}
@@ -179,10 +266,14 @@ def settle(world: World, workload: Workload) -> None:
             _move(world, workload, _alone_again(world, workload, pod), pod)
         workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
     elif unbound < room and workload.surplus:
-        for pod in _coming_back(world, workload, room - unbound):
-            _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
+        _take_back(world, workload, room - unbound)
         workload.size = _size(world, workload)  # of the next run, if all pods of the former one have ended
         world.refresh(workload)
+
+
+def _take_back(world: World, workload: Workload, missing: int) -> None:
+    for pod in _coming_back(world, workload, missing):
+        _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
 
 
 def _split(world: World, workload: Workload) -> None:
@@ -195,8 +286,8 @@ def _split(world: World, workload: Workload) -> None:
         workload.told.pop(pod.uid, None)
         after = _of_group(world, pod, group)
         after.put(pod)
-        settle(world, after)
-        world.refresh(after)
+        if settle(world, after):
+            world.refresh(after)
     world.refresh(workload)
 
 

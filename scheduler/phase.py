@@ -62,9 +62,8 @@ def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) ->
         return is_followed and all(job.proven_end(absent_s) for job in theirs)
     jobs = [job for job in mine if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
-    if workload.strays:
-        standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
-        claimed = [job for job in claimed if any(workload.stands_for(pod, job) for pod in standing)]
+    if workload.strays and any(job.proven_end(absent_s) for job in claimed):
+        claimed = [job for job in claimed if workload.some_stand_for(job)]
     return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)
 
 

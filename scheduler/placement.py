@@ -132,11 +132,12 @@ def _along(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dic
     if all(chosen[uid].name == stands[uid] for uid in chosen if uid in stands):
         return chosen
     by_name = {node.name: node for node in part.nodes}
+    free, taken = Counter(node.name for node in slots), Counter[str]()
     for uid in chosen:
-        if uid in stands and (node := by_name.get(stands[uid])) is not None and node in slots:
-            slots.remove(node)
+        if uid in stands and (node := by_name.get(stands[uid])) is not None and taken[node.name] < free[node.name]:
+            taken[node.name] += 1
             chosen[uid] = node
-    left = iter(slots)
+    left = (node for node in part.nodes for _ in range(free[node.name] - taken[node.name]))
     for uid in chosen:
         if uid not in stands:
             if (node := next(left, None)) is None:

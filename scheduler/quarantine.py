@@ -428,6 +428,10 @@ def try_again(world: World, kind: Kind, name: str) -> None:
         workload = world.workloads[name]
         for uid in workload.pod_holds.keys() - workload.pods.keys() - entry.pods.keys():
             del workload.pod_holds[uid]  # it stands for itself now
+        if elsewhere := workload.strays.keys() - workload.pods.keys() - entry.pods.keys():
+            for uid in elsewhere:
+                del workload.strays[uid]
+            world.refresh(workload)
         world.dirty[name] = None
     elif not entry.dropped and not entry.pods:
         world.quarantine.pop((kind, name), None)

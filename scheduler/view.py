@@ -45,6 +45,7 @@ class View:
         self.left_out: dict[str, frozenset[str]] = {}
         self.uncounted: dict[str, Mapping[str, int]] = {}  # node to what pods take there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []
+        self.settled: list[str] = []
         self.kept: list[str] = []
         self.failed: list[tuple[Kind, str, Exception]] = []
         self.lifted: list[tuple[Kind, str]] = []
@@ -180,6 +181,7 @@ class View:
             excluded=self.newly_excluded,
             left_out=self.left_out,
             written_off=tuple(self.written_off),
+            settled=tuple(self.settled),
             kept=tuple(self.kept),
             failed=tuple(self.failed),
             lifted=tuple(self.lifted),

@@ -567,6 +567,15 @@ class Workload:
         names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
         return pod.uid not in self.strays or names_its_job
 
+    def some_stand_for(self, job: Placeholder) -> bool:
+        """True if a pod of the workload stands on a node for that job.  Asked at each event: the counts tell it for most."""
+        on_nodes = len(self.pods) - self.tally.homeless
+        if job.key != self.key and len(self.strays) == on_nodes:
+            return False
+        if self.tally.unfinished - self.tally.homeless > len(self.strays):
+            return True
+        return any(self.stands_for(pod, job) for pod in self._unfinished() if self.node_of(pod))
+
     @property
     def stands_for_none(self) -> bool:
         """True if another client than the bridge bound every pod of the workload that stands on a node."""

@@ -194,6 +194,10 @@ class World:
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
         # attention
         self.dirty: dict[str, None] = {}
+        self.unsettled: dict[
+            str, tuple[int, int]
+        ] = {}  # large group whose members are to be found anew, to its news since then, and to how few members it had
+        self.settles_at = float("-inf")  # none of these is settled by a plan before that
         self.deferred: tuple[str, ...] = ()  # to be looked at first: the last pass had no time for these
         self.timers: list[tuple[float, str]] = []
         self.wakes: dict[str, float] = {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler import names
+from scheduler import membership, names
 from scheduler.events import PodGone, PodSeen, Scope
 from scheduler.model import Pod, PodPhase
 from tests.builders import START, Story, pod
@@ -65,6 +66,16 @@ def test_the_same_news_in_another_order_makes_the_same_workloads(lives: list[Lif
     one, other = Story(), Story()
     told(one, lives, Random(0))
     told(other, lives, chance)
+    assert workloads(one) == workloads(other)
+
+
+@given(lives(), st.randoms(use_true_random=False))
+def test_groups_that_are_settled_once_after_all_news_have_the_same_members(lives: list[Life], chance: Random) -> None:
+    one, other = Story(), Story()
+    told(one, lives, Random(0))
+    with patch.multiple(membership, SETTLED_AT_ONCE=0, PODS_PER_NEWS=0):
+        told(other, lives, chance)
+        membership.settle_all(other.world)
     assert workloads(one) == workloads(other)
 
 
