@@ -61,6 +61,14 @@ TORTURE = _journeys("release", "torture")
 REPLICAS = _journeys("lease")
 UNCOUNTED = _journeys("uncounted")
 SUITES = (
+    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1"), image=True),
+    Suite("faults", FAULTS, ("--no-kubelets",)),
+    Suite("commands", COMMANDS, ("--no-kubelets",)),
+    Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
+    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
+    Suite("lives", LIVES),
+    Suite("torture", (*TORTURE, "-rP"), ("--no-kubelets",)),  # they say how soon all went on
+    Suite("ends", ENDS),
     Suite(
         "journeys",
         (
@@ -72,20 +80,12 @@ SUITES = (
         ),
     ),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
-    Suite("commands", COMMANDS, ("--no-kubelets",)),
-    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
-    Suite("torture", (*TORTURE, "-rP"), ("--no-kubelets",)),  # they say how soon all went on
-    Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
-    Suite("ends", ENDS),
-    Suite("lives", LIVES),
-    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1"), image=True),
+    Suite("page", ("integration/page",), None),
     Suite(
         "uncounted",
         UNCOUNTED,
         ("--no-kubelets", "--kwok", "2", "--slurm-conf", str(ROOT / "integration/rigging/conf/uncounted.conf")),
     ),
-    Suite("page", ("integration/page",), None),
-    Suite("faults", FAULTS, ("--no-kubelets",)),
     Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
 )
 
