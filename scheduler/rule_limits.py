@@ -27,7 +27,7 @@ def beyond_rule(spec: JobSpec, tenant: Tenant) -> Refusal | None:
     if tenant.max_nodes is not None:
         least = sum(each.min_nodes or 1 for each in components)
         most = sum(min(each.tasks, each.max_nodes or each.tasks) for each in components)
-        if len(components) == 1:  # that of one pod, or of pods that are alike, is told how many nodes it may take
+        if len(components) == 1:  # such a job says itself how many nodes it may take
             most = max(least, spec.max_nodes or 1)
         if most > tenant.max_nodes:
             return _no(tenant, f"The pods of the job may take {most:,} nodes", f"{tenant.max_nodes:,}", "max_nodes")
