@@ -1,6 +1,6 @@
 """What the log says of HTTP peers: nothing.  aiohttp logs a traceback for each peer that sends malformed HTTP or goes away.
 
-Whoever reaches a port could fill the log that way.  Errors of our own are logged as ever.
+Any client that reaches a port could fill the log that way.  Errors of the bridge itself are logged as before.
 """
 
 from __future__ import annotations

@@ -105,7 +105,9 @@ class PolicyFile:
     def look(self, world: World) -> PolicyChanged | None:
         """The policy of the file if that is another one than before; None: nothing changed, or the file cannot be used."""
         stamp = self._stamped()
-        if stamp == self._stamp and not self.trouble:  # a partition that was lacking may be there by now
+        if (
+            stamp == self._stamp and not self.trouble
+        ):  # with trouble the file is checked again: Slurm may have the missing partition by now
             return None
         self._stamp = stamp
         before = self.settings

@@ -1,7 +1,7 @@
 """One of several bridges for one pair of clusters: it stands by, leads, and stands by again.
 
     standing by   the watches fill a Mirror; Slurm is not polled; nothing is decided
-    leading       a Bridge with a World of its own, which is told what the Mirror knows
+    leading       a Bridge with a World of its own, which receives from the Mirror what the Mirror knows
     lost          the Bridge is dropped with its World, its calls under way are abandoned; a new Mirror begins
 
 A replica that lost the lease does not end its process.  The container would be started again with a delay that grows to five
@@ -9,8 +9,8 @@ minutes, for what may have been two seconds without an API server.  What a resta
 fact and no plan outlives the lease under which it was made.  What the abandoned calls did is found by looking, as after a
 crash, by whichever replica leads next, and its quiet period covers them.
 
-When the process is told to stop, it finishes its calls under way, then releases the lease.  Where all were answered, and the
-last one of unknown outcome is long past, the release says that nothing is left behind (bridge/kube/lease.py).
+When the process is told to stop, it finishes its calls under way, then releases the lease.  If all calls were answered, and
+the last call of unknown outcome is long past, the release says that nothing is left behind (bridge/kube/lease.py).
 """
 
 from __future__ import annotations

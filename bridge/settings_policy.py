@@ -1,6 +1,6 @@
 """What an admin writes of the policy: who a namespace is in Slurm, and how much a job of it may ask for (BEHAVIOUR I1).
 
-A part of the settings (bridge/settings.py), and the only one that is read anew while the bridge runs (bridge/policy_file.py).
+The policy is a part of the settings (bridge/settings.py).  No other part is read again at run time (policy_file.py).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _for_this(settings: Settings, *, dry_run: bool) -> Settings:
 class Uninstall:
     """One run of it.
 
-    done     nothing is left; or, of a dry run, everything was told
+    done     nothing is left; in a dry run: everything that would be done was printed
     """
 
     def __init__(self, *, dry_run: bool = False) -> None:
@@ -109,7 +109,7 @@ class Uninstall:
             await asyncio.gather(looking, return_exceptions=True)
 
     async def _look(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
-        """Return when nothing is left, or everything was told.  Raises ConfigError where a bridge is at work.
+        """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.
 
         world   what the bridge knows; None: it waits for the lease
         """

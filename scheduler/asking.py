@@ -12,8 +12,8 @@ from scheduler.feasible import Demand, Feasible, demand, feasible, texts, weight
 from scheduler.gangs import components, together
 from scheduler.grouping import by_rank, group_of
 from scheduler.hostlist import expand, folded
-from scheduler.jobspec import jobspec, number_of_amounts
-from scheduler.limits import MAX_SHAPES, beyond_limits
+from scheduler.jobspec import jobspec
+from scheduler.limits import MAX_SHAPES, beyond_limits, number_of_amounts
 from scheduler.membership import too_many
 from scheduler.model import SINGLETON, JobSpec, Pod, Refusal, SlurmNode, owner_key
 from scheduler.neighbours import Company, apart_from_its_own, beside_its_own

@@ -91,11 +91,6 @@ def peak(pod: Pod) -> Amounts:
     return _effective(pod, _larger, caps, at_least=requests)
 
 
-def number_of_amounts(pod: Pod) -> int:
-    """How many amounts there are to be added up: a pod may have 128 containers with 64 kinds of resources each."""
-    return sum(len(each.requests) + len(each.limits) for each in (*pod.containers, *pod.init_containers))
-
-
 def _effective(
     pod: Pod, of: Callable[[Container], Amounts], pod_level: Amounts, at_least: Amounts = EMPTY
 ) -> dict[str, int]:

@@ -28,7 +28,7 @@ def beyond_limits(pod: Pod) -> str:
         return pod.too_much
     if not (pod.node_affinity or pod.apart or pod.beside):
         lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
-        if lists + len(pod.host_ports) + len(pod.claims) + _number_of_amounts(pod) <= _LEAST:
+        if lists + len(pod.host_ports) + len(pod.claims) + _amounts_of_all(pod) <= _LEAST:
             return ""  # as most pods are
     for what, limit, count in _LIMITS:
         if (number := count(pod)) > limit:
@@ -47,11 +47,17 @@ def _kinds(pod: Pod) -> int:
     return len({resource for amounts in _amounts(pod) for resource in amounts})
 
 
-def _number_of_amounts(pod: Pod) -> int:
-    number = len(pod.overhead) + len(pod.pod_requests) + len(pod.pod_limits)
+def number_of_amounts(pod: Pod) -> int:
+    """How many requests and limits the containers of the pod have together."""
+    number = 0
     for one in (*pod.containers, *pod.init_containers):
         number += len(one.requests) + len(one.limits)
     return number
+
+
+def _amounts_of_all(pod: Pod) -> int:
+    """As `number_of_amounts`, with those of the pod itself."""
+    return number_of_amounts(pod) + len(pod.overhead) + len(pod.pod_requests) + len(pod.pod_limits)
 
 
 def _amounts(pod: Pod) -> Iterable[Amounts]:
@@ -90,7 +96,7 @@ _LIMITS: tuple[_Limit, ...] = (
     ("labels in its node selector", 64, lambda pod: len(pod.node_selector)),
     ("host ports", MAX_PORTS, lambda pod: len(pod.host_ports)),
     ("volume claims", MAX_CLAIMS, lambda pod: len(pod.claims)),
-    ("requests and limits of resources", 1024, _number_of_amounts),
+    ("requests and limits of resources", 1024, _amounts_of_all),
     ("terms of required node affinity", 64, lambda pod: len(pod.node_affinity or ())),
     ("expressions of required node affinity", 256, lambda pod: _number(_node_requirements(pod))),
     ("values in its required node affinity", 1024, lambda pod: _values(_node_requirements(pod))),

@@ -524,7 +524,7 @@ class Promises:
         yield from self._granted_in_vain(mine)
 
     def _overstays(self, pod: Object, ours: list[SeenJob]) -> str:
-        """L4: the pod stands on its node longer after its job than any grace counts, and no other job holds its place."""
+        """L4: the pod is on its node though its job ended longer ago than any grace counts, and no other job is there."""
         said, node = _said(pod), pod["spec"].get("nodeName")
         if said is None or not said.isdecimal() or not node or self._claims(pod) or not self._speaks(node):
             return ""

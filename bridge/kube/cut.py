@@ -54,7 +54,7 @@ def _sum(pod: Pod) -> Amounts:
 
 
 def _as_few(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
-    """These terms; in place of too many one that keeps all pods of the same namespaces away (of the first ones)."""
+    """These terms.  If they are too many: one term that keeps all pods of the first of their namespaces away."""
     if not _is_too_much(apart=terms):
         return terms
     spaces = sorted({space for term in terms for space in term.namespaces})

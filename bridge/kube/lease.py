@@ -59,7 +59,7 @@ def monotonic() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a replica is told of the lease.
+    """The settings of the lease for one replica.
 
     identity     this replica's name, which no other replica has and which a restart keeps
     duration_s   a standby waits so long after the last renewal that it saw
@@ -194,7 +194,7 @@ class Lease:
             await asyncio.sleep(max(0.0, self.terms.look_every_s - (self._clock() - began)))
 
     async def _try(self) -> bool | None:
-        """One look, and the write that takes the lease where it is free; None: it is another's.  Raises FarSideError."""
+        """Read the lease once, and take it if it is free.  None: another replica holds it.  Raises FarSideError."""
         asked, record = self._clock(), await self._read(self.terms.works_for_s)
         self._is_wrong(self._edited(record))
         first, self._first = self._first, False

@@ -1,8 +1,8 @@
-"""What a standby knows of Kubernetes: everything that the watches tell, and nothing made of it.
+"""What a standby knows of Kubernetes: the last state of each object that the watches report, and nothing derived from it.
 
 A standby lists and watches, so that it can begin at once when it leads.  It decides nothing, so that it needs no World, and
 a World that nobody decides on would never forget a workload.  A Mirror keeps the last state of each object instead.  When its
-replica leads, the World of a bridge that has just started is told all of it as lists, and from then on each event.
+replica leads, the Mirror gives these states as lists to the World of a bridge that has just started, and then each new event.
 
 A watch may be some milliseconds behind.  After a crash the quiet period covers that, as it covers requests of the earlier
 process that are still on their way.  A process that stopped cleanly leaves no such requests.  Then all is listed once more,
@@ -12,7 +12,8 @@ and when the new lists of pods have come, the quiet period is over (PredecessorD
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from bridge.kube.watch import KubeWatches
 from scheduler import events as ev
@@ -21,6 +22,7 @@ from scheduler.model import Namespace, Node, Pod, Undecoded
 from scheduler.undecoded import NAMESPACE, NODE
 
 Key = tuple[object, ...]
+Named = TypeVar("Named", Node, Namespace)
 
 
 class Mirror:
@@ -141,9 +143,7 @@ class Mirror:
     def _keep_nodes(self, event: ev.NodesListed | ev.NodeSeen | ev.NodeGone) -> None:
         known = self._nodes or {}
         if isinstance(event, ev.NodesListed):
-            self._listed(NODE, event.undecoded)
-            known = {each.name: known[each.name] for each in event.undecoded if each.name in known}
-            known |= {node.name: node for node in event.nodes}
+            known = self._as_listed(NODE, known, event.nodes, event.undecoded)
         elif isinstance(event, ev.NodeSeen):
             self._decoded(NODE, event.node)
             known[event.node.name] = event.node
@@ -154,15 +154,21 @@ class Mirror:
     def _keep_namespaces(self, event: ev.NamespacesListed | ev.NamespaceSeen | ev.NamespaceGone) -> None:
         known = self._namespaces or {}
         if isinstance(event, ev.NamespacesListed):
-            self._listed(NAMESPACE, event.undecoded)
-            known = {each.name: known[each.name] for each in event.undecoded if each.name in known}
-            known |= {each.name: each for each in event.namespaces}
+            known = self._as_listed(NAMESPACE, known, event.namespaces, event.undecoded)
         elif isinstance(event, ev.NamespaceSeen):
             self._decoded(NAMESPACE, event.namespace)
             known[event.namespace.name] = event.namespace
         else:
             known.pop(event.name, None)
         self._namespaces = known
+
+    def _as_listed(
+        self, kind: str, known: Mapping[str, Named], listed: Iterable[Named], undecoded: tuple[Undecoded, ...]
+    ) -> dict[str, Named]:
+        """The objects of a list by name; objects that exist and cannot be decoded now stay as they were known."""
+        self._listed(kind, undecoded)
+        kept = {each.name: known[each.name] for each in undecoded if each.name in known}
+        return kept | {each.name: each for each in listed}
 
     def _unread(self, event: ev.PodsListed) -> dict[str, Pod]:
         """Pods that exist and cannot be decoded now, as they were known."""

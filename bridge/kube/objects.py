@@ -191,7 +191,7 @@ def annotations_of(meta: Meta, *, bound: bool = False) -> Mapping[str, str]:
 def _cut(key: str, text: str, bound: bool) -> str:
     """What is kept of a long text: of one longer than any that a user may write enough for it to be refused (T9).
 
-    Of a key that is misspelt, and of one that the bridge has not written yet, it matters only that it is there.
+    For a misspelt key, and for a key that the bridge has not written yet, only the presence of the key matters.
     """
     if key in LISTS and bound:
         return text[:MOST_WRITTEN]
@@ -240,7 +240,7 @@ def node_terms(selector: NodeSelector | None) -> tuple[model.NodeTerm, ...] | No
 
 
 def requirements(expressions: list[Expression] | None, most: int = MOST_OF_LABEL) -> tuple[model.Requirement, ...]:
-    """What labels or fields must say.  most: characters of a value; one that is longer is equal to none all the same"""
+    """The requirements on labels or fields.  most: characters kept of a value; a longer value cannot equal any label"""
     return tuple(model.Requirement(e.key, e.operator, _values(e.values, most)) for e in expressions or ())
 
 

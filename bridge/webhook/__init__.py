@@ -4,7 +4,7 @@
     server.py        the HTTPS server that the API server calls
     certificates.py  certificates: made, read and judged, without files and network (pure)
     given.py         a certificate in two files, which somebody else renews
-    own.py           a certificate of its own, in a Secret, which it renews; the API server is told whom to trust
+    own.py           makes and renews a certificate, keeps it in a Secret, and shows its authority to the API server
     command.py       the command line, start and stop
 
 The webhook and the bridge do not know each other.  Without the webhook, pods that name no scheduler go to another scheduler,

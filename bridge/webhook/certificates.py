@@ -39,7 +39,7 @@ class Unusable(Exception):
     """Why a certificate and a key cannot be used, as a clause: "the certificate expired at …"."""
 
 
-# What the library raises for a certificate of another authority, or one that it cannot judge.
+# The library raises these if another authority signed the certificate, or if it cannot check the signature.
 _NOT_SIGNED = (InvalidSignature, TypeError, UnsupportedAlgorithm, Unusable, ValueError)
 
 
