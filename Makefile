@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench rig-up rig-down dist image chart-schema lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench rig-up rig-down dist image chart-schema reference lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -82,6 +82,9 @@ image:           ## the container image, built by buildah on Debian's Python; pr
 
 chart-schema: setup  ## write values.schema.json of the Helm chart, from the settings
 	$(BIN)/python -m integration.chart
+
+reference: chart-schema  ## write docs/settings.md, docs/annotations.md and docs/messages.md, from the code
+	$(BIN)/python -m integration.reference
 
 lock:            ## resolve the dependencies anew into the lock files
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet pip-tools

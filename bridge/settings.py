@@ -1,7 +1,9 @@
 """What an admin writes: one YAML file, a few command-line options, the same by environment.
 
-Every field is documented here and nowhere else; unknown keys are refused, and a mistake is one sentence that names the
-key.  An option wins over `SLURM_BRIDGE_…`, which wins over the file, which wins over the default.
+Every field is documented here and nowhere else: docs/settings.md and the schema of the Helm chart are generated from the
+descriptions (`make reference`, `make chart-schema`).  The first line of a description says what the setting means, the second
+one when to change it.  Unknown keys are refused, and a mistake is one sentence that names the key.  An option wins over
+`SLURM_BRIDGE_…`, which wins over the file, which wins over the default.
 """
 
 from __future__ import annotations
@@ -54,16 +56,41 @@ DEFAULT_GRES = {
 class ExternalNodes(Strict):
     """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true (BEHAVIOUR N)."""
 
-    reserve_cpus: int = Field(default=1, ge=0, le=4096, description="kept from Slurm on each node, for daemons")
-    reserve_memory_mib: int = Field(default=1024, ge=0, description="kept from Slurm on each node, for daemons")
-    feature_labels: tuple[str, ...] = Field(default=(), description="node labels whose values become Slurm features")
-    topology: Mapping[str, str] = Field(
-        default={}, description="name of a topology in topology.yaml to the node label that holds the node's unit there"
+    reserve_cpus: int = Field(
+        default=1,
+        ge=0,
+        le=4096,
+        description="CPUs of each registered node that Slurm does not get, because daemons use them.\n"
+        "Raise it if the DaemonSets on a node request more. A new value applies to nodes that are registered from then on.",
     )
-    taint: bool = Field(default=True, description="taint them, so that other schedulers stay away (N7)")
+    reserve_memory_mib: int = Field(
+        default=1024,
+        ge=0,
+        description="Memory of each registered node that Slurm does not get, because daemons use it.\n"
+        "Raise it if the DaemonSets on a node request more. A new value applies to nodes that are registered from then on.",
+    )
+    feature_labels: tuple[str, ...] = Field(
+        default=(),
+        description="Keys of node labels. Their values become features of the node in Slurm.\n"
+        "Set it if pods select nodes by `slurm-bridge/constraints`, or partitions by a NodeSet of a feature.",
+    )
+    topology: Mapping[str, str] = Field(
+        default={},
+        description="Maps the name of a topology in topology.yaml to the key of the node label whose value is the unit "
+        "(leaf switch, block) of the node in this topology.\n"
+        "Set it if Slurm places jobs by topology.",
+    )
+    taint: bool = Field(
+        default=True,
+        description="Registered nodes get the taint `slurm-bridge/managed:NoSchedule`, so that other schedulers place "
+        "no pods there.\n"
+        "Set it to false if another mechanism keeps other pods away.",
+    )
     cure: bool = Field(
         default=False,
-        description="have slurmctld reconfigure, at most every 10 min, for those of slurm.conf that do not respond to it",
+        description="If an external node of slurm.conf stays NOT_RESPONDING for a minute, the bridge has slurmctld "
+        "reconfigure itself, at most once in 10 minutes.\n"
+        "Set it to true if signals or preemption with grace leave external nodes NOT_RESPONDING.",
     )
 
     @field_validator("topology")
@@ -78,16 +105,29 @@ class ExternalNodes(Strict):
 class LeaseSettings(Strict):
     """Which of several replicas acts (BEHAVIOUR X4): the holder of a coordination.k8s.io/v1 Lease."""
 
-    namespace: str = Field(default="slurm-bridge", min_length=1, description="of the Lease")
-    name: str = Field(default="slurm-bridge", min_length=1, description="of the Lease")
+    namespace: str = Field(
+        default="slurm-bridge",
+        min_length=1,
+        description="Namespace of the Lease.\nChange it if the bridge runs in another namespace; change its Role, too.",
+    )
+    name: str = Field(
+        default="slurm-bridge",
+        min_length=1,
+        description="Name of the Lease.\nChange it if two bridges use one namespace; change its Role, too.",
+    )
     identity: str = Field(
-        default="", description="this replica's name, which a restart keeps; empty: POD_NAME, else the name of the host"
+        default="",
+        description="Name of this replica in the Lease. Empty: the environment variable `POD_NAME`, else the host "
+        "name. A restart must keep the name.\n"
+        "Set it if two replicas run on one host.",
     )
     duration_s: int = Field(
         default=4,
         ge=SHORTEST_S,
         le=LONGEST_S,
-        description="a standby takes over so long after the last renewal; the leader stops its work a quarter earlier",
+        description="A standby takes over when it has seen no renewal for this time. The leader stops its work when "
+        "three quarters of this time have passed without a confirmed renewal.\n"
+        "Raise it (to 15, for example) if the lead changes because the API server is slow.",
     )
 
     @field_validator("namespace", "name")
@@ -111,7 +151,10 @@ class LeaseSettings(Strict):
 
 
 class Tuning(Strict):
-    """Times (seconds), rates (a second) and sizes of the decisions; what each means: scheduler/tuning.py."""
+    """Times (seconds), rates (a second) and sizes of the decisions, by the fields of scheduler/tuning.py.
+
+    Fields with a text there are for admins; the others are internal: accepted, and changed or dropped by any release.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -138,67 +181,167 @@ class Tuning(Strict):
 class Settings(Strict):
     """All of it."""
 
-    kubeconfig: str = Field(default="", description="path; empty: KUBECONFIG, else the pod's own service account")
-    slurm_url: str = Field(default="", description="slurmrestd, http://HOST:PORT or https://HOST/PATH")
-    slurm_token_file: str = Field(default="", description="file with the JWT of a Slurm user who may act for others")
+    kubeconfig: str = Field(
+        default="",
+        description="Path of a kubeconfig file. Empty: the files of the environment variable `KUBECONFIG`, else the "
+        "service account of the pod.\n"
+        "Set it if the bridge runs outside Kubernetes.",
+    )
+    slurm_url: str = Field(
+        default="",
+        description="URL of slurmrestd: `http://HOST:PORT` or `https://HOST/PATH`, without user and password.\nRequired.",
+    )
+    slurm_token_file: str = Field(
+        default="",
+        description="File with the JWT of a Slurm user who may act for other users (SlurmUser or root). The bridge "
+        "reads the file again when it changes.\n"
+        "Required.",
+    )
     slurm_acting_token_file: str = Field(
         default="",
-        description="token of the role that acts for users, where seeing all jobs is another's; empty: the same",
+        description="File with the JWT for requests that act as a user or change nodes. `slurm_token_file` is then "
+        "used for reading alone. Empty: one token serves for both.\n"
+        "Set it if the token that reads belongs to an operator instead of SlurmUser.",
     )
     slurm_ca_file: str = Field(
-        default="", description="PEM file with the authorities of slurmrestd's certificate; empty: the system's"
+        default="",
+        description="PEM file with the authorities that sign the certificate of slurmrestd. Empty: the authorities of "
+        "the system.\n"
+        "Set it if slurmrestd is behind https with a private authority.",
     )
-    slurm_cert_file: str = Field(default="", description="PEM file with our client certificate for https; empty: none")
-    slurm_key_file: str = Field(default="", description="PEM file with its key; empty: it is in slurm_cert_file")
-    http: str = Field(default="127.0.0.1:8080", description="HOST:PORT of /healthz, /readyz and /metrics; empty: none")
+    slurm_cert_file: str = Field(
+        default="",
+        description="PEM file with the client certificate for https. Empty: the bridge sends no client certificate.\n"
+        "Set it if the proxy before slurmrestd asks for a client certificate.",
+    )
+    slurm_key_file: str = Field(
+        default="",
+        description="PEM file with the key of `slurm_cert_file`. Empty: the key is in `slurm_cert_file`.\n"
+        "Set it if key and certificate are in two files.",
+    )
+    http: str = Field(
+        default="127.0.0.1:8080",
+        description="HOST:PORT where the bridge answers /healthz, /readyz, /metrics, /explain and /release. Empty: it "
+        "answers none of them.\n"
+        "Set it to `:8080` if probes or Prometheus come from other machines.",
+    )
     http_token_file: str = Field(
         default="",
-        description="file with the bearer token that /explain and /release ask for, re-read when it changes; empty: they "
-        "answer commands on this machine alone",
+        description="File with the bearer token that requests for /explain and /release must carry. The bridge reads "
+        "the file again when it changes. Empty: the bridge answers these two only to programs on its own machine.\n"
+        "Set it if `explain` or `release` is called from another machine.",
     )
-    allow_plain_http: bool = Field(default=False, description="let the token travel unencrypted to another host (I5)")
-    scheduler_name: str = Field(default=SCHEDULER_NAME, min_length=1, description="the schedulerName of our pods")
-    managed_namespaces: tuple[str, ...] = Field(default=(), description="managed besides those with the label")
-    policy: Policy = Field(default=Policy(), description="who a namespace is in Slurm; read anew when the file changes")
+    allow_plain_http: bool = Field(
+        default=False,
+        description="Allows a `slurm_url` with http to another host: the Slurm token then travels unencrypted.\n"
+        "Set it to true only if the network between bridge and slurmrestd is trusted.",
+    )
+    scheduler_name: str = Field(
+        default=SCHEDULER_NAME,
+        min_length=1,
+        description="The bridge schedules pods with this `spec.schedulerName`.\n"
+        "Change it if two bridges work in one Kubernetes cluster.",
+    )
+    managed_namespaces: tuple[str, ...] = Field(
+        default=(),
+        description="Namespaces whose pods may use the bridge, in addition to those with the label "
+        "`slurm-bridge/managed=true`.\n"
+        "Set it if you cannot label a namespace.",
+    )
+    policy: Policy = Field(
+        default=Policy(),
+        description="Maps namespaces to Slurm users, and limits what their pods may ask for. The running bridge reads "
+        "it again when the file changes.\n"
+        "Required: without a rule every pod is refused.",
+    )
     priority_classes: Mapping[str, PriorityClass] = Field(
-        default={}, description="PriorityClass to what its pods ask for in Slurm; read anew when the file changes"
+        default={},
+        description="Maps the name of a PriorityClass to what its pods ask for in Slurm. The running bridge reads it "
+        "again when the file changes.\n"
+        "Set it if users choose priorities by PriorityClass.",
     )
-    gres: Mapping[str, str] = Field(default=DEFAULT_GRES, description="extended resource to GRES name (T5)")
+    gres: Mapping[str, str] = Field(
+        default=DEFAULT_GRES,
+        description="Maps an extended resource of Kubernetes to a GRES of Slurm, `name` or `name:type`, without a "
+        "count. What is written replaces the default.\n"
+        "Set it if nodes have devices that the default does not name.",
+    )
     ignored_resources: tuple[str, ...] = Field(
         default=(),
-        description='extended resources that pods may take uncounted by Slurm, as shell patterns ("rdma/*") (T5)',
+        description="Extended resources that pods may use and that Slurm does not count, as shell patterns (`rdma/*`).\n"
+        "Set it if pods are refused for a resource that needs no place in Slurm.",
     )
-    default_memory_mib: int = Field(default=1024, ge=1, description="asked for pods that ask for no memory (T4)")
+    default_memory_mib: int = Field(
+        default=1024,
+        ge=1,
+        description="Memory that the job of a pod asks for if the pod has no memory request and no memory limit.\n"
+        "Change it if pods without requests commonly need more.",
+    )
     device_driver: bool = Field(
         default=False,
-        description="the nodes' device driver gives a pod the GPUs that its annotation job-gpus names (G1, G2)",
+        description="The device driver of the nodes gives a pod the GPUs that its annotation `job-gpus` names.\n"
+        "Set it to true if all nodes with devices have such a driver.",
     )
-    external_nodes: ExternalNodes = Field(default=ExternalNodes(), description="nodes that the bridge registers")
+    external_nodes: ExternalNodes = Field(
+        default=ExternalNodes(),
+        description="How the bridge registers Kubernetes nodes in Slurm.\n"
+        "Set it if nodes have the label `slurm-bridge/external-node=true`.",
+    )
     shared_nodes: bool = Field(
-        default=True, description="nodes of slurm.conf that Kubernetes has too: a cordon there drains them in Slurm"
+        default=True,
+        description="Nodes of slurm.conf that are also Kubernetes nodes are kept in step: a cordon drains the node in "
+        "Slurm, and the condition `SlurmReady` shows its state in Slurm.\n"
+        "Set it to false if the bridge must not change such nodes.",
     )
     lease: LeaseSettings | None = Field(
-        default=None, description="with it several replicas may run, of which one acts; none: this is the only one"
+        default=None,
+        description="Lets several replicas run: the holder of the Lease acts, the others stand by. Without it the "
+        "bridge acts as the only one.\n"
+        "Set it to run two replicas.",
     )
     bypass: Literal["warn", "end"] = Field(
         default="warn",
-        description="pods of managed namespaces that reach a node of Slurm without a job: told and counted, or ended, too",
+        description="What happens to pods of managed namespaces that run on a node of Slurm without a Slurm job. "
+        "`warn`: the pod gets an event (`SlurmBypassed`), and a metric counts it. `end`: the pod is ended, too.\n"
+        "Set it to `end` if users must not bypass Slurm.",
     )
     pending_reason: str = Field(
         default="",
         pattern="^([A-Z][A-Za-z]*)?$",
-        description="reason of the condition of waiting pods; Unschedulable lets autoscalers add nodes (Q3)",
+        description="Reason of the condition PodScheduled of pods that wait in Slurm. Empty: `SlurmJobPending`.\n"
+        "Set it to `Unschedulable` if a cluster autoscaler shall add nodes for waiting pods.",
     )
     poll_interval_s: float = Field(
         default=1.1,
         ge=0.1,
         le=60,
-        description="of Slurm's job states while nothing waits there; with the polls of nodes it is a call a second",
+        description="Time between two polls of the job states of Slurm while no job waits. While jobs wait the bridge "
+        "polls twice a second.\n"
+        "Raise it if slurmctld has very many jobs and is busy. A job that ends is then noticed later.",
     )
-    nodes_interval_s: float = Field(default=30.0, ge=1, le=3600, description="of Slurm's nodes and partitions")
-    slurm_connections: int = Field(default=8, ge=1, le=64, description="to slurmrestd, one for the poll not counted")
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$", description="of standard error")
-    tuning: Tuning = Field(default=Tuning(), description="times, rates, sizes")
+    nodes_interval_s: float = Field(
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="Time between two polls of the nodes and partitions of Slurm.\n"
+        "Lower it if a change of a node in Slurm must show in Kubernetes sooner.",
+    )
+    slurm_connections: int = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="Number of connections to slurmrestd, besides the one that polls.\n"
+        "Raise it if slurmrestd has more threads and bursts of pods are slow.",
+    )
+    log_level: str = Field(
+        default="info",
+        pattern="^(debug|info|warning|error)$",
+        description="Least level of the log lines on standard error: `debug`, `info`, `warning` or `error`.\n"
+        "Set it to `debug` to look for the cause of a problem.",
+    )
+    tuning: Tuning = Field(
+        default=Tuning(), description="Times, rates and sizes of the decisions. The defaults fit most clusters."
+    )
 
     @field_validator("gres")
     @classmethod
@@ -379,7 +522,7 @@ def _advice(error: ValidationError) -> str:
     first = error.errors()[0]
     if first["type"] != "extra_forbidden" or _near(str(first["loc"][-1]), _keys_at(first["loc"][:-1])):
         return ""
-    return "Take it away, or correct it: bridge/settings.py says what keys there are."
+    return "Take it away, or correct it: docs/settings.md lists all keys."
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:

@@ -25,8 +25,16 @@ class Strict(BaseModel):
 class Choice(Strict):
     """What pods may choose of one thing.  The texts may be templates, as that of `user`."""
 
-    default: str = Field(default="", description="used where a pod says nothing; empty: Slurm's own default")
-    allowed: tuple[str, ...] = Field(default=(), description='what a pod may name besides; ["*"]: anything')
+    default: str = Field(
+        default="",
+        description="Value for pods that name none. Empty: the default of Slurm.\n"
+        "Set it if the jobs of the namespace shall not use the default of Slurm.",
+    )
+    allowed: tuple[str, ...] = Field(
+        default=(),
+        description='Values that a pod may name by its annotation, in addition to the default. `["*"]`: any value.\n'
+        "Set it if pods may choose.",
+    )
 
     def choice(self) -> core.Choice:
         """As the core wants it."""
@@ -48,34 +56,46 @@ class Tenant(Strict):
 
     user: str = Field(
         min_length=1,
-        description="Slurm user whose jobs these are; or a template, filled from {namespace}, {namespace.labels['KEY']} "
-        "or {serviceAccount}: whoever may write these chooses the user",
+        description="Slurm user of the jobs, or a template with `{namespace}`, `{namespace.labels['KEY']}` or "
+        "`{serviceAccount}`. Root, SlurmUser and numbers are refused.\n"
+        "Required. Clients that may write the source of a template choose the user.",
     )
-    account: Choice = Field(default=Choice(), description="accounts")
-    partition: Choice = Field(default=Choice(), description="partitions")
-    qos: Choice = Field(default=Choice(), description="QOS")
-    reservation: Choice = Field(default=Choice(), description="reservations")
+    account: Choice = Field(default=Choice(), description="Accounts of the jobs.")
+    partition: Choice = Field(default=Choice(), description="Partitions of the jobs.")
+    qos: Choice = Field(default=Choice(), description="QOS of the jobs.")
+    reservation: Choice = Field(default=Choice(), description="Reservations of the jobs.")
     max_jobs: int | None = Field(
         default=None,
         ge=1,
-        description="so many jobs of this rule wait and run in Slurm at a time (if its user is a template: of each user); "
-        "none: no limit",
+        description="Number of jobs under this rule that may wait and run in Slurm at a time. If `user` is a template, "
+        "each user is counted separately. Further pods wait. Not set: no limit.\n"
+        "Set it if one tenant could fill the queue of Slurm (MaxJobCount).",
     )
     max_submit_rate: float | None = Field(
         default=None,
         gt=0,
         le=10_000,
-        description="so many jobs of this rule are submitted a second (if its user is a template: of each user); none: no "
-        "limit",
+        description="Number of jobs under this rule that are submitted in a second. If `user` is a template, each user "
+        "is counted separately. Further pods wait. Not set: no limit.\n"
+        "Set it if the bursts of one tenant make slurmctld slow.",
     )
     max_time: str | None = Field(
         default=None,
-        description='the longest time limit of a job, in quotes, as sbatch --time takes it ("2:00:00", "1-00:00:00"); asked '
-        "for pods that name none, as far as their partition allows it; none: no limit",
+        description='Longest time limit of a job, in quotes, as `sbatch --time` takes it ("2:00:00", "1-00:00:00"). '
+        "Pods that name no time limit get this one, or the longest of their partition if that is shorter. Not set: no "
+        "limit.\nSet it if jobs of the namespace must end within a certain time.",
     )
-    max_nodes: int | None = Field(default=None, ge=1, description="the most nodes of a job; none: no limit")
+    max_nodes: int | None = Field(
+        default=None,
+        ge=1,
+        description="Largest number of nodes of one job. Not set: no limit.\n"
+        "Set it if one gang must not take a whole partition.",
+    )
     max_gres: Mapping[str, int] = Field(
-        default={}, description="the most of a GRES that all pods of a job ask for together; gpu counts all its types"
+        default={},
+        description="Maps the name of a GRES to the largest number that all pods of one job may ask for together. "
+        "`gpu` counts GPUs of all types.\n"
+        "Set it if one job must not take all devices.",
     )
 
     def tenant(self) -> core.Tenant:
@@ -125,7 +145,7 @@ class Tenant(Strict):
 
 
 def _minutes(max_time: str | None) -> int | None:
-    """None: no limit.  Raises Unreadable."""
+    """Not set: no limit.  Raises Unreadable."""
     minutes = values.time_limit_min(max_time) if max_time is not None else UNLIMITED
     return None if minutes == UNLIMITED else minutes
 
@@ -139,9 +159,13 @@ def _without_mistake(text: str) -> str:
 class Expression(Strict):
     """One expression on the labels of a namespace."""
 
-    key: str = Field(min_length=1, description="of the label")
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="as in Kubernetes")
-    values: tuple[str, ...] = Field(default=(), description="for In and NotIn")
+    key: str = Field(min_length=1, description="Key of the label.\nRequired.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="Operator of the expression, as in Kubernetes.\nRequired."
+    )
+    values: tuple[str, ...] = Field(
+        default=(), description="Values of the label.\nRequired for `In` and `NotIn`, refused for the others."
+    )
 
     @model_validator(mode="after")
     def _with_values(self) -> Expression:
@@ -153,8 +177,15 @@ class Expression(Strict):
 class Selector(Strict):
     """A label selector as Kubernetes writes it; all of it must hold."""
 
-    match_labels: Mapping[str, str] = Field(default={}, alias="matchLabels", description="label to its value")
-    match_expressions: tuple[Expression, ...] = Field(default=(), alias="matchExpressions", description="expressions")
+    match_labels: Mapping[str, str] = Field(
+        default={},
+        alias="matchLabels",
+        description="Maps the key of a label to the value that the namespace must have.\n"
+        "Set it, or `matchExpressions`: an empty selector is refused.",
+    )
+    match_expressions: tuple[Expression, ...] = Field(
+        default=(), alias="matchExpressions", description="Expressions on the labels of the namespace. All must hold."
+    )
 
     def requirements(self) -> tuple[Requirement, ...]:
         """As the core wants it."""
@@ -172,12 +203,20 @@ class Rule(Tenant):
     """One line of the policy; the first that matches decides."""
 
     namespaces: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description='namespaces, as shell patterns ("team-*"); none: by their labels alone'
+        default=None,
+        min_length=1,
+        description='Names of namespaces, as shell patterns ("team-*"). Not set: `namespace_selector` alone decides.\n'
+        "Set it, or `namespace_selector`, in each rule.",
     )
     namespace_selector: Selector | None = Field(
-        default=None, description="labels of the namespace; where namespaces are named, too, both must match"
+        default=None,
+        description="Label selector on the namespace. If the rule also has `namespaces`, both must match.",
     )
-    service_accounts: tuple[str, ...] = Field(default=(), description="only pods of these service accounts; empty: all")
+    service_accounts: tuple[str, ...] = Field(
+        default=(),
+        description="The rule matches only pods of these service accounts, as shell patterns. Empty: pods of all.\n"
+        "Set it if the service accounts of a namespace are different Slurm users.",
+    )
 
     def rule(self) -> core.Rule:
         """As the core wants it."""
@@ -198,9 +237,11 @@ class Rule(Tenant):
 class Policy(Strict):
     """Who a namespace is in Slurm (BEHAVIOUR I1)."""
 
-    rules: tuple[Rule, ...] = Field(default=(), description="first match decides")
+    rules: tuple[Rule, ...] = Field(
+        default=(), description="Rules in their order. The first rule that matches decides."
+    )
     default: Tenant | None = Field(
-        default=None, description="for namespaces that no rule matches; none: they are refused"
+        default=None, description="What pods get that no rule matches. Not set: these pods are refused."
     )
 
     @property
@@ -222,8 +263,18 @@ class Policy(Strict):
 class PriorityClass(Strict):
     """What pods of a PriorityClass ask for in Slurm where their annotations do not say it."""
 
-    qos: str = Field(default="", description="a QOS, which the rule of the pod's namespace must allow")
-    nice: int | None = Field(default=None, ge=0, le=values.MAX_NICE, description="as sbatch --nice, 0 or more")
+    qos: str = Field(
+        default="",
+        description="QOS of pods that name none. The rule of the pod's namespace must allow it.\n"
+        "Set it, or `nice`, for each PriorityClass.",
+    )
+    nice: int | None = Field(
+        default=None,
+        ge=0,
+        le=values.MAX_NICE,
+        description="Nice value of pods that name none, as `sbatch --nice`. A higher value lowers the priority.\n"
+        "Set it, or `qos`, for each PriorityClass.",
+    )
 
     def priority(self) -> core.Priority:
         """As the core wants it."""

@@ -21,6 +21,7 @@ FILE = CHART / "values.schema.json"
 # The Deployment sets these by its environment, which wins over the file: written in the settings they would have no effect.
 SET_BY_THE_POD = ("kubeconfig", "slurm_token_file", "http")
 NEEDED = ["slurm_url", "policy"]
+INTERNAL = "Internal: any release may change or drop it."
 NAME = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # of a namespace
 Schema = dict[str, Any]
 
@@ -69,6 +70,10 @@ def text() -> str:
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
+def _line(description: str) -> str:
+    return " ".join(description.split())
+
+
 def _mapping(**keys: Schema) -> Schema:
     return {"type": "object", "additionalProperties": False, "properties": keys}
 
@@ -84,7 +89,11 @@ def _amounts() -> Schema:
 
 def _tuning(model: Schema) -> Schema:
     """Its keys are the fields of the core's own class, which the model checks one by one."""
-    keys = {key: {**_amount(key, value), "default": value} for key, value in asdict(Tuning()).items()}
+    meanings = Tuning.meanings()
+    keys = {
+        key: {**_amount(key, value), "default": value, "description": _line(meanings.get(key, INTERNAL))}
+        for key, value in asdict(Tuning()).items()
+    }
     return {**_mapping(**keys), "description": model["description"]}
 
 
@@ -101,6 +110,8 @@ def _plain(written: Any) -> Any:
     if not isinstance(written, dict):
         return written
     kept = {key: _plain(value) for key, value in written.items() if not (key == "title" and isinstance(value, str))}
+    if isinstance(kept.get("description"), str):
+        kept["description"] = _line(kept["description"])
     choices = kept.get("anyOf", [])
     if len(choices) == 2 and choices[1] == {"type": "null"}:
         del kept["anyOf"]

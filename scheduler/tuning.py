@@ -1,77 +1,83 @@
-"""Times, rates and sizes of the decisions; each is a setting with this default (units in the names)."""
+"""Times, rates and sizes of the decisions; each is a setting with this default (units in the names).
+
+A value made by `for_admins` is part of the reference (docs/settings.md): an admin may change it, and its text says when.  All
+others are internal: settings may name them, for tests and experiments, and any release may change or drop them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from scheduler.jobspec import Translation
 from scheduler.policy import Policy
 from scheduler.registration import ExternalNodes
 
+MEANING = "meaning"  # in the metadata of a field
+
+
+def for_admins(default: float, meaning: str) -> Any:
+    """A field that admins may change.  meaning: a line that says what the value means, and one when to change it"""
+    return field(default=default, metadata={MEANING: meaning})
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Seconds, counts and counts a second.
+    """Seconds, counts and counts a second.  Here are the internal ones; those for admins have their text with them.
 
-    pass_effort             a pass judges about so many nodes (2 µs each; the translation of a pod counts as 15), and leaves
-                            the other workloads to the next pass, so that news never waits long
-    settle_s                after an unknown outcome nothing is repeated for so long: the longest call deadline
-    quiet_s                 after start nothing is cancelled, evicted or given back: a previous life's request may still land
-    breaker_open_s          no immediate allocation in a partition after two refusals for lack of room (ARCHITECTURE 5)
-    refused_retry_s         a job refused for good is tried again after so long, though nothing changed (Q4)
+    pass_effort       nodes that one pass judges (2 µs each; the translation of a pod counts as 15); the other workloads
+                      are left to the next pass, so that news never waits long
+    settle_s          after an unknown outcome nothing is repeated for this time: the longest call deadline
+    quiet_s           after the start nothing is cancelled, evicted or given back for this time: a request of the previous
+                      process may still take effect
     backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between
-    absent_s                a job must be absent for so long, in two polls, before its pods are harmed (ARCHITECTURE 6)
-    absent_burst, absent_share, absent_within_s  more placeholders that vanish within so many seconds than the larger of
-                            the first two: nobody is ended for it (X6)
-    retake_s                the nodes of a lost job are asked for so long, while Slurm gives them to nobody else (S7)
-    missing_rate, retake_rate, absent_rate  of jobs that vanish so many a second are read (X6), and of lost ones so many are
-                            asked for anew (S7), and so many pods ended
-    exclude_s               a node on which a grant could not be used is not asked for again for so long, and then judged
-                            every so long (F6, scheduler/crowding.py)
-    silent_node_s           containers on a node whose kubelet says nothing are taken as running for so long (S8); and no
-                            grace of a pod counts for longer: it neither holds a job, its own or one granted in its place,
-                            nor keeps the pod on its nodes when its job is over (S4)
-    revoke_grace_max_s      longest grace of a pod on devices that Slurm may give to a native job meanwhile (G3)
-    gone_grace_s            a pod that vanished without an end keeps its placeholder for its grace, at most silent_node_s, and
-                            so much more (S3)
-    gang_timeout_s          after so long the members of a gang say what may hold the rest back (W6)
-    gang_bind_deadline_s    a gang of which not all are bound so long after its first bind is unwound (V4)
-    claims_s, claims_every_s  a bind waits so long for its volumes to be made, and looks so often (F4)
-    condition_s             the condition of one pod is written at most once in so long (Q2)
-    renew_event_s           the pending event is renewed after so long (Q2)
-    detail_rate, detail_fresh_s, detail_every_s  reads a second of pending jobs; when a new one is first read; and each again
-    outage_s     the pods are told of an outage that lasts so long; nothing is submitted from its first moment on
-    stale_s      nothing is decided when Kubernetes has not answered for so long: what is known of it is too old (X2)
-    unlooked_s   a waiting job that Slurm has not looked at yet is not told of, and read again, for so long
-    owner_rate   owners of pods that wait are read again, so many a second
-    scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, how many a second; and later
-    kick_every_s            at most one kick in so long
-    running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; when one is first
-                            read; and each again at the earliest (S9); less often where more than 200 run
-    end_notice_s            so long before its time limit the pods of a job are warned and their ends handed to kubelet (S4b)
-    end_lead_s              they have ended, and had their grace for that, so long before Slurm ends the job
-    end_lead_max_s          SIGTERM comes so long before that at most, whatever grace a pod asks for
-    service_notice_s        services are evicted, one replica at a time, from so long before it on (or half of the job's time)
-    start_said_s            a pod that is bound and does not start says so after so long (S12)
-    start_timeout_s         and is ended after so long with a reason that needs a person (scheduler/kubelet.py); 0: never
-    crashes_said_s          a crash loop is said again after so long, and taken back after twice that without one (S12)
-    feasibility_every_s     pending jobs are told of changed nodes at most once in so long (F2)
-    records_waiting         ends that wait to be recorded while slurmdbd is away; of more the oldest are given up
-    submits, reads, cancels, records, binds, reports, node_changes, node_reports  how many actions of a kind may be under way
-    node_settle_s   a node is registered when it has been ready for so long: device plugins start after kubelet (N1)
-    node_unlike_s   a registered node is replaced when its size has been wrong for so long without a break (N1)
-    node_gone_s     a node that is not wanted any more is removed from Slurm after so long (N5)
-    node_down_s     a node that is not ready, and on which nothing runs any more, is set down after so long (N4)
-    node_silent_s, cure_every_s  NOT_RESPONDING for so long is cured; at most once in so long (N3)
-    node_retry_s    what Slurm did not do to a node is tried again after so long
-    quarantine_s    what an error of the bridge's own is contained to is tried again after so long, though nothing changed
+    absent_s          a job must be absent for this time, in two polls, before its pods are harmed (ARCHITECTURE 6)
+    absent_burst, absent_share, absent_within_s  if more placeholders than the larger of the first two (a count, a share
+                      of all) vanish within the third, no pod is ended for it (X6)
+    missing_rate, retake_rate, absent_rate  jobs that vanished and are read in a second (X6); lost jobs that are asked for
+                      anew in a second (S7); pods that are ended in a second
+    exclude_s         a node on which a grant could not be used is not asked for again for this time, and is judged again
+                      each time that passes (F6, scheduler/crowding.py)
+    gone_grace_s      a pod that vanished without an end keeps its placeholder for its grace (at most silent_node_s) and
+                      this time (S3)
+    claims_every_s    time between two looks at volumes that a bind waits for (F4)
+    condition_s       least time between two writes of the condition of one pod (Q2)
+    renew_event_s     the event of a pending pod is renewed after this time (Q2)
+    detail_rate, detail_fresh_s, detail_every_s  reads of pending jobs in a second; when a new one is first read; time
+                      between two reads of one job
+    outage_s          pods say that there is an outage when it has lasted for this time; submissions stop at its first
+                      moment
+    stale_s           nothing is decided if Kubernetes has not answered for this time: what is known of it is too old (X2)
+    unlooked_s        pods say nothing of a waiting job that Slurm has not looked at, and it is not read again, for this
+                      time
+    owner_rate        owners of waiting pods that are read again in a second
+    scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, and how many in a second; and later
+    kick_every_s      least time between two kicks
+    running_rate, running_fresh_s, running_every_s  reads in a second of jobs whose pods run, for their ends; when one is
+                      first read; least time between two reads of one job (S9), longer where more than 200 run
+    crashes_said_s    a crash loop is said again after this time, and taken back after twice that without one (S12)
+    feasibility_every_s  least time between two updates of pending jobs because nodes changed (F2)
+    submits, reads, cancels, records, binds, reports, node_changes, node_reports  actions of a kind that may be in flight
+    node_gone_s       a node that is not wanted any more is removed from Slurm after this time (N5)
+    node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is cured; least time between two cures (N3)
+    node_retry_s      what Slurm did not do to a node is tried again after this time
+    quarantine_s      an object in quarantine is tried again after this time, though nothing changed
     """
 
     pass_effort: int = 4_000
     settle_s: float = 12.0
     quiet_s: float = 12.0
-    breaker_open_s: float = 60.0
-    refused_retry_s: float = 300.0
+    breaker_open_s: float = for_admins(  # ARCHITECTURE 5
+        60.0,
+        "After two immediate allocations in a partition were refused for lack of room, jobs there are only "
+        "queued for this time. Each refused allocation leaves a FAILED record in accounting.\n"
+        "Raise it to get fewer of these records.",
+    )
+    refused_retry_s: float = for_admins(  # Q4
+        300.0,
+        "A job that Slurm refused for good is tried again after this time, even if nothing changed.\n"
+        "Lower it if changes in slurmdbd (accounts, QOS) must take effect sooner.",
+    )
     backoff_s: float = 1.0
     backoff_max_s: float = 60.0
     absent_s: float = 2.0
@@ -80,15 +86,42 @@ class Tuning:
     absent_within_s: float = 10.0
     missing_rate: float = 100.0
     retake_rate: float = 10.0
-    retake_s: float = 120.0
+    retake_s: float = for_admins(  # S7
+        120.0,
+        "If Slurm lost a job, the bridge asks for the same nodes again for this time. Then it ends the pods of "
+        "the job.\n"
+        "Raise it if nodes come back to Slurm late after slurmctld lost its state.",
+    )
     absent_rate: float = 20.0
     exclude_s: float = 60.0
     gone_grace_s: float = 10.0
-    silent_node_s: float = 300.0
-    revoke_grace_max_s: int = 30
-    gang_timeout_s: float = 300.0
-    gang_bind_deadline_s: float = 30.0
-    claims_s: float = 120.0
+    silent_node_s: float = for_admins(  # S8, S4
+        300.0,
+        "Containers on a node whose kubelet is silent count as running for this time. It is also the longest "
+        "grace that counts when the job of a pod is over.\n"
+        "Lower it if the job of a deleted pod must give its devices back sooner after its node failed.",
+    )
+    revoke_grace_max_s: int = for_admins(  # G3
+        30,
+        "Longest grace of a pod that uses devices which Slurm may already give to another job.\n"
+        "Raise it if such pods need more time to save their state.",
+    )
+    gang_timeout_s: float = for_admins(  # W6
+        300.0,
+        "After this time the pods of an incomplete gang also say what may hold the others back. The annotation "
+        "`gang-timeout` overrides it.\n"
+        "Raise it if gangs are created slowly.",
+    )
+    gang_bind_deadline_s: float = for_admins(  # V4
+        30.0,
+        "A gang is ended and asked for again if not all of its pods are bound this long after its first bind.\n"
+        "Raise it if the API server is slow or gangs have thousands of pods.",
+    )
+    claims_s: float = for_admins(  # F4
+        120.0,
+        "A bind waits this long for the volumes of the pod to be provisioned. Then the grant is given back.\n"
+        "Raise it if the storage provisioner needs more time.",
+    )
     claims_every_s: float = 1.0
     condition_s: float = 5.0
     renew_event_s: float = 1800.0
@@ -106,31 +139,83 @@ class Tuning:
     running_rate: float = 4.0
     running_fresh_s: float = 30.0
     running_every_s: float = 60.0
-    end_notice_s: float = 120.0
-    end_lead_s: float = 10.0
-    end_lead_max_s: float = 3600.0
-    service_notice_s: float = 600.0
-    start_said_s: float = 60.0
-    start_timeout_s: float = 600.0
+    end_notice_s: float = for_admins(  # S4b
+        120.0,
+        "A pod is warned this long before the time limit of its job (`SlurmJobEndsSoon`), and kubelet gets its "
+        "deadline. A time limit that is extended later has no effect on the pod.\n"
+        "Raise it if users need an earlier warning.",
+    )
+    end_lead_s: float = for_admins(  # S4b
+        10.0,
+        "The grace of a pod is over this long before Slurm ends its job at the time limit.\n"
+        "Raise it if containers still run when Slurm ends their job.",
+    )
+    end_lead_max_s: float = for_admins(  # S4b
+        3600.0,
+        "SIGTERM comes at most this long before the time limit, even if the grace of the pod or its annotation "
+        "`signal` asks for more.\n"
+        "Raise it if checkpoints take longer than an hour.",
+    )
+    service_notice_s: float = for_admins(  # S4b
+        600.0,
+        "Services (`restartPolicy: Always`) are evicted one replica at a time, from this long before the time "
+        "limit of their job on. At most half of the job's time.\n"
+        "Raise it if services have many replicas or start slowly.",
+    )
+    start_said_s: float = for_admins(  # S12
+        60.0,
+        "A bound pod that does not start says so after this time (`PodNotStarting`).\n"
+        "Raise it if large images usually take longer to pull.",
+    )
+    start_timeout_s: float = for_admins(  # S12, scheduler/kubelet.py
+        600.0,
+        "A bound pod that cannot start for a reason that waiting does not mend (an image that does not exist, "
+        "for example) is ended after this time, so that its nodes become free. 0: never.\n"
+        "Lower it to free the nodes sooner; set it to 0 if a person shall decide.",
+    )
     crashes_said_s: float = 600.0
     feasibility_every_s: float = 1.0
     submits: int = 16
     reads: int = 16
     cancels: int = 16
     records: int = 2
-    records_waiting: int = 10_000
+    records_waiting: int = for_admins(  # S2
+        10_000,
+        "Number of ended jobs whose end waits to be recorded while slurmdbd is away. If there are more, the "
+        "oldest are dropped.\n"
+        "Raise it if slurmdbd may be away for long while many pods end.",
+    )
     binds: int = 64
     reports: int = 16
     node_changes: int = 2
     node_reports: int = 4
-    node_settle_s: float = 60.0
-    node_unlike_s: float = 600.0
+    node_settle_s: float = for_admins(  # N1
+        60.0,
+        "A labelled node is registered in Slurm when it has been ready for this time.\n"
+        "Raise it if device plugins start later than that: the node would be registered without devices.",
+    )
+    node_unlike_s: float = for_admins(  # N1
+        600.0,
+        "A registered node is drained and registered anew if it has offered less than what is registered for "
+        "this time without a break.\n"
+        "Raise it if restarts of device plugins take longer.",
+    )
     node_gone_s: float = 60.0
-    node_down_s: float = 300.0
+    node_down_s: float = for_admins(  # N4
+        300.0,
+        "A registered node is set down in Slurm if it has not been ready for this time and nothing runs there "
+        "any more.\n"
+        "Raise it if nodes often are not ready for longer and come back.",
+    )
     node_silent_s: float = 60.0
     cure_every_s: float = 600.0
     node_retry_s: float = 60.0
     quarantine_s: float = 180.0
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """By name of those that admins may change: what it means, and in the next line when to change it."""
+        return {each.name: each.metadata[MEANING] for each in fields(cls) if MEANING in each.metadata}
 
     def grace_counts_s(self, grace_s: float) -> float:
         """What of a pod's grace counts: Kubernetes takes one of 300 years."""

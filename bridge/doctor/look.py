@@ -49,7 +49,7 @@ READY_DEADLINE_S = 3.0
 RESOLVE_DEADLINE_S = 3.0
 PROBES_AT_ONCE = 4
 MISTAKEN = "the settings cannot be used"
-CORRECT = "Correct it: bridge/settings.py says what each key means."
+CORRECT = "Correct it: docs/settings.md says what each key means."
 NAME_KUBECONFIG = "Name a kubeconfig that kubectl can use with --kubeconfig FILE."
 TOKENLESS = "there is no usable Slurm token"
 MAKE_ONE = "Name a file that holds one with --slurm-token-file; scontrol token username=slurm makes one."

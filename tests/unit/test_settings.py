@@ -95,7 +95,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("slurm_ulr: http://localhost", "slurm_ulr: unknown key; did you mean slurm_url?"),
-        ("zzz: 1", "zzz: unknown key. Take it away, or correct it: bridge/settings.py says what keys there are."),
+        ("zzz: 1", "zzz: unknown key. Take it away, or correct it: docs/settings.md lists all keys."),
         ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
         (
             "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",

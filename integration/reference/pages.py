@@ -1,0 +1,13 @@
+"""Which pages there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from integration.readme import ROOT
+from integration.reference import settings
+
+PAGES: Mapping[Path, Callable[[], str]] = {
+    ROOT / "docs" / "settings.md": settings.text,
+}
