@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from integration.readme import ROOT
-from integration.reference import settings
+from integration.reference import page_annotations, page_settings
 
 PAGES: Mapping[Path, Callable[[], str]] = {
-    ROOT / "docs" / "settings.md": settings.text,
+    ROOT / "docs" / "settings.md": page_settings.text,
+    ROOT / "docs" / "annotations.md": page_annotations.text,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,10 +12,14 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridge.settings import Settings, _model_of
+from bridge.settings import OPTIONS, Settings, _model_of
+from bridge.webhook.review import OPT_OUT
 from integration.readme import ROOT
-from integration.reference import settings
+from integration.reference import keys, reasons
+from integration.reference.page_annotations import pod_with, refusal
+from integration.reference.page_settings import SECTIONS, TENANT, written
 from integration.reference.pages import PAGES
+from scheduler import names, wishes
 from scheduler.tuning import Tuning
 
 
@@ -31,14 +36,14 @@ SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """The model and all models of its fields."""
     yield model
-    for _, field in settings.written(model):
+    for _, field in written(model):
         if (part := _model_of(field.annotation)) is not None:
             yield from models(part)
 
 
 def every_field() -> list[tuple[str, str, FieldInfo]]:
     found = dict.fromkeys(models(Settings))
-    return [(model.__name__, key, field) for model in found for key, field in settings.written(model)]
+    return [(model.__name__, key, field) for model in found for key, field in written(model)]
 
 
 def test_every_setting_says_what_it_means_and_when_to_change_it() -> None:
@@ -57,9 +62,9 @@ def test_every_setting_says_what_it_means_and_when_to_change_it() -> None:
 def test_every_setting_is_in_the_page() -> None:
     told = SETTINGS.count("\n| `")
     assert all(f"\n| `{key}` | " in SETTINGS for _, key, _ in every_field())
-    assert {each.model for each in settings.SECTIONS if each.model} | {type(Settings().tuning)} == set(models(Settings))
-    rule_again = len(settings.TENANT)  # a rule has the keys of the section about what pods get
-    assert told == len(every_field()) - rule_again + len(Tuning.meanings()) + len(settings.OPTIONS)
+    assert {each.model for each in SECTIONS if each.model} | {type(Settings().tuning)} == set(models(Settings))
+    rule_again = len(TENANT)  # a rule has the keys of the section about what pods get
+    assert told == len(every_field()) - rule_again + len(Tuning.meanings()) + len(OPTIONS)
 
 
 def test_every_tuning_value_is_in_the_page_with_its_default_and_those_for_admins_with_a_text() -> None:
@@ -81,3 +86,96 @@ def test_tuning_values_that_the_documentation_has_somebody_change_are_for_admins
     }
     assert "gang_bind_deadline_s" in advised
     assert advised <= Tuning.meanings().keys()
+
+
+# --- annotations ------------------------------------------------------------------------------------------------------
+
+ANNOTATIONS = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")
+DESCRIBED = {names.PREFIX + each.key for each in keys.WISHES} | {each.key for each in keys.OTHERS}
+# Constants of names.py that are no keys and no reasons; the sections about conditions and Slurm name them.
+NO_KEYS = {"SCHEDULER_NAME", "PREFIX", "ALIAS_PREFIX", "RUNNING_CONDITION", "IN_SLURM", "NODE_REASON", "NODE_MARK"}
+KEY = r"([a-z0-9-]+\.)+[a-z]+/[\w./-]*|slurm-bridge/[\w-]*"  # as Kubernetes has keys with a domain
+# Texts of the code that look like a key of Kubernetes and are none.
+NO_KEY = re.compile(
+    r"""[a-z.-]*k8s\.io/v\d\w*                 # a version of an API
+    | kubernetes\.io/(no-provisioner)?         # a provisioner; the prefix of resources
+    | (nvidia|amd|gpu\.intel)\.com/[\w.-]+     # extended resources
+    | slurm-bridge/(slurm-bridge-webhook)?     # namespace and name of a Secret; the prefix
+    | slurmjob\.slinky\.slurm\.net/            # the prefix of aliases
+    """,
+    re.VERBOSE,
+)
+
+
+def constants() -> dict[str, str]:
+    """The texts of names.py, by their names."""
+    return {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+
+
+def sources() -> list[Path]:
+    """The code of the product, without the simulated clusters."""
+    return [path for part in ("scheduler", "bridge") for path in (ROOT / part).rglob("*.py") if "dev" not in path.parts]
+
+
+def test_every_name_is_described() -> None:
+    told = {key.removeprefix(names.PREFIX) for key in DESCRIBED} | {each.name for each in reasons.ALL}
+    missing = {
+        name: value
+        for name, value in constants().items()
+        if name not in NO_KEYS and value.removeprefix(names.PREFIX) not in told
+    }
+    assert missing == {}
+    assert all(f"`{constants()[name]}" in ANNOTATIONS for name in NO_KEYS)
+
+
+def test_every_key_is_in_the_page_and_no_other() -> None:
+    wanted = names.WISHES | names.GROUPING | names.WRITTEN_BY_US
+    assert {names.PREFIX + each for each in wanted} <= DESCRIBED
+    assert {each.key for each in keys.WISHES} == names.WISHES
+    assert all(f"| `{key}` | " in ANNOTATIONS for key in DESCRIBED)
+    for alias in (*names.ALIASES, *names.ALIASES_REFUSED):
+        assert f"| `{names.ALIAS_PREFIX}{alias}` | " in ANNOTATIONS
+    assert {each.name for each in reasons.ALL} <= set(constants().values()), "a reason that no code has"
+
+
+def test_every_key_that_the_code_spells_is_described() -> None:
+    """A text like example.org/name, or PREFIX + "name", anywhere in the code."""
+    spelled = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Constant(value=str(text)) if re.fullmatch(
+                    r"([a-z0-9-]+\.)+[a-z]+/[\w./-]*|slurm-bridge/[\w-]*", text
+                ):
+                    spelled.add(text)
+                case ast.BinOp(
+                    left=ast.Name(id="PREFIX") | ast.Attribute(attr="PREFIX"), right=ast.Constant(value=str(text))
+                ):
+                    spelled.add(names.PREFIX + text)
+    assert len(spelled) > 25
+    assert {text for text in spelled if not NO_KEY.fullmatch(text)} - DESCRIBED == {names.RUNNING_CONDITION}
+
+
+@pytest.mark.parametrize("wish", keys.WISHES, ids=lambda wish: wish.key)
+def test_examples_are_taken_and_what_is_said_to_be_refused_is_refused(wish: keys.Wish) -> None:
+    for value in wish.examples:
+        read = wishes.wishes(pod_with(wish.key, value))
+        assert isinstance(read, wishes.Wishes), (wish.key, value, read)
+        assert getattr(read, wish.key.replace("-", "_")) is not None
+    assert wish.refused
+    for value in wish.refused:
+        assert refusal(wish.key, value).startswith(f"Annotation {names.PREFIX}{wish.key}: ")
+
+
+def test_the_annotation_for_admission_is_refused_on_pods_of_the_bridge() -> None:
+    assert refusal(OPT_OUT.removeprefix(names.PREFIX), "false") == (
+        "Annotation slurm-bridge/intercept is not a key of slurm-bridge."
+    )
+
+
+def test_every_reason_says_what_it_means_and_what_to_do() -> None:
+    assert len({each.name for each in reasons.ALL}) == len(reasons.ALL)
+    for each in reasons.ALL:
+        assert each.meaning.endswith("."), each.name
+        assert each.to_do.endswith("."), each.name
+        assert each.where, each.name
