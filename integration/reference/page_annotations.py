@@ -156,7 +156,8 @@ def _conditions() -> str:
 
 def _reasons(title: str, found: Iterable[reasons.Reason]) -> str:
     rows = [(code(each.name), _each(each.where), each.meaning, each.to_do) for each in found]
-    return _section(title, ("reason", "of", "meaning", "what to do"), rows)
+    about = "[messages.md](messages.md) has the messages of each reason."
+    return _section(title, ("reason", "of", "meaning", "what to do"), rows, about)
 
 
 def _each(words: Iterable[str]) -> str:

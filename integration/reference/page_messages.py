@@ -1,0 +1,242 @@
+"""docs/messages.md: every message that a user or an admin can see, found in the code (texts.py)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from integration.readme import ROOT
+from integration.reference import reasons
+from integration.reference.markdown import code, table
+from integration.reference.texts import (
+    IN_ACCOUNTING,
+    IN_SLURM,
+    Code,
+    Place,
+    Search,
+    Text,
+    answers,
+    argument,
+    assigned,
+    template,
+)
+
+LEFT_OUT = frozenset({"dev", "page"})  # the simulated clusters, and their page
+
+INTRO = """\
+# Messages
+
+<!-- Generated from the code by `make reference`. Edit the sentences where the code has them. -->
+
+Words in braces are filled in. "Parts" are pieces of these messages: they take the place of such words, or follow the message.
+A message with the text of Slurm, of Kubernetes or of kubelet shows that text as it is.
+
+A command that cannot do its work ends with exit code 2 and one line, `slurm-bridge: MESSAGE`. The output of `explain`,
+`policy check`, `policy show` and `uninstall`, and the lines of the log, are not listed here.
+"""
+# What an HTTP status means, and what to do.
+STATUS = {
+    200: ("The answer, or a word about what was done.", "Nothing."),
+    401: ("The request carries no bearer token, or a wrong one.", "Send the token of the setting `http_token_file`."),
+    403: (
+        "The request comes from another machine, or not from `slurm-bridge release`.",
+        "Run the command where the bridge runs, or set `http_token_file`.",
+    ),
+    404: ("There is no such pod.", "Check namespace and name."),
+    421: ("The request names another host.", "Ask `127.0.0.1` or `localhost`."),
+    429: ("Too many requests are waiting for an answer.", "Try again after the seconds of `Retry-After`."),
+    500: ("The bridge does not work as it should.", "Look in the log of the bridge; report the error."),
+    503: ("The bridge is not ready, or this replica does not lead.", "Read the lines; ask the replica that leads."),
+}
+HEALTH = "bridge.health"
+READY_BY = frozenset(
+    {"not_ready", "undecoded", "quarantined", "partly", "_partly", "_lease_trouble", "role", "problem"}
+)
+READY = "The lines of /readyz: each reason with status 503, each note with either status."
+DOCTOR = """\
+Each finding of `slurm-bridge doctor` with the level *warning* or *error*, and its advice. Exit code 1 means warnings, 2
+errors."""
+COMMANDS = (
+    "By the part of the code that finds the mistake. Where no advice is listed, the message itself says what to do."
+)
+LEVELS = ("error", "warning")
+UNSEEN = "NotSeen"  # what could not be looked at is an error, too
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call whose arguments are a message and, perhaps, an advice."""
+
+    module: str
+    messages: tuple[Text, ...]
+    advice: tuple[Text, ...]
+
+
+def sources() -> list[Path]:
+    """The code of the product."""
+    found = (path for part in ("scheduler", "bridge") for path in (ROOT / part).rglob("*.py"))
+    return sorted(path for path in found if not LEFT_OUT & set(path.relative_to(ROOT).parts))
+
+
+@cache
+def search() -> Search:
+    """All of it, read once."""
+    return Search(Code(sources(), ROOT))
+
+
+def text() -> str:
+    """The page."""
+    found = search()
+    parts = [INTRO]
+    for title, some in (("On pods", reasons.OF_PODS), ("On nodes", reasons.OF_NODES)):
+        parts.append(f"\n## {title}\n")
+        parts += [_of_reason(each, found.found.get(each.name, {})) for each in some]
+    parts.append("\n## In Slurm\n\nReasons of drained nodes, as `sinfo -R` shows them:\n\n")
+    parts.append(_listed(found.found[IN_SLURM], ("", "Parts:\n\n")))
+    parts.append("\nComments of ended jobs, as `sacct -o Comment` shows them:\n\n")
+    parts.append(_listed(found.found[IN_ACCOUNTING], ("", "Parts:\n\n")))
+    parts += ["\n## HTTP\n\n", _statuses(), f"\n{READY}\n\n", _listed(_readiness(), ("", "Parts:\n\n"))]
+    parts += [f"\n## Command line and settings\n\n{COMMANDS}\n", *_by_module(config_errors()), _of_settings()]
+    parts += [f"\n## doctor\n\n{DOCTOR}\n\n", _pairs(each for level in (*LEVELS, UNSEEN) for each in findings(level))]
+    return "".join(parts)
+
+
+# --- pods and nodes -----------------------------------------------------------------------------------------------
+
+
+def _of_reason(reason: reasons.Reason, found: Iterable[Text]) -> str:
+    where = ", ".join("event" if each == reasons.EVENT else f"condition {code(each)}" for each in reason.where)
+    head = f"\n### {reason.name}\n\n{where[0].upper()}{where[1:]}. {reason.meaning}\n\nWhat to do: {reason.to_do}\n\n"
+    return head + _listed(found, ("Messages:\n\n", "Parts:\n\n"))
+
+
+def _listed(found: Iterable[Text], heads: tuple[str, str]) -> str:
+    """Whole messages first, then their parts; each once."""
+    whole = sorted({_shown(each) for each in found if each.whole} - {""})
+    parts = sorted({_shown(each) for each in found if not each.whole} - {"", *whole})
+    lists = ((head, some) for head, some in zip(heads, (whole, parts), strict=True) if some)
+    return "\n".join(head + "".join(f"* {each}\n" for each in some) for head, some in lists)
+
+
+def _shown(each: Text) -> str:
+    """The text as Markdown: in one line, with nothing in it that is taken for markup."""
+    return " ".join(each.template.split()).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_").strip()
+
+
+# --- HTTP ---------------------------------------------------------------------------------------------------------
+
+
+def responses() -> Iterator[tuple[int, tuple[Text, ...]]]:
+    """Status and texts of each answer that is a text."""
+    for call, place in search().code.calls.get("Response", []):
+        said = argument(call, -1, "text")
+        if said is None:
+            continue
+        status = argument(call, -1, "status")
+        numbers = (
+            [each.value for each in ast.walk(status) if isinstance(each, ast.Constant)] if status is not None else [200]
+        )
+        found = tuple(search().of(_nearest(said, place), place))
+        yield from ((number, found) for number in numbers if isinstance(number, int))
+
+
+def _nearest(said: ast.expr, place: Place) -> ast.expr:
+    """Of a variable the value that the lines right above gave it: one function has several answers."""
+    before = (
+        [each for each in assigned(said.id, place.function) if each.lineno <= said.lineno]
+        if isinstance(said, ast.Name)
+        else []
+    )
+    return max(before, key=lambda each: each.lineno, default=said)
+
+
+def _statuses() -> str:
+    by_status: dict[int, dict[str, None]] = {}
+    for status, found in responses():
+        by_status.setdefault(status, {}).update(dict.fromkeys(_shown(each) for each in found))
+    rows = []
+    for status, said in sorted(by_status.items()):
+        meaning, to_do = STATUS[status]
+        lines = "the lines below" if status == 503 and not any(said) else "<br>".join(sorted(filter(None, said)))
+        rows.append((str(status), meaning, to_do, lines))
+    return table(("status", "meaning", "what to do", "texts"), rows)
+
+
+def _readiness() -> list[Text]:
+    """What the functions say that give /readyz its lines."""
+    of = search()
+    module = of.code.modules[HEALTH]
+    methods = [each for name in READY_BY for each, where in of.code.methods.get(name, []) if where == HEALTH]
+    functions = [each for name, each in module.functions.items() if name in READY_BY]
+    found: dict[Text, None] = {}
+    for function in (*functions, *methods):
+        for returned in answers(function):
+            found.update(dict.fromkeys(of.of(returned, Place(HEALTH, function))))
+    return list(found)
+
+
+# --- the command line ---------------------------------------------------------------------------------------------
+
+
+def calls(*callees: str, package: str = "") -> Iterator[Call]:
+    """Each call of these, with what may be its first two arguments."""
+    of = search()
+    for callee in callees:
+        for call, place in of.code.calls.get(callee, []):
+            if not place.module.startswith(package) or not call.args or isinstance(call.func, ast.Attribute):
+                continue
+            given = [tuple(of.of(each, place)) for each in call.args[:2]]
+            advice = given[1] if len(given) > 1 else ()
+            if not advice and len(call.args) > 1:  # a single word: NAME=VALUE
+                word = template(call.args[1], of.code.modules[place.module].values)
+                advice = (Text(word, True),) if word else ()
+            yield Call(place.module, given[0], advice)
+
+
+def config_errors() -> list[Call]:
+    """What ends a command with exit code 2."""
+    return list(calls("ConfigError", "NotYet"))
+
+
+def findings(level: str) -> list[Call]:
+    """What `doctor` finds."""
+    return list(calls(level, package="bridge.doctor"))
+
+
+def _by_module(found: Iterable[Call]) -> Iterator[str]:
+    by_module: dict[str, list[Call]] = {}
+    for each in found:
+        by_module.setdefault(each.module, []).append(each)
+    for module, some in sorted(by_module.items()):
+        yield f"\n### {module.removeprefix('bridge.')}\n\n" + _pairs(some)
+
+
+def _of_settings() -> str:
+    """Mistakes that the models of the settings find; the line names the file and the key before them."""
+    found = [
+        Text(each.template, True) for call in calls("ValueError", package="bridge.settings") for each in call.messages
+    ]
+    about = (
+        "After `FILE: KEY: `. The checks of pydantic (a wrong type, a number out of range) have messages of their own."
+    )
+    return f"\n### values of settings\n\n{about}\n\n{_listed(found, ('', ''))}"
+
+
+def _pairs(found: Iterable[Call]) -> str:
+    rows = {(_cell(each.messages), _cell(each.advice)): None for each in found}
+    return table(("message", "what to do"), sorted(row for row in rows if row[0]))
+
+
+def _cell(found: Sequence[Text]) -> str:
+    """Whole texts, then their parts."""
+    whole = [_shown(each) for each in found if each.whole]
+    parts = [_shown(each) for each in found if not each.whole]
+    return "<br>".join(dict.fromkeys([*whole, *(f"(part) {each}" for each in parts if each not in whole)]))
+
+
+def unlisted() -> dict[str, list[str]]:
+    """Texts of the scheduler that no message has, by module."""
+    return {name: list(left) for name, left in search().unreached("scheduler").items()}

@@ -1,0 +1,164 @@
+"""docs/messages.md has every message: what is found in the code, and that nothing is missed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from integration.readme import ROOT
+from integration.reference import page_messages, reasons
+from integration.reference.page_messages import calls, config_errors, findings, responses, search
+from integration.reference.texts import IN_ACCOUNTING, IN_LOG, IN_SLURM, Code, Search, is_prose
+
+PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+# Texts of the scheduler that are part of no message, and who sees them.
+NO_MESSAGE = {
+    "scheduler.decide": r"reads of .*|the kick|nodes in step",  # the log, after an error of our own
+    "scheduler.doubt": r"[a-z ,]+|Slurm lists .* slurm-bridge release",  # values of a metric; the log, and /readyz
+    "scheduler.explaining": r".*",  # `explain`
+    "scheduler.fold_kubernetes": r"(pod )?\{pod.*|stands on node .*",  # traces
+    "scheduler.fold_plans": r"\{action.name\}: \{action.reason\}",  # traces
+    "scheduler.fold_slurm": r"whether many jobs are missing",  # the log, after an error of our own
+    "scheduler.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
+    "scheduler.guard": r"the words for pods in quarantine",  # the log, after an error of our own
+    "scheduler.hostlist": r".*",  # answers of Slurm that make no sense: /readyz, as "Slurm: …"
+    "scheduler.jobspec": r"\{(have|count)\} \{name\}",  # amounts
+    "scheduler.leaving": r".*",  # `uninstall`
+    "scheduler.membership": r".* stands for itself",  # traces
+    "scheduler.names": r".*\\d.*|\{kube system uid\}.*",  # a pattern, a key
+    # `uninstall`
+    "scheduler.nodes": r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*",
+    "scheduler.plain": r"a time that has no date|%Y.*",  # times
+    "scheduler.policy": r"The policy| for \{user\}|rule \{place\}.*",  # keys
+    "scheduler.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
+    "scheduler.quotas": r"(jobs|submissions) of ",  # keys
+    "scheduler.telling": r"%.*",  # times
+    "scheduler.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
+    "scheduler.tuning": r".*",  # docs/settings.md
+    "scheduler.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces
+    "scheduler.wishes": r"no annotation says \{name\}",  # an assertion
+}
+
+
+def test_each_text_of_the_scheduler_is_in_a_message_or_known_to_be_in_none() -> None:
+    """A new sentence is found by itself; one that is not wants a line here that says who sees it."""
+    for module, found in search().unreached("scheduler").items():
+        others = [each for each in found if not re.fullmatch(NO_MESSAGE.get(module, "(?!)"), each, re.DOTALL)]
+        assert others == [], module
+    reached = search().found
+    assert sum(len(each) for reason, each in reached.items() if reason != IN_LOG) > 300
+
+
+def test_every_reason_has_its_messages() -> None:
+    for each in reasons.ALL:
+        assert any(text.whole for text in search().found[each.name]), each.name
+        section = PAGE.split(f"\n### {each.name}\n")[1].split("\n### ")[0].split("\n## ")[0]
+        assert "\nMessages:\n\n* " in section, each.name
+        assert f"\nWhat to do: {each.to_do}\n" in section
+    assert set(search().found) - {each.name for each in reasons.ALL} == {
+        IN_SLURM,
+        IN_ACCOUNTING,
+        IN_LOG,
+    }
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {time}.",
+        "Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
+        "Changed by somebody else and written back: {list}. Only slurm-bridge writes there.",
+        "{path}: must be a mapping of keys to values. | Write lines like key: value there.",
+        "This needs the bearer token of the setting http\\_token\\_file.",
+        "{token.source} can be read by every user of this host. | chmod o= FILE",
+    ],
+)
+def test_messages_of_each_kind_are_there(message: str) -> None:
+    assert message in PAGE
+
+
+def count_calls(callee: str, package: str) -> int:
+    """Calls of that name with an argument, counted without the search."""
+    paths = (path for path in page_messages.sources() if str(path).startswith(str(ROOT / package)))
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    found = (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args)
+    return sum(node.func.id == callee for node in found if isinstance(node.func, ast.Name))
+
+
+def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
+    assert len(config_errors()) == count_calls("ConfigError", "bridge") + count_calls("NotYet", "bridge") > 80
+    for level in (*page_messages.LEVELS, page_messages.UNSEEN):
+        assert len(findings(level)) == count_calls(level, "bridge/doctor") > 5
+    mistakes = list(calls("ValueError", package="bridge.settings"))
+    assert len(mistakes) == count_calls("ValueError", "bridge/settings") > 20
+    silent = [
+        each.module
+        for each in (*config_errors(), *findings("error"), *findings("warning"), *mistakes)
+        if not each.messages
+    ]
+    # These pass on the sentence of another error, of NotSeen or of a Refusal, which are listed themselves.
+    passing_on = [
+        "bridge.doctor.look",
+        "bridge.webhook.own",
+        "bridge.doctor.findings",
+        "bridge.doctor.slurm",
+        "bridge.doctor.both",
+    ]
+    assert silent == passing_on
+
+
+def test_every_status_says_what_to_do() -> None:
+    assert {status for status, _ in responses()} == page_messages.STATUS.keys()
+
+
+# --- the search itself ------------------------------------------------------------------------------------------------
+
+SOURCE = """
+from scheduler import names
+from scheduler.model import Refusal
+
+WHERE = "in the constant place"
+
+def _why(count):
+    return "there are too many" if count > 3 else f"there are {count} of them"
+
+def refuse(count):
+    said = _why(count)
+    return Refusal(names.REFUSED, f"No, because {said} {WHERE}.")
+
+def passes_on(reason, message):
+    return Refusal(reason, message)
+
+def uses_it():
+    return passes_on(names.NO_NODE, "No node at all.")
+
+def nobody_calls_it():
+    return "this is part of no message"
+"""
+
+
+def test_texts_are_followed_through_functions_variables_and_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sample_of_texts.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = Search(Code([tmp_path / "sample_of_texts.py"], tmp_path))
+    said = {reason: {(text.template, text.whole) for text in texts} for reason, texts in found.found.items()}
+    assert said == {
+        "SlurmJobRefused": {
+            ("No, because {said} in the constant place.", True),
+            ("there are too many", False),
+            ("there are {count} of them", False),
+            ("in the constant place", False),
+        },
+        "SlurmNoFeasibleNode": {("No node at all.", True)},
+    }
+    assert found.unreached("sample_of_texts") == {"sample_of_texts": ["this is part of no message"]}
+
+
+@pytest.mark.parametrize(("text", "prose"), [("one two", True), ("word", False), (" : ", False), ("a=1", False)])
+def test_prose_has_a_word_and_a_blank(text: str, prose: bool) -> None:
+    assert is_prose(text) is prose
