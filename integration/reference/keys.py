@@ -12,6 +12,7 @@ from bridge.kube import lease
 from bridge.kube.client import SELECTED_NODE
 from bridge.webhook.review import OPT_OUT
 from scheduler import grouping, names
+from scheduler.registration import MAX_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ OF_NODES = (
         "Features that the node is registered with; a NodeSet of such a feature puts the node into the partition. It "
         "counts at "
         "registration.",
-        "A partition that Slurm does not have; more than 64.",
+        f"A partition that Slurm does not have; more than {MAX_PARTITIONS} (`SlurmNodeInvalid`).",
     ),
     Key(
         names.MANAGED_TAINT, "taint, NoSchedule", "Node", BRIDGE, "`true`", "true",

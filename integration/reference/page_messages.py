@@ -20,7 +20,6 @@ from integration.reference.texts import (
     Text,
     answers,
     argument,
-    assigned,
     template,
 )
 
@@ -139,18 +138,8 @@ def responses() -> Iterator[tuple[int, tuple[Text, ...]]]:
         numbers = (
             [each.value for each in ast.walk(status) if isinstance(each, ast.Constant)] if status is not None else [200]
         )
-        found = tuple(search().of(_nearest(said, place), place))
+        found = tuple(search().of(said, place))
         yield from ((number, found) for number in numbers if isinstance(number, int))
-
-
-def _nearest(said: ast.expr, place: Place) -> ast.expr:
-    """Of a variable the value that the lines right above gave it: one function has several answers."""
-    before = (
-        [each for each in assigned(said.id, place.function) if each.lineno <= said.lineno]
-        if isinstance(said, ast.Name)
-        else []
-    )
-    return max(before, key=lambda each: each.lineno, default=said)
 
 
 def _statuses() -> str:

@@ -139,7 +139,13 @@ class Code:
         self.methods: dict[str, list[tuple[Function, str]]] = {}
         self.appended: dict[tuple[str, str], list[tuple[ast.expr, Function | None]]] = {}  # to a list, by its name
         self.stored: dict[str, list[tuple[ast.expr, Place]]] = {}  # in a field, or in a mapping that is a field
+        self.lines: dict[
+            int, int
+        ] = {}  # of the statement of an expression; those within f-strings differ between Pythons
         for module in self.modules.values():
+            for statement in ast.walk(module.tree):
+                if isinstance(statement, ast.stmt):  # inner statements come after the outer ones, and win
+                    self.lines.update((id(each), statement.lineno) for each in ast.walk(statement))
             for node, function in _with_functions(module.tree):
                 if isinstance(node, ast.Call):
                     self.calls.setdefault(_last(node.func), []).append((node, Place(module.name, function)))
@@ -471,8 +477,8 @@ class Search:
 
     def _follow_other(self, node: ast.expr, place: Place, reason: str, whole: bool) -> None:
         match node:
-            case ast.Name(id=name):
-                self._follow_name(name, place, reason, whole)
+            case ast.Name():
+                self._follow_name(node, place, reason, whole)
             case ast.Call():
                 self._follow_call(node, place, reason, whole)
             case ast.Attribute(attr=attr) if place.module.startswith("scheduler."):
@@ -483,8 +489,9 @@ class Search:
         for each in _pieces(node):
             self._follow(each, place, reason, whole=False)
 
-    def _follow_name(self, name: str, place: Place, reason: str, whole: bool) -> None:
-        values = list(assigned(name, place.function))
+    def _follow_name(self, use: ast.Name, place: Place, reason: str, whole: bool) -> None:
+        name, (since, until) = use.id, reaching(use.id, self.code.lines.get(id(use), use.lineno), place.function)
+        values = [each for each in assigned(name, place.function) if since <= each.lineno <= until]
         for value in values:
             self._follow(value, place, reason, whole=whole)
         for caught in sorted(CAUGHT.intersection(_caught(name, place.function))):
@@ -495,7 +502,7 @@ class Search:
             if function is not place.function:
                 self._follow(value, Place(place.module, function), reason, whole=False)
         function = place.function
-        if function is not None and name in _parameters(function):
+        if function is not None and name in _parameters(function) and not since:
             sink = self._sinks.get((place.module, function.name))
             if sink is None or name != sink.message[1]:  # each call of a sink is followed with its own reason
                 for passed, where in self._passed(name, place):
@@ -645,6 +652,38 @@ def assigned(name: str, function: Function | None) -> Iterator[ast.expr]:
                 target == name
             ):  # counts[why] += 1
                 yield key
+
+
+def reaching(name: str, line: int, function: Function | None) -> tuple[int, float]:
+    """The lines, first and last, of the assignments that may reach the use of a name in the statement of that line.
+
+    The first is that of the last assignment that is always done before; 0: there is none, and a parameter may reach the use.
+    Unless a loop begins in between, no assignment behind the use reaches it then.
+    """
+    body, found, last = function.body if function is not None else [], 0, float("inf")
+    while body:
+        for each in body:
+            if each.lineno <= line <= (each.end_lineno or each.lineno):
+                break
+            if each.lineno < line and _sets(each, name):
+                found, last = each.lineno, line
+        else:
+            return found, last
+        if isinstance(each, ast.For | ast.AsyncFor | ast.While):
+            last = float("inf")
+        blocks = [getattr(each, part, []) for part in ("body", "orelse", "finalbody")]
+        blocks += [branch.body for part in ("handlers", "cases") for branch in getattr(each, part, [])]
+        body = next((some for some in blocks if some and _spans(some, line)), [])
+    return found, last
+
+
+def _sets(statement: ast.stmt, name: str) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(each, ast.Name) and each.id == name for each in targets)
+
+
+def _spans(body: Sequence[ast.stmt], line: int) -> bool:
+    return body[0].lineno <= line <= (body[-1].end_lineno or 0)
 
 
 def _caught(name: str, function: Function | None) -> Iterator[str]:

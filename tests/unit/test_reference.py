@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,8 @@ from integration.reference.page_annotations import pod_with, refusal
 from integration.reference.page_settings import SECTIONS, TENANT, written
 from integration.reference.pages import PAGES
 from scheduler import names, wishes
+from scheduler.grouping import Group, group_of
+from scheduler.model import Pod, Refusal
 from scheduler.tuning import Tuning
 
 
@@ -165,6 +167,20 @@ def test_examples_are_taken_and_what_is_said_to_be_refused_is_refused(wish: keys
     assert wish.refused
     for value in wish.refused:
         assert refusal(wish.key, value).startswith(f"Annotation {names.PREFIX}{wish.key}: ")
+
+
+def test_examples_of_gangs_are_taken_and_other_values_refused() -> None:
+    label, size, timeout = keys.GROUPS
+    pod = Pod("uid", "hpc", "train", labels={label.key: label.example})
+    taken = group_of(replace(pod, annotations={size.key: size.example, timeout.key: timeout.example}))
+    assert isinstance(taken, Group)
+    assert (taken.name, taken.size, taken.timeout_s) == (label.example, int(size.example), int(timeout.example))
+    for key in (size.key, timeout.key):
+        for value in ("0", "-1", "many", "1.5", "999999999"):
+            assert isinstance(group_of(replace(pod, annotations={key: value})), Refusal), (key, value)
+    assert isinstance(group_of(replace(pod, labels={label.key: ""})), Refusal)
+    assert isinstance(group_of(replace(pod, labels={label.key: "job"})), Refusal)
+    assert isinstance(group_of(replace(pod, labels={}, annotations={size.key: size.example})), Refusal)
 
 
 def test_the_annotation_for_admission_is_refused_on_pods_of_the_bridge() -> None:

@@ -135,6 +135,15 @@ def passes_on(reason, message):
 def uses_it():
     return passes_on(names.NO_NODE, "No node at all.")
 
+def twice(count):
+    said = "the first of two"
+    first = Refusal(names.REFUSED, said)
+    said = "the second of two"
+    while count:
+        yield Refusal(names.GATHERING, f"{said}")
+        said = "the one of the loop"
+    yield first
+
 def nobody_calls_it():
     return "this is part of no message"
 """
@@ -153,7 +162,9 @@ def test_texts_are_followed_through_functions_variables_and_parameters(
             ("there are too many", False),
             ("there are {count} of them", False),
             ("in the constant place", False),
+            ("the first of two", True),
         },
+        "GangGathering": {("the second of two", False), ("the one of the loop", False)},
         "SlurmNoFeasibleNode": {("No node at all.", True)},
     }
     assert found.unreached("sample_of_texts") == {"sample_of_texts": ["this is part of no message"]}
