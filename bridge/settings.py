@@ -52,7 +52,7 @@ DEFAULT_GRES = {
 
 
 class ExternalNodes(Strict):
-    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true (BEHAVIOUR N)."""
+    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true."""
 
     reserve_cpus: int = Field(default=1, ge=0, le=4096, description="kept from Slurm on each node, for daemons")
     reserve_memory_mib: int = Field(default=1024, ge=0, description="kept from Slurm on each node, for daemons")
@@ -76,7 +76,7 @@ class ExternalNodes(Strict):
 
 
 class LeaseSettings(Strict):
-    """Which of several replicas acts (BEHAVIOUR X4): the holder of a coordination.k8s.io/v1 Lease."""
+    """Which of several replicas acts: the holder of a coordination.k8s.io/v1 Lease."""
 
     namespace: str = Field(default="slurm-bridge", min_length=1, description="of the Lease")
     name: str = Field(default="slurm-bridge", min_length=1, description="of the Lease")
