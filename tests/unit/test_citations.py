@@ -1,11 +1,11 @@
 """Every citation in code, tests, manifests and documents has a definition, and every rule is named by a test.
 
-    S4b, W1–W5                 rules and invariants: docs/behaviour.md
-    rules T, rules K and T     whole sections of it
-    ARCHITECTURE 4             sections of ARCHITECTURE.md
-    Slurm facts 4, 5           sections of docs/slurm-facts.md
-    Kubernetes facts 2         sections of docs/kubernetes-facts.md
-    docs/decisions/0003        a decision
+S4b, W1–W5                 rules and invariants: docs/behaviour.md
+rules T, rules K and T     whole sections of it
+ARCHITECTURE 4             sections of ARCHITECTURE.md
+Slurm facts 4, 5           sections of docs/slurm-facts.md
+Kubernetes facts 2         sections of docs/kubernetes-facts.md
+docs/decisions/0003        a decision
 """
 
 from __future__ import annotations
@@ -226,4 +226,6 @@ def test_the_definitions_are_linked_from_where_people_begin() -> None:
     for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"):
         links = set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", texts()[name]))
         assert [link for link in links if not (ROOT / link).exists()] == [], name
-        assert {"docs/behaviour.md", "docs/glossary.md", "docs/slurm-facts.md", "docs/kubernetes-facts.md"} <= links, name
+        assert {"docs/behaviour.md", "docs/glossary.md", "docs/slurm-facts.md", "docs/kubernetes-facts.md"} <= links, (
+            name
+        )
