@@ -1,4 +1,4 @@
-"""What a workload asks Slurm for, and how: translation, feasible nodes, the rung of the ladder (rules T, F; ARCHITECTURE 5)."""
+"""What a workload asks Slurm for: translation, feasible nodes, the rung of the ladder (rules T and F, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 
