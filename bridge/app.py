@@ -354,7 +354,7 @@ async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
 
 
 def _check_patience(settings: Settings) -> None:
-    """What settle and quiet period promise holds only if they outlast the longest call (ARCHITECTURE 3, 10)."""
+    """What settle and quiet period promise holds only if they outlast the longest call (ARCHITECTURE 3)."""
     tuning = settings.tuning.tuning()
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:

@@ -16,8 +16,8 @@
     ConfigError    at start only; exit code 2; one line that says which key and why
       NotYet         at start a cluster is away, or makes no sense: it is waited for (bridge/starting.py)
 
-Classified by status and by Slurm's error *number*, never by text (FACTS 4).  Any other exception, an AssertionError among
-them, is our own mistake: guard.py contains it to one object, or lets it end the process.
+Classified by status and by Slurm's error *number*, never by text (Slurm facts 4).  Any other exception, an AssertionError
+among them, is our own mistake: guard.py contains it to one object, or lets it end the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`slurm-bridge explain`: one pod's story, where it could run, the job as it is or would be, and why it waits (BEHAVIOUR O4).
+"""`slurm-bridge explain`: one pod's story, where it could run, the job as it is or would be, and why it waits (O4).
 
 The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  Where none answers, the same
 question is asked of a world made here from lists of both clusters: it lacks only what the bridge remembers.  For a manifest

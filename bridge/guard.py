@@ -1,4 +1,4 @@
-"""Errors of our own, contained: what becomes of an exception that nobody expected (ARCHITECTURE, "Errors").
+"""Errors of our own, contained: what becomes of an exception that nobody expected (X8, ARCHITECTURE 6).
 
 Whatever the far sides do has an error of its own (errors.py).  Any other exception is a defect of the bridge.  In tests and
 simulation it goes on and fails them.  `slurm-bridge run` contains it to the object that it is about: it is counted, the

@@ -1,4 +1,4 @@
-"""Pods as they stand in manifests, before they exist: `slurm-bridge explain -f` (BEHAVIOUR O4).
+"""Pods as they stand in manifests, before they exist: `slurm-bridge explain -f` (O4).
 
 A pod is itself; of a workload object its pod template is taken, with the object as the pod's owner, because annotations there
 count for its pods too.  Pods of one template are alike, so one of them tells of all; but those of a gang share one job, and

@@ -1,4 +1,4 @@
-"""`slurm-bridge release`: the admin's word that jobs which Slurm lists no more are gone indeed (BEHAVIOUR X6).
+"""`slurm-bridge release`: the admin's word that jobs which Slurm lists no more are gone indeed (X6).
 
 When many jobs vanish within seconds the bridge holds back and ends no pod for it.  This asks the running bridge to believe
 it, once, for what is missing now.  The bridge takes that word only from the machine (or the pod) that it runs on, or with

@@ -54,7 +54,7 @@ DEFAULT_GRES = {
 
 
 class ExternalNodes(Strict):
-    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true (BEHAVIOUR N)."""
+    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true."""
 
     reserve_cpus: int = Field(
         default=1,
@@ -103,7 +103,7 @@ class ExternalNodes(Strict):
 
 
 class LeaseSettings(Strict):
-    """Which of several replicas acts (BEHAVIOUR X4): the holder of a coordination.k8s.io/v1 Lease."""
+    """Which of several replicas acts: the holder of a coordination.k8s.io/v1 Lease."""
 
     namespace: str = Field(
         default="slurm-bridge",

@@ -1,4 +1,4 @@
-"""What an admin writes of the policy: who a namespace is in Slurm, and how much a job of it may ask for (BEHAVIOUR I1).
+"""What an admin writes of the policy: who a namespace is in Slurm, and how much a job of it may ask for (I1).
 
 The policy is a part of the settings (bridge/settings.py).  No other part is read again at run time (policy_file.py).
 """
@@ -235,7 +235,7 @@ class Rule(Tenant):
 
 
 class Policy(Strict):
-    """Who a namespace is in Slurm (BEHAVIOUR I1)."""
+    """Who a namespace is in Slurm."""
 
     rules: tuple[Rule, ...] = Field(
         default=(), description="Rules in their order. The first rule that matches decides."

@@ -1,4 +1,4 @@
-"""What is told of the bridge's own doing: metrics, one trace a workload, one log line an action (BEHAVIOUR O2, O3).
+"""What is told of the bridge's own doing: metrics, one trace a workload, one log line an action (O2, O3).
 
 The only module that imports the OpenTelemetry SDK.  Metrics carry no pod or job ids.  The trace id of a workload follows
 from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.  The last traces can also be

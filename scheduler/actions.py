@@ -257,7 +257,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class RestoreKeys:
-    """Write annotations of a bound pod back that only the bridge writes, and that somebody else changed (K).
+    """Write annotations of a bound pod back that only the bridge writes, and that somebody else changed (K5).
 
     annotations   by key; None: takes it away
     say           as an event, too

@@ -1,4 +1,4 @@
-"""What a workload asks Slurm for, and how: translation, feasible nodes, the rung of the ladder (T, F, section 5)."""
+"""What a workload asks Slurm for: translation, feasible nodes, the rung of the ladder (rules T and F, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, view: View
 
 
 def ask(workload: Workload, spec: JobSpec, view: View) -> None:
-    """The ladder (section 5): nodes at once where that is likely to be granted, else a place in the queue."""
+    """The ladder (ARCHITECTURE 5): nodes at once where that is likely to be granted, else a place in the queue."""
     world = view.world
     partition = spec.partition or world.default_partition
     where = f"partition {partition} as {spec.user}"

@@ -1,4 +1,4 @@
-"""GRANTED: Slurm gave nodes; bind, wait for room, or give the grant back (BEHAVIOUR S1, S11, F6, W9)."""
+"""GRANTED: Slurm gave nodes; bind, wait for room, or give the grant back (S1, S11, F6, W9)."""
 
 from __future__ import annotations
 
@@ -450,7 +450,7 @@ def _may_shun(pod: Pod, landing: Sequence[Standing], view: View) -> bool:
 
 
 def _common_keys(workload: Workload, job: Placeholder, view: View) -> Mapping[str, str]:
-    """The annotations that go with the bind and are there before a container starts (K): those of the workload."""
+    """The annotations that go with the bind and are there before a container starts (K4): those of the workload."""
     assert job.grant is not None
     stage = workload.group.stage if workload.group is not None else ""
     return {

@@ -1,4 +1,4 @@
-"""Pods that stand on a node which Slurm gives away, and for which Slurm granted nothing (BEHAVIOUR K, N7, V7).
+"""Pods that stand on a node which Slurm gives away, and for which Slurm granted nothing (N10, V7).
 
 Kubernetes lets whoever may create pods name a node (spec.nodeName), or another scheduler and a toleration of our taint.  What
 such a pod takes is known to placement, as that of any pod; Slurm knows nothing of it.  In a namespace that is managed it is

@@ -1,4 +1,4 @@
-"""Nodes that a workload does not ask for, because a grant there could not be used (BEHAVIOUR F6).
+"""Nodes that a workload does not ask for, because a grant there could not be used (F6).
 
 Slurm does not count pods that another client bound, daemons, or how many pods a node may have.  So Slurm may grant a node
 on which Kubernetes has no room.  The grant is given back, and the workload leaves the node out.  Every `exclude_s` the nodes

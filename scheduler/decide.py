@@ -187,7 +187,7 @@ def _keep_for_a_while(workload: Workload, job: Placeholder, view: View) -> None:
 
 
 def _unclaimed(workload: Workload, view: View) -> None:
-    """No placeholder lives: find the one that may exist, or ask Slurm for one (section 5, T, F, I)."""
+    """No placeholder lives: find the one that may exist, or ask Slurm for one (ARCHITECTURE 5, rules T, F and I)."""
     if workload.hold is not None or _may_be_bound_yet(workload, view):
         return
     pods = workload.members
@@ -231,7 +231,7 @@ def _may_be_bound_yet(workload: Workload, view: View) -> bool:
 
 
 def _queued(workload: Workload, view: View) -> None:
-    """A placeholder waits in Slurm: keep it as the user wants it, and say what Slurm says (Q, F2, K)."""
+    """A placeholder waits in Slurm: keep it as the user wants it, and say what Slurm says (Q2, F2, K8)."""
     world = view.world
     job = chosen(workload, world.mine(workload))
     assert job is not None, "QUEUED has a placeholder"
@@ -266,7 +266,7 @@ def _say_why(workload: Workload, pod: Pod, job: Placeholder, read: Job, note: st
 
 
 def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
-    """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K, F2).
+    """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K8, F2).
 
     Returns what has to be said of it: a sentence, or "".
     """
@@ -513,7 +513,7 @@ def _say_given_back(workload: Workload, view: View) -> None:
 
 
 def _say_too_late(workload: Workload, view: View) -> None:
-    """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is said once (K, T11)."""
+    """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is said once (K8, T11)."""
     for uid, what in workload.too_late.items():
         message = (
             f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."

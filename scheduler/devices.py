@@ -1,4 +1,4 @@
-"""Which of the devices that Slurm granted on a node each member gets (BEHAVIOUR G1).
+"""Which of the devices that Slurm granted on a node each member gets (G1).
 
 Kubelet's device plugins choose devices by themselves.  Only where the admin declares a device driver that goes by the
 annotation `job-gpus` is a pod told, and then two pods must never be told the same.

@@ -1,4 +1,4 @@
-"""What is not believed of what Slurm's side says, and how often that was so (BEHAVIOUR S7, X5, X6).
+"""What is not believed of what Slurm's side says, and how often that was so (S7, X5, X6).
 
 One job that vanished is believed after two complete answers and a read that denies it (ARCHITECTURE 6).  Many that vanish
 within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then nobody is ended for

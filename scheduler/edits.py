@@ -1,4 +1,4 @@
-"""What of a waiting job can be changed in place, so that it keeps its age in the queue (BEHAVIOUR K).
+"""What of a waiting job can be changed in place, so that it keeps its age in the queue (K8).
 
 Slurm changes nearly everything of its users' waiting jobs (each field was tried on Slurm 26.05; the contract suite repeats
 it).  What it does not change is listed here, and only here: it is said on the pod, and the job waits on as it is.

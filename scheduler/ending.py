@@ -1,4 +1,4 @@
-"""REVOKED and DONE: the job is over and its pods follow; the pods are over and their job follows (BEHAVIOUR S2–S4)."""
+"""REVOKED and DONE: the job is over and its pods follow; the pods are over and their job follows (S2–S4)."""
 
 from __future__ import annotations
 

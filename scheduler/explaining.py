@@ -1,4 +1,4 @@
-"""What there is to say about one workload, asked of the world as it is (BEHAVIOUR O4).
+"""What there is to say about one workload, asked of the world as it is (O4).
 
 Nothing is translated or judged a second time: the phase is the phase, the job is what `decide` would ask Slurm for, nodes are
 judged by `feasible`, and what comes next is what the phase's rule would do now.  It reads the world and changes nothing, so

@@ -1,4 +1,4 @@
-"""Which nodes a workload may use at all (BEHAVIOUR F1–F3).
+"""Which nodes a workload may use at all (F1–F3).
 
 Asked before anything is submitted, and independent of what is merely taken now: that is Slurm's to queue for.  Slurm is
 told the rest as `excluded_nodes`, within the job's partition only.  Nodes that only one of the two clusters knows are left
@@ -85,7 +85,7 @@ def demand(
 
 
 def slurm_name(node: Node) -> str:
-    """Slurm's NodeName of a Kubernetes node (K: label slurm-node)."""
+    """Slurm's NodeName of a Kubernetes node (K6: label slurm-node)."""
     return node.labels.get(names.SLURM_NODE_LABEL) or node.name
 
 

@@ -259,7 +259,7 @@ def _resources(pod: Pod) -> tuple[object, ...]:
 
 
 def _changed(before: Pod, pod: Pod) -> str:
-    """What of the user's input is another than before, in words; "": nothing (K, T11)."""
+    """What of the user's input is another than before, in words; "": nothing (K8, T11)."""
     if _resources(before) != _resources(pod):
         return "its resources"
     was, now = (user_input(each) for each in (before, pod))

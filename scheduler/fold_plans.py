@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
 NO_ROOM = frozenset({2013, 2016, 2125})
-TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (FACTS 8)
+TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
 UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
 NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system

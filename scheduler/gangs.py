@@ -1,4 +1,4 @@
-"""Several pods and one job: whether all are here, and what they ask for together (BEHAVIOUR W6, W7)."""
+"""Several pods and one job: whether all are here, and what they ask for together (W6, W7)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _held_at(workload: Workload, view: View) -> float:
 
 
 def timeout_s(workload: Workload, view: View) -> float:
-    """After how long its members also say what may hold the rest back (K: gang-timeout)."""
+    """After how long its members also say what may hold the rest back (K3: gang-timeout)."""
     staying = [group for uid, group in workload.shown.items() if stays(workload.pods[uid])]
     asked = [group.timeout_s for group in staying if group.timeout_s is not None]
     return max(asked, default=view.tuning.gang_timeout_s)

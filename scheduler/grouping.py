@@ -1,4 +1,4 @@
-"""Which pods stand or fall together, from what they show themselves (BEHAVIOUR W1–W5, `FACTS` of Kubernetes, section 4).
+"""Which pods stand or fall together, from what they show themselves (W1–W5, Kubernetes facts 4).
 
 A group is told by labels and annotations, so that it is known before anything is read, and the same whatever was read:
 owners are asked only for a number that pods do not show.  The same name in another namespace is another group.
@@ -22,7 +22,7 @@ MAX_SIZE = 10_000  # members of one gang: what one job of Slurm, and one reader 
 GANG = names.PREFIX + names.GANG
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
 GANG_TIMEOUT = names.PREFIX + names.GANG_TIMEOUT
-OF_ITS_JOB = "job"  # the value of the label that means: the pods of one batch Job (K)
+OF_ITS_JOB = "job"  # the value of the label that means: the pods of one batch Job (K3)
 
 # Labels and annotations of those who make groups.
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
@@ -73,7 +73,7 @@ class Group:
     size      how many members the pod says there are; None: it does not say
     teller    the object that tells it then, to be read
     told_by   where there is no such object: the kind of the controller that tells it; "": none does
-    timeout_s  annotation gang-timeout, seconds (K)
+    timeout_s  annotation gang-timeout, seconds (K3)
     run       which run of the group; "": the group has but one
     stage     of a JobSet whose Jobs are not all made at one time, the stage that the pod belongs to; "": not known, or none
     """

@@ -1,4 +1,4 @@
-"""A pod → the placeholder job to ask Slurm for (BEHAVIOUR T).
+"""A pod → the placeholder job to ask Slurm for (rules T).
 
 What a pod needs is counted as Kubernetes counts it (T1) and asked of Slurm as the larger of request and limit (T2).  Its
 annotations may ask for more (T6), never for less: kubelet gives the containers what their spec says, whatever Slurm charges.
@@ -61,7 +61,7 @@ _WEIGHT = 16  # of a pod that asks for nothing, in amounts
 
 
 def needs(pod: Pod) -> Amounts:
-    """Requests as kubelet and kube-scheduler count them, plus the one pod that it is: what must fit a node (F)."""
+    """Requests as kubelet and kube-scheduler count them, plus the one pod that it is: what must fit a node (F1)."""
     asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
     shape = tuple(map(id, asked))
     if shape not in _needs:

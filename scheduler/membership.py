@@ -1,4 +1,4 @@
-"""Who is in which workload, kept as pods come, end and go (BEHAVIOUR W1–W5).
+"""Who is in which workload, kept as pods come, end and go (W1–W5).
 
 Pods of one group are members of one workload as long as it needs members.  Those beyond its size stand for themselves, and
 come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only

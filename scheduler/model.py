@@ -241,7 +241,7 @@ class Node:
     ready_since  since when it has been ready, epoch seconds; None: it is not, or does not say
     silent_since  since when its kubelet has said nothing (Ready is Unknown), epoch seconds; None: it speaks
     address      its InternalIP; "": it has none
-    partitions   what the admin's annotation says, as it stands there (K)
+    partitions   what the admin's annotation says, as it stands there (K6)
     in_slurm     what the bridge wrote there of the node in Slurm; None: nothing
     """
 
@@ -302,7 +302,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What the bridge needs to know of a pod's controller, and of that one's (K: "else of its owners, nearest first").
+    """What the bridge needs to know of a pod's controller, and of that one's (K2: "else of its owners, nearest first").
 
     active_deadline_s  of a batch Job's own spec (T7)
     members            how many pods it means to have: of a batch Job still min(parallelism, completions - succeeded),
@@ -360,7 +360,7 @@ HOLDS_NODES: States = frozenset({"RUNNING", "SUSPENDED"})
 
 
 def is_ended(states: States) -> bool:
-    """Set membership, never equality: a job may be CANCELLED and COMPLETING at once (FACTS 2)."""
+    """Set membership, never equality: a job may be CANCELLED and COMPLETING at once (Slurm facts 2)."""
     return bool(states & ENDED)
 
 
@@ -392,7 +392,7 @@ class SlurmNode:
 
     @property
     def loses_devices(self) -> bool:
-        """Devices that a job asks for by the task are lost there for ever: it is external and stands in slurm.conf (FACTS 7).
+        """Devices that a job asks for by the task are lost there: it is an external node of slurm.conf (Slurm facts 7).
 
         Asked for by the node they are counted rightly.
         """
@@ -422,7 +422,7 @@ class Job:
     preempted                 when its preemption began, while its grace runs; None: nobody preempts it
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
     planned_nodes             where Slurm plans to start it, a hostlist
-    sluid                     unique for ever, unlike the id (FACTS 2); "" where this Slurm has none
+    sluid                     unique for ever, unlike the id (Slurm facts 2); "" where this Slurm has none
     dependency                what it still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 of the job, as sacct shows it before the colon
     tasks                     how many it asked for
@@ -555,7 +555,7 @@ class JobSpec:
 class NodeSpec:
     """An external node as it is registered in Slurm (N1); the codec turns it into a line of node configuration.
 
-    address     NodeAddr: without it Slurm resolves the name at every allocation (FACTS 7)
+    address     NodeAddr: without it Slurm resolves the name at every allocation (Slurm facts 7)
     cpus        whole CPUs, at least 1; memory_mib: at least 1
     gres        GRES name (with type) to count, sorted by name
     features    what NodeSets and constraints select it by; among them the mark that says whose it is

@@ -1,4 +1,4 @@
-"""Every key the bridge reads or writes, spelled once (BEHAVIOUR K), and the name that says whose a job is.
+"""Every key the bridge reads or writes, spelled once (rules K), and the name that says whose a job is.
 
 A placeholder is found again by its name and its user alone (ARCHITECTURE 4): `<readable>~<cluster>.<key>`.  The
 readable part is for people; what follows the last `~` is for us.
@@ -45,7 +45,7 @@ BEGIN = "begin"
 DEPENDENCY = "dependency"
 SWITCHES = "switches"
 
-# Which pods stand or fall together: a label, and annotations of the pod itself (W).
+# Which pods stand or fall together: a label, and annotations of the pod itself (K3).
 GANG = "gang"
 GANG_SIZE = "gang-size"
 GANG_TIMEOUT = "gang-timeout"
@@ -110,7 +110,7 @@ ALIASES = {
     "timelimit": TIME_LIMIT,
     "wckey": WCKEY,
 }
-# Those of its keys that are the admin's to decide (I).
+# Those of its keys that are the admin's to decide (K7).
 ALIASES_REFUSED = frozenset({"priority", "user-id", "group-id"})
 
 # Reasons of the PodScheduled condition and of events (O1, Q3: never "Unschedulable", autoscalers would add nodes).
@@ -143,7 +143,7 @@ ENDS_SOON = "SlurmJobEndsSoon"
 NOT_STARTING = "PodNotStarting"
 CRASHING = "PodCrashLooping"
 
-# Of nodes (N): the condition that says how Slurm sees them, its reasons, and how a drain of ours begins.
+# Of nodes (N2, N3): the condition that says how Slurm sees them, its reasons, and how a drain of ours begins.
 IN_SLURM = "SlurmReady"
 NODE_IN_SERVICE = "SlurmNodeInService"
 NODE_DRAINED = "SlurmNodeDrained"

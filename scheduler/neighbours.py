@@ -1,4 +1,4 @@
-"""Required pod (anti-)affinity on hostname: which nodes other pods close to a pod (BEHAVIOUR F5).
+"""Required pod (anti-)affinity on hostname: which nodes other pods close to a pod (F5).
 
 kube-scheduler's rules apply: terminating pods count until they are gone, and an anti-affinity binds both ways.  Slurm cannot
 queue for affinity.  So the nodes that are closed now are excluded now, and the job is updated when that changes (F2).

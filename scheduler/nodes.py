@@ -1,4 +1,4 @@
-"""Nodes in step (BEHAVIOUR N): a labelled Kubernetes node is registered as an external node of Slurm; one that both sides
+"""Nodes in step (rules N): a labelled Kubernetes node is registered as an external node of Slurm; one that both sides
 know anyway, from slurm.conf or another hand, is shared: drained and resumed with Kubernetes, and otherwise left alone.
 
 Whose node it is says its mark, a feature that it is registered with; without it no node of Slurm is ever removed or set
@@ -172,7 +172,7 @@ def _not_ours(node: Node, known: SlurmNode, view: View) -> bool:
 
 
 def _share(name: str, known: SlurmNode, view: View) -> bool:
-    """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N2–N4)."""
+    """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N8)."""
     there = view.world.upkeep.left(name, view.world.nodes or {})
     if not _is_shared(known, view) or len(there) != 1:
         return all(_release(node, view) for node in there)

@@ -1,4 +1,4 @@
-"""Annotations of bound pods that only the bridge writes (BEHAVIOUR K).
+"""Annotations of bound pods that only the bridge writes (K5).
 
 Programs in the pod and device drivers go by these annotations, so an edit by anybody else is written back.  The right value
 is the one that the bridge wrote last: with the bind, or, of `job-id` and `job-since`, when another job took the place of a

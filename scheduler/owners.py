@@ -1,4 +1,4 @@
-"""What a pod's controllers say, and when that is read (K: annotations "else of its owners, nearest first").
+"""What a pod's controllers say, and when that is read (K2: annotations "else of its owners, nearest first").
 
 Owners are not watched: there are as many kinds of them as there are operators.  They are read once before the first decision
 about a pod, and again while the pod waits, because its user may correct there what keeps it waiting.  An owner that cannot be

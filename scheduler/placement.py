@@ -1,4 +1,4 @@
-"""Granted nodes → pods, and whether the pods fit there right now (BEHAVIOUR F6, S11; invariant V3).
+"""Granted nodes → pods, and whether the pods fit there right now (F6, S11; invariant V3).
 
 Slurm grants what Slurm counts.  Before the bind the node is looked at as Kubernetes counts it: its allocatable less every
 unfinished pod that stands there, whoever put it there, because Slurm frees a preempted job's resources at once while the
@@ -32,7 +32,7 @@ class Blocked:
 
 
 def shortfall(spec: JobSpec, grant: Grant) -> str:
-    """What a grant lacks of what was asked, in words; "" where it covers it (S11, FACTS 7).
+    """What a grant lacks of what was asked, in words; "" where it covers it (S11, Slurm facts 7).
 
     Slurm may round CPUs up and never down; a GRES may be counted under its type only; memory may not be counted at all.
     """

@@ -1,4 +1,4 @@
-"""Who a namespace may be in Slurm, and what its pods may ask for (BEHAVIOUR I).
+"""Who a namespace may be in Slurm, and what its pods may ask for (rules I).
 
 A pod's annotations only choose within what the admin allows.  Where nothing is mapped and the admin set no default, the
 answer is a clear no: the bridge never makes a job with privileges of its own.

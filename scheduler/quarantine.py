@@ -1,4 +1,4 @@
-"""Errors of our own, contained to the object that they are about.
+"""Errors of our own, contained to the object that they are about (X8).
 
 A rule or a fold that raises has a defect.  By default the exception goes on, so that tests and simulation fail.  A running
 bridge asks for containment (`World(guarded=True)`): the exception puts the object in quarantine, and everything else goes

@@ -1,6 +1,6 @@
-"""How much may be tried: the breaker of immediate allocations, rations of calls (ARCHITECTURE 5, BEHAVIOUR Q2).
+"""How much may be tried: the breaker of immediate allocations, rations of calls (ARCHITECTURE 5, Q2).
 
-And the queues of the workloads that wait for it, which are fair to namespaces (I1).
+And the queues of the workloads that wait for it, which are fair to namespaces (I7).
 """
 
 from __future__ import annotations

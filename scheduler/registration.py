@@ -1,4 +1,4 @@
-"""A Kubernetes node → the external node to register in Slurm (BEHAVIOUR N1), or why it cannot be.
+"""A Kubernetes node → the external node to register in Slurm (N1), or why it cannot be.
 
 What is registered is what kubelet offers to pods, less a reserve that is fixed at registration: daemons that come later
 take from the reserve and change nothing.  Devices are named to Slurm one by one; Slurm counts them and kubelet picks them.

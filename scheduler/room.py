@@ -1,4 +1,4 @@
-"""How many pods of a gang its nodes take when they are empty (BEHAVIOUR F3, T10).
+"""How many pods of a gang its nodes take when they are empty (F3, T10).
 
 What is merely taken now is Slurm's to queue for.  A gang that even empty nodes cannot take is told so, in words, instead of
 being refused by Slurm.  And a gang that wants its nodes for itself is told how many pods each of them takes:
@@ -8,7 +8,7 @@ tasks of 1 CPU and 100 GiB then cost 6,400 GiB on a node of 64 CPUs, which no no
 Said how many tasks a node gets, their memory is asked of the node, and nobody pays for idle CPUs.
 
 The same where devices would be lost.  On external nodes that stand in slurm.conf Slurm gives a job none of the devices that
-it asks for by the task, and counts them as used for ever; asked for by the node they are counted rightly (FACTS 7).
+it asks for by the task, and counts them as used for ever; asked for by the node they are counted rightly (Slurm facts 7).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done in turn for all workloads together: unknown jobs, details of waiting ones, the kick (Q2, section 5)."""
+"""What is done in turn for all workloads together: unknown jobs, details of waiting ones, the kick (Q2, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _due(ordered: Iterable[tuple[str, float]], view: View) -> Iterator[str]:
 
 
 def kick(view: View) -> None:
-    """Capacity was freed or a begin time has come, and jobs wait: have slurmctld look now, not at its leisure (section 5)."""
+    """Capacity was freed or a begin time has come, and jobs wait: have slurmctld look at once (ARCHITECTURE 5)."""
     world = view.world
     news = world.freed_at > world.kicked_at or view.begin_is_due
     if not news or Side.SLURM in world.lost or not world.by_phase[Phase.QUEUED]:

@@ -1,4 +1,4 @@
-"""How much one job of a rule of the policy may ask for: max_time, max_nodes, max_gres (BEHAVIOUR I1).
+"""How much one job of a rule of the policy may ask for: max_time, max_nodes, max_gres (I7).
 
 A job that asks for more is refused, in words.  What counts is what is asked for: a job that is `exclusive` may hold more of a
 node than that.  The devices of all pods of a gang count together.  A gang may take as many nodes as it has pods, unless it

@@ -1,4 +1,4 @@
-"""BOUND: what is said and done while pods run, before their job ends (BEHAVIOUR S4b, S5, S6, S9, S12).
+"""BOUND: what is said and done while pods run, before their job ends (S4b, S5, S6, S9, S12).
 
 Slurm tells a job's end in advance in two cases: its time limit, and a preemption with grace.  A time limit is no
 disruption: kubelet is told to end the pod a little before, which counts like any deadline; a service is moved through the
@@ -158,7 +158,7 @@ def _warn(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lea
 
 
 def _hand_over(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, view: View) -> None:
-    """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (FACTS 2).
+    """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (Kubernetes facts 2).
 
     If nobody knows when that was, because its clock is another, it is told to end the pod at once when the time has come.
     """

@@ -1,4 +1,4 @@
-"""How many pods of a gang one node can take, as Kubernetes counts it (BEHAVIOUR W7, F6).
+"""How many pods of a gang one node can take, as Kubernetes counts it (W7, F6).
 
 Slurm counts CPUs, memory and the devices that are mapped to GRES, and packs a gang by these.  Kubernetes counts more: the
 number of pods, ephemeral storage, resources that are not mapped, host ports.  A gang that is packed beyond that would be

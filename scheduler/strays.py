@@ -1,4 +1,4 @@
-"""Pods of other schedulers that stand where Slurm gives the nodes away, in namespaces that are managed (BEHAVIOUR N7, K).
+"""Pods of other schedulers that stand where Slurm gives the nodes away, in namespaces that are managed (N10).
 
 The bridge is not their scheduler, and they have no placeholder.  Each is kept as a workload by itself, so that it is looked
 at, told and ended as any other (bypass.py).  Pods elsewhere are none of the bridge's business.

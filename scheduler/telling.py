@@ -1,4 +1,4 @@
-"""What is said on a waiting pod: sentences, and when one is worth another write (BEHAVIOUR Q2, O1).
+"""What is said on a waiting pod: sentences, and when one is worth another write (Q2, O1).
 
 A sentence says what, where, and what to do.  It is written again when what it says has changed, not because time passed,
 and never more than once in a few seconds a pod.

@@ -1,4 +1,4 @@
-"""Texts of the policy that are filled for each namespace, so that 200 tenants are one rule (BEHAVIOUR I1).
+"""Texts of the policy that are filled for each namespace, so that 200 tenants are one rule (I1).
 
 A template names its sources in braces: `{namespace}`, `{namespace.labels['KEY']}`, `{serviceAccount}`.  There are no other
 sources.  The labels and annotations of a pod are none, because whoever creates a pod chooses them.

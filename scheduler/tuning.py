@@ -230,9 +230,9 @@ class Config:
     pending_reason       reason of the condition while Slurm decides; "" : the bridge's own (Q3)
     accounting           slurmdbd answers: ends are recorded there (S2)
     device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
-    external_nodes       how labelled nodes are kept in Slurm (N)
+    external_nodes       how labelled nodes are kept in Slurm (rules N)
     bypass               what becomes of pods that reach a shared node without Slurm: "warn", or "end" (bypass.py)
-    shared_nodes         nodes that both know anyway are drained and resumed with Kubernetes, and say how Slurm sees them (N)
+    shared_nodes         nodes that both know anyway are drained and resumed with Kubernetes, and say how Slurm sees them (N8)
     leaving              the bridge is being uninstalled (leaving.py): "wait" lets pods run to their end, "end" ends them;
                          "": it is not
     """

@@ -1,4 +1,4 @@
-"""What is remembered of nodes between two looks at them (BEHAVIOUR N).
+"""What is remembered of nodes between two looks at them (rules N).
 
 Everything that must survive a restart is in the clusters: whose node it is shows in its mark, whose drain it is in its
 reason.  Here is only what a new life may learn again: which nodes changed, what is under way on them, and since when
@@ -41,7 +41,7 @@ class Failed:
 
 
 def wanted_in_slurm(node: Node) -> bool:
-    """The admin says that it is to be registered (K)."""
+    """The admin says that it is to be registered (K6)."""
     return node.labels.get(names.EXTERNAL_NODE_LABEL) == "true"
 
 

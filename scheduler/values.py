@@ -1,4 +1,4 @@
-"""Values of annotations as sbatch's options take them, read and checked (BEHAVIOUR K, T8, T9).
+"""Values of annotations as sbatch's options take them, read and checked (K2, T8, T9).
 
 Each function reads one kind of value and returns what it means, or raises Unreadable with what is wrong with it: the end
 of a sentence that begins with key and value.  Nothing is guessed.  Where sbatch takes more forms than a reader here, the

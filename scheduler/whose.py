@@ -1,4 +1,4 @@
-"""Whose job is it: a job of our name is ours by its Slurm user (ARCHITECTURE, "Whose job is it").
+"""Whose job is it: a job of our name is ours by its Slurm user (ARCHITECTURE 4).
 
 A job of a workload that is known must be of the user that the policy gives its pods.  Policy and labels of a namespace change
 while jobs wait and run: a job stays its pods' if this life submitted it, or if pods of an earlier life name it by its id and

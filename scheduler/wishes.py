@@ -1,4 +1,4 @@
-"""What a pod's annotations choose (BEHAVIOUR K): which key of which object counts, and what it says.
+"""What a pod's annotations choose (K2): which key of which object counts, and what it says.
 
 Each key says what sbatch's option of that name says (values.py reads it).  What cannot be read is refused with key and
 value: it is never guessed, and never blocks another pod.
@@ -19,7 +19,7 @@ MAX_SHOWN = 60  # characters of a refused value that are shown back
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """One field a key of K; None where nobody said anything.
+    """One field a key of K2; None where nobody said anything.
 
     time_limit   minutes, or UNLIMITED
     time_min     minutes: so short may the time limit be cut if the job starts sooner for it
@@ -87,7 +87,7 @@ def as_written(name: str, pod: Pod, owners: Sequence[Owner] = ()) -> str:
 
 
 def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Refusal:
-    """The same before it is read: what is compared to see whether the user changed his mind (K)."""
+    """The same before it is read: what is compared to see whether the user changed his mind (K8)."""
     found: dict[str, str] = {}
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:

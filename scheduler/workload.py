@@ -358,7 +358,7 @@ class Workload:
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
     doubted     pod UID to what was not believed of its job, in words, until that is said
-    too_late    pod UID to what was changed of that pod after it was bound, until that is said (K, T11)
+    too_late    pod UID to what was changed of that pod after it was bound, until that is said (K8, T11)
     bound_here  a bind of this life went out for one of its pods
     brought     UIDs of the pods that a bind of this life brought to the node where they stand
     strays      pod UID to when that pod was first seen on a node to which neither this life nor an earlier one bound it

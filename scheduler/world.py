@@ -59,7 +59,7 @@ from scheduler.undecoded import UndecodedObjects
 from scheduler.upkeep import Upkeep
 from scheduler.workload import LostBind, Placeholder, Workload, lost_one
 
-# Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (FACTS 8).
+# Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
 NO_CONTENDER = frozenset(
     {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"}
 )

@@ -565,7 +565,7 @@ class Promises:
         return any(_said(pod) == str(job_id) and not self._claims(pod) for pod in others)
 
     def _leader_was_renamed(self, job: SeenJob) -> bool:
-        """A component goes with its leader, and under another name that is nobody's to a bridge that starts anew (0003)."""
+        """A component goes with its leader; a new process knows no leader of another name (docs/decisions/0003)."""
         leader = self.slurm.job(job.het_id) if job.het_id else None
         return leader is not None and leader.serial in self.renamed
 

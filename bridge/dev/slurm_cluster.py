@@ -32,7 +32,7 @@ from bridge.dev.slurm_places import fits_empty, held_by, places_for
 from bridge.dev.slurm_waits import SINGLETON, Condition, open_conditions
 from scheduler.hostlist import fold
 
-# Slurm's own defaults (FACTS 5): batch_sched_delay, bf_interval, the rounds in which limits of time are looked at.
+# Slurm's own defaults (Slurm facts 5): batch_sched_delay, bf_interval, the rounds in which limits of time are looked at.
 SUBMIT_DELAY_S = 3
 BACKFILL_INTERVAL_S = 30
 LIMIT_CHECK_S = 30

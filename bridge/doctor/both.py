@@ -113,7 +113,7 @@ def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
 
 
 def _external(seen: Sights) -> Iterator[Said]:
-    """What goes wrong with external nodes (FACTS 2, 7)."""
+    """What goes wrong with external nodes (Slurm facts 2, 7)."""
     external = [each for each in seen.slurm_nodes.get() if each.node.external]
     if not external:
         yield ok("none: every node of Slurm runs slurmd, and pods that ask for devices get such a node whole")

@@ -135,7 +135,7 @@ def _resources(seen: Sights) -> Iterator[Said]:
 
 
 def _preemption(seen: Sights) -> Iterator[Said]:
-    """Signals to an external job make slurmctld call a slurmd that is not there (FACTS 2)."""
+    """Signals to an external job make slurmctld call a slurmd that is not there (Slurm facts 2)."""
     conf, details = seen.configuration.get(), seen.partition_details.get()
     if conf.preempt_type in ("", "preempt/none"):
         yield ok("none")

@@ -99,7 +99,7 @@ class KubeClient:
         Raises Conflict: it stands elsewhere or for another job, is another incarnation, gated or being deleted; NotFound: it
         is gone.
         The server does not look whether the node exists or fits: the caller has.
-        Source: FACTS 1 of the Kubernetes side.
+        Source: Kubernetes facts 1.
         """
         body = {
             "apiVersion": "v1",

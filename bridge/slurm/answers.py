@@ -1,6 +1,6 @@
 """What an answer of slurmrestd means: did it happen?
 
-By status and Slurm's error *number*, never by text (FACTS 4).  Slurm answers 200 to things it did not do (errors are in
+By status and Slurm's error *number*, never by text (Slurm facts 4).  Slurm answers 200 to things it did not do (errors are in
 the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is
 down, and 404 both for a job and for a URL that it does not know: only the number tells.  What has no number, or one of
 the machine (below 1000) or of the connection (below 2000), proves nothing: it may have happened.
@@ -184,7 +184,7 @@ def _of_accounting(entry: ErrorEntry) -> bool:
     """slurmdbd, or its database, is away.
 
     slurmrestd itself asks slurmdbd in some calls to slurmctld, too: `GET partitions` then ends with the machine's own number
-    (111, connection refused), and names the function of libslurmdb that failed (FACTS 9).
+    (111, connection refused), and names the function of libslurmdb that failed (Slurm facts 9).
     """
     number = entry.error_number
     return number == ACCOUNTING_AWAY or (number < FIRST_VERDICT and entry.source.startswith("slurmdb_"))

@@ -94,7 +94,7 @@ def _memory(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def _gres(spec: JobSpec) -> Mapping[str, Any]:
-    """Of a node, which static external nodes count rightly too (FACTS 7), else of each task."""
+    """Of a node, which static external nodes count rightly too (Slurm facts 7), else of each task."""
     places = _places(spec)
     text = ",".join(f"gres/{name}:{count * (places or 1)}" for name, count in spec.gres)
     return {"tres_per_task" if places is None else "tres_per_node": text}
@@ -114,7 +114,7 @@ NO_CHANGE = b"{}"
 
 
 def end_body(exit_code: int, comment: str) -> bytes:
-    """What accounting is told at the end.  Slurm wants the wait status: the code in the high byte (FACTS 2)."""
+    """What accounting is told at the end.  Slurm wants the wait status: the code in the high byte (Slurm facts 2)."""
     return msgspec.json.encode(
         {
             "derived_exit_code": {"return_code": {"set": True, "number": (exit_code & 0xFF) << 8}},
@@ -129,7 +129,7 @@ def _time_limit(minutes: int | None) -> Mapping[str, Any]:
 
 
 def node_body(spec: NodeSpec) -> bytes:
-    """A new external node, as a line of slurm.conf tells it (N1, FACTS 7): no slurmd, and every device by a file's name.
+    """A new external node, as a line of slurm.conf tells it (N1, Slurm facts 7): no slurmd, and each device by a file's name.
 
     The files need not exist; they give Slurm's devices their indices.
     """

@@ -175,7 +175,7 @@ class SlurmClient:
         )
 
     async def ping(self) -> bool:
-        """Whether slurmctld answers slurmrestd (`responding`; the status is 200 either way, FACTS 4)."""
+        """Whether slurmctld answers slurmrestd (`responding`; the status is 200 either way, Slurm facts 4)."""
         answer = await self._get("ping", self._path("ping/"), _PING)
         return any(ping.responding for ping in answer.pings)
 
@@ -224,7 +224,7 @@ class SlurmClient:
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
         """End the job of that id where it has that name and is that user's (`DELETE jobs/`, docs/decisions/0003).
 
-        Without a signal: others break external nodes (FACTS 2).
+        Without a signal: others break external nodes (Slurm facts 2).
         By its leader a heterogeneous job ends wholly; by another component, that one alone.
         Returns False where it had ended already, Slurm does not know it, or gave its id to another (2021, 2017, 2172): it is
         not there any more.  (Also where a component of it had ended, and the others did so now.)

@@ -1,4 +1,4 @@
-"""The one poller: what runs and waits in Slurm, and on which nodes (ARCHITECTURE 5, BEHAVIOUR Q1).
+"""The one poller: what runs and waits in Slurm, and on which nodes (ARCHITECTURE 5, Q1).
 
 `jobs/state` serves every workload with 80 bytes a job; `GET /jobs` is never asked (20 kB a job, and slurmrestd keeps the
 memory).  slurmctld starts jobs on a one-second tick, so while jobs of ours wait there are two polls a second, and one of

@@ -1,6 +1,6 @@
 """One request, one answer, and the truth about what became of the request.
 
-slurmrestd is a small HTTP/1.1 server with habits that ordinary clients stumble over (ARCHITECTURE 8): 26.05 answers
+slurmrestd is a small HTTP/1.1 server with habits that ordinary clients stumble over (Slurm facts 4, 5): 26.05 answers
 errors twice on one connection, so the second copy would be read as the answer to the next request; a call may hang for
 ever; a server with too many connections does not refuse a new one, it lets it hang.  Hence:
 
@@ -13,7 +13,7 @@ ever; a server with too many connections does not refuse a new one, it lets it h
 * Nothing was sent (no connection, or the deadline passed before a lane was free): Unreachable.  A byte may have left
   and no whole answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
 
-The poller has a pool of its own with one lane, so a burst of submissions never delays it (FACTS 5).
+The poller has a pool of its own with one lane, so a burst of submissions never delays it (Slurm facts 5).
 No header is ever logged or put into an error: one of them is the token.
 """
 
@@ -36,9 +36,9 @@ from bridge.slurm.lane import ClosedError, Lane, Request
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply
 
-# 8 connections carry all that slurmctld can do (FACTS 5), and slurmrestd takes 124 in all.
+# 8 connections carry all that slurmctld can do (Slurm facts 5), and slurmrestd takes 124 in all.
 DEFAULT_CONNECTIONS = 8
-# jobs/state of 10,000 jobs is 0.8 MB, nodes/ of 5,000 nodes 12.8 MB (FACTS 5).
+# jobs/state of 10,000 jobs is 0.8 MB, nodes/ of 5,000 nodes 12.8 MB (Slurm facts 5).
 DEFAULT_ANSWER_LIMIT = 64 * 1024 * 1024
 # The shortest memory of connections that is met in practice is a minute (proxies, address translation).
 DEFAULT_IDLE_S = 30.0

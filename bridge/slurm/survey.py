@@ -61,7 +61,7 @@ class NodeDetails:
 
     address      NodeAddr; the node's own name where none was given
     reason       an admin's words, for drained and down nodes
-    lost         it counts as used though no CPU of it is: its devices were lost (FACTS 7); how many, Slurm does not tell
+    lost         it counts as used though no CPU of it is: its devices were lost (Slurm facts 7); how many is not told
     """
 
     node: SlurmNode
@@ -71,7 +71,7 @@ class NodeDetails:
 
     @property
     def static(self) -> bool:
-        """It stands in slurm.conf, where external nodes lose GPUs and tell no indices (FACTS 7)."""
+        """It stands in slurm.conf, where external nodes lose GPUs and tell no indices (Slurm facts 7)."""
         return "DYNAMIC_NORM" not in self.node.states
 
 

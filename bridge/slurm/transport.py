@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-# slurmrestd itself gives up on a silent slurmctld after 9–10 s (FACTS 4): its own word is better than our silence.
+# slurmrestd itself gives up on a silent slurmctld after 9–10 s (Slurm facts 4): its own word is better than our silence.
 DEFAULT_DEADLINE_S = 12.0
 
 SIDE = "Slurm"

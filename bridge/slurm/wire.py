@@ -4,7 +4,7 @@ Only the fields that decisions need are read; everything else in an answer (a jo
 What is read is checked: a field of another type or size than Slurm documents is a msgspec.ValidationError.  The client makes
 a ContractError of it; in a list the one item is left out (lists.py).
 
-slurmrestd's own ways (FACTS 4): numbers that may be absent are {"set", "infinite", "number"}; job ids are strings in
+slurmrestd's own ways (Slurm facts 4): numbers that may be absent are {"set", "infinite", "number"}; job ids are strings in
 jobs/state ("53+0" is a component of a heterogeneous job, "12_[0-3]" tasks of an array); hostlists stay strings.
 """
 

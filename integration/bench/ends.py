@@ -151,7 +151,7 @@ class Slurm:
     """One slurmrestd, over a few connections that stay open.
 
     The HTTP is written by hand: an ordinary client costs as much time as the call.  A connection whose answer is not 200
-    is dropped, because slurmrestd answers errors twice (FACTS 7).
+    is dropped, because slurmrestd answers errors twice (Slurm facts 4).
     """
 
     def __init__(self, url: str, token_file: str, *, lanes: int = 8) -> None:

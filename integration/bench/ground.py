@@ -104,7 +104,7 @@ class Ground:
     async def _warm_up(self, subject: Subject) -> None:
         """A few pods there and gone again, so that connections are open and code is loaded.
 
-        After its start a bridge ends nothing for some seconds (ARCHITECTURE, the quiet period); that it has ended the
+        After its start a bridge ends nothing for some seconds (ARCHITECTURE 3, the quiet period); that it has ended the
         jobs of these pods shows that this is over.
         """
         live = await self.live_jobs()

@@ -1,4 +1,4 @@
-"""A device has one arbiter (BEHAVIOUR G): GPUs of external nodes are shared, nodes with a slurmd are taken whole for them."""
+"""A device has one arbiter (rules G): GPUs of external nodes are shared, nodes with a slurmd are taken whole for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs on real clusters: all or nothing, packed, by rank (BEHAVIOUR W)."""
+"""Gangs on real clusters: all or nothing, packed, by rank (rules W)."""
 
 from __future__ import annotations
 

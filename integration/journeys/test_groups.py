@@ -1,4 +1,4 @@
-"""Groups as their controllers make them: each is one job of Slurm, in the order of its indexes (BEHAVIOUR W2-W8)."""
+"""Groups as their controllers make them: each is one job of Slurm, in the order of its indexes (W2-W8)."""
 
 from __future__ import annotations
 

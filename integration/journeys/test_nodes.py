@@ -1,4 +1,4 @@
-"""Labelled nodes are nodes of Slurm, and both sides stay in step (BEHAVIOUR N).
+"""Labelled nodes are nodes of Slurm, and both sides stay in step (rules N).
 
 The bridge has shorter patience here, so that minutes are seconds.  Every node of these journeys leaves both clusters
 afterwards, and Slurm keeps nothing of it (N5).

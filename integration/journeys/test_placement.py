@@ -1,4 +1,4 @@
-"""Pods stand only where their own words let them, whatever Slurm would have granted (BEHAVIOUR F, W9)."""
+"""Pods stand only where their own words let them, whatever Slurm would have granted (rules F, W9)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from scheduler.model import JobSpec, SlurmNode
 RECORDINGS = Path(__file__).parent / "recordings" / "slurm"
 NAMES = ("recorded", "simulated", "real")
 
-# An external node that was made by `new/node`: a static one would lose GPUs and tell no indices (FACTS 7).
+# An external node that was made by `new/node`: a static one would lose GPUs and tell no indices (Slurm facts 7).
 IDLE = frozenset({"IDLE", "EXTERNAL", "DYNAMIC_NORM"})
 
 T = TypeVar("T")

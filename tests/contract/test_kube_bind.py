@@ -1,4 +1,4 @@
-"""What a bind does, and what it is told when it cannot (Kubernetes facts, section 1)."""
+"""What a bind does, and what it is told when it cannot (Kubernetes facts 1)."""
 
 from __future__ import annotations
 

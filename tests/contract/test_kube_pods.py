@@ -1,4 +1,4 @@
-"""What may be written on a pod, how deletion goes, and what is said about it (Kubernetes facts, section 2)."""
+"""What may be written on a pod, how deletion goes, and what is said about it (Kubernetes facts 2)."""
 
 from __future__ import annotations
 

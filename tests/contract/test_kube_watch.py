@@ -1,4 +1,4 @@
-"""Lists and watches: what is told, in which order, and what happens at the edges (Kubernetes facts, section 3)."""
+"""Lists and watches: what is told, in which order, and what happens at the edges (Kubernetes facts 3)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_quiet_watch_ends_when_it_was_asked_to_and_says_how_far_it_got(k
     }
     async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20) as lines:
         heard = [json.loads(line) async for line in lines]
-    # Nothing but bookmarks; a server where nothing at all happened since has none to give (kube FACTS promise no more).
+    # Nothing but bookmarks; a server where nothing at all happened since has none to give (Kubernetes facts 3).
     assert {line["type"] for line in heard} <= {"BOOKMARK"}
     assert all(int(line["object"]["metadata"]["resourceVersion"]) >= int(state.version) for line in heard)
 

@@ -1,4 +1,4 @@
-"""Nodes made, drained, set down and removed by REST (Slurm facts, sections 2 and 7)."""
+"""Nodes made, drained, set down and removed by REST (Slurm facts 2 and 7)."""
 
 from __future__ import annotations
 

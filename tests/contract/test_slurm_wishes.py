@@ -1,4 +1,4 @@
-"""Every wish of K on its way to Slurm and back: submitted, read back, changed in place, taken back (T, K)."""
+"""Every wish of K2 on its way to Slurm and back: submitted, read back, changed in place, taken back (rules T, K2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who belongs to which workload follows from what pods show, not from when it is seen (BEHAVIOUR W4, W5)."""
+"""Who belongs to which workload follows from what pods show, not from when it is seen (W4, W5)."""
 
 from __future__ import annotations
 

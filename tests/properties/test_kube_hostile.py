@@ -1,4 +1,4 @@
-"""Every parser of the Kubernetes side, on values that a tenant, a kubelet, a proxy or a wrong server could write.
+"""Every parser of the Kubernetes side, on values that a tenant, a kubelet, a proxy or a wrong server could write (X5).
 
 Each gives a value or a ContractError, and what it tells of an object that it cannot decode is plain text.
 """

@@ -25,7 +25,7 @@ from bridge.kube.transport import Reply as KubeReply
 from bridge.slurm.transport import Reply as SlurmReply
 
 T = TypeVar("T")
-LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (ARCHITECTURE 10)
+LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (ARCHITECTURE 3)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A node's whole story between the two simulated clusters: labelled, registered, cordoned, drained, removed (N)."""
+"""A node's whole story between the two simulated clusters: labelled, registered, cordoned, drained, removed (rules N)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas among faults: whichever is killed, stopped or paused, every promise holds, and another one goes on at once.
+"""Two replicas among faults: whichever is killed, stopped or paused, every promise holds, another one goes on at once (X4).
 
 `make replicas` lives 200 seeds of an hour each.  SEED and SEEDS are as in test_seeds.py, HOURS says how long a life is.
 """

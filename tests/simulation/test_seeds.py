@@ -1,4 +1,4 @@
-"""A thousand lives of the bridge among faults, and the proof that the promises can be broken.
+"""A thousand lives of the bridge among faults (X3), and the proof that the promises can be broken.
 
 `SEED=n pytest tests/simulation` lives one seed again, `SEEDS=n` so many.  Every seed is lived in a process of its own hash
 seed, so that it is the same life each time.

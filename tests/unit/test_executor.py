@@ -373,6 +373,7 @@ async def test_a_report_may_be_an_event_alone_or_a_condition_alone() -> None:
 
 
 async def test_events_that_cannot_be_posted_are_counted_and_dropped() -> None:
+    """O1."""
     made, _ = executor(post_event=Unreachable("event", "Kubernetes", "refused"))
     for _ in range(MAX_EVENTS_WAITING + 5):
         await made.perform(REPORT)

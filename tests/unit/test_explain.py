@@ -1,4 +1,4 @@
-"""`slurm-bridge explain` between two simulated clusters behind HTTP: with a running bridge, without one, of a manifest."""
+"""`slurm-bridge explain` between two simulated clusters: with a running bridge, without one, of a manifest (O4)."""
 
 from __future__ import annotations
 

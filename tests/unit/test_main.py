@@ -1,4 +1,4 @@
-"""The command line: a mistake is one line, exit code 2, and never a traceback (issue of the main job, bad input)."""
+"""The command line: a mistake is one line, exit code 2, and never a traceback (bad input)."""
 
 from __future__ import annotations
 

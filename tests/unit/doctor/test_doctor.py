@@ -1,4 +1,4 @@
-"""The doctor on two simulated clusters behind real HTTP: each is spoilt in one way, and that is what it finds."""
+"""The doctor on two simulated clusters behind real HTTP: each is spoilt in one way, and that is what it finds (O5)."""
 
 from __future__ import annotations
 

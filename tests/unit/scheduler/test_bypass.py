@@ -1,4 +1,4 @@
-"""Pods that reach a node of Slurm without Slurm: told, counted, and ended where the settings say so (K, N7, V7)."""
+"""Pods that reach a node of Slurm without Slurm: told, counted, and ended where the settings say so (N10, V7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody is charged for less than they take (BEHAVIOUR T5, T6); each sentence: test_translation.py."""
+"""Nobody is charged for less than they take (T5, T6); each sentence: test_translation.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two Kubernetes nodes that claim one node of Slurm: a compromised kubelet may label its own node so (K, N, V7)."""
+"""Two Kubernetes nodes that claim one node of Slurm: a compromised kubelet may label its own node so (K6, N9, V7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who tells a pod which GPUs are its own: kubelet, unless the admin's device driver goes by `job-gpus` (BEHAVIOUR G)."""
+"""Who tells a pod which GPUs are its own: kubelet, unless the admin's device driver goes by `job-gpus` (G1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations edited and nodes changed while the job waits: changed in place, or said (K, F2)."""
+"""Annotations edited and nodes changed while the job waits: changed in place, or said (K8, F2)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome) -> None:
     ids=["annotations", "an alias", "a key that nobody knows", "resized in place"],
 )
 def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str, str], cpu: int, what: str) -> None:
-    """K, T11: the job stays as it was granted."""
+    """K8, T11: the job stays as it was granted."""
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     changed = replace(shown, annotations={**shown.annotations, **says}, containers=pod(cpu=cpu).containers)

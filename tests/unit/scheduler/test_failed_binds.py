@@ -1,4 +1,4 @@
-"""Binds that fail: what counts against a grant, and what a running gang has to fear from it (BEHAVIOUR S11, W5, W9)."""
+"""Binds that fail: what counts against a grant, and what a running gang has to fear from it (S11, W5, W9)."""
 
 from __future__ import annotations
 

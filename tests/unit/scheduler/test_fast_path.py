@@ -1,4 +1,4 @@
-"""A pod comes, Slurm has room: two calls of Slurm, one write of the pod (W1, S1, K; issue of the main job)."""
+"""A pod comes, Slurm has room: two calls of Slurm, one write of the pod (W1, S1, K4)."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_a_refused_bind_is_tried_again_with_growing_pauses_and_then_the_grant_is
 
 
 def test_a_bind_whose_answer_was_lost_is_repeated_for_it_cannot_hit_twice() -> None:
-    """The binding carries the uid; ours already there is a success (kube FACTS 1)."""
+    """The binding carries the uid; ours already there is a success (Kubernetes facts 1)."""
     story = Story()
     bind = granted(story)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)

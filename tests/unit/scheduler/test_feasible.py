@@ -1,4 +1,4 @@
-"""Which nodes a workload may use at all (BEHAVIOUR F1 to F3, G2)."""
+"""Which nodes a workload may use at all (F1 to F3, G2)."""
 
 from __future__ import annotations
 

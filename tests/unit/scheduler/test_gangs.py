@@ -1,4 +1,4 @@
-"""Gangs: all or nothing, packed, by rank; unwound, and mended (BEHAVIOUR W4–W9, invariant V4)."""
+"""Gangs: all or nothing, packed, by rank; unwound, and mended (W4–W9, invariant V4)."""
 
 from __future__ import annotations
 
@@ -652,7 +652,7 @@ def in_slurm_conf(story: Story, *static: str, more: tuple[SlurmNode, ...] = ()) 
 def test_on_external_nodes_of_slurm_conf_a_gang_asks_for_devices_by_the_node(
     size: int, wishes: dict[str, Any], places: int | None
 ) -> None:
-    """Asked for by the task Slurm would give none of them, and count them as used for ever (FACTS 7)."""
+    """Asked for by the task Slurm would give none of them, and count them as used for ever (Slurm facts 7)."""
     story = Story()
     in_slurm_conf(story, "x1", "x2")
     story.sees(*ring(size, **wishes))

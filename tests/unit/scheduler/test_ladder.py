@@ -208,7 +208,7 @@ def test_every_job_is_a_singleton_of_its_name() -> None:
 
 
 def test_a_node_that_slurm_does_not_know_is_asked_about_before_the_next_try() -> None:
-    """FACTS 8: one unknown name in excluded_nodes refuses the call (2018)."""
+    """Slurm facts 8: one unknown name in excluded_nodes refuses the call (2018)."""
     story = Story()
     story.sees(pod("a"))
     [asked] = story.acts(AllocateNow, NOW)

@@ -1,4 +1,4 @@
-"""Only pods of managed namespaces use the bridge: for a submission, for a bind, and for a lost job's nodes alike (K)."""
+"""Only pods of managed namespaces use the bridge: for a submission, for a bind, and for a lost job's nodes alike (K1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job is requeued and starts on other nodes between two polls: its pods hold nothing any more (BEHAVIOUR S7, V2)."""
+"""A job is requeued and starts on other nodes between two polls: its pods hold nothing any more (S7, V2)."""
 
 from __future__ import annotations
 

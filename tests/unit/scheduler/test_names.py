@@ -1,4 +1,4 @@
-"""Keys, and the name that says whose a job is (BEHAVIOUR K, ARCHITECTURE 4)."""
+"""Keys, and the name that says whose a job is (rules K, ARCHITECTURE 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Required pod (anti-)affinity on hostname: who may stand beside whom (BEHAVIOUR F5)."""
+"""Required pod (anti-)affinity on hostname: who may stand beside whom (F5)."""
 
 from __future__ import annotations
 

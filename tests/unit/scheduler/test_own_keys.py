@@ -1,4 +1,4 @@
-"""Annotations that only the bridge writes: an edit by anybody else is written back, and said once (BEHAVIOUR K)."""
+"""Annotations that only the bridge writes: an edit by anybody else is written back, and said once (K5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owners belong to a namespace: a pod may name any UID as its owner's (K, W2, S4b)."""
+"""Owners belong to a namespace: a pod may name any UID as its owner's (K2, W2, S4b)."""
 
 from __future__ import annotations
 

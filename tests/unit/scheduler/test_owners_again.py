@@ -1,4 +1,4 @@
-"""What a pod's controllers say is read again while the pod waits; what cannot be read is said (K, Q4)."""
+"""What a pod's controllers say is read again while the pod waits; what cannot be read is said (K2, Q4)."""
 
 from __future__ import annotations
 

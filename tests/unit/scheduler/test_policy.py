@@ -1,4 +1,4 @@
-"""Who a namespace may be in Slurm (BEHAVIOUR I1)."""
+"""Who a namespace may be in Slurm (I1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy and labels change while pods wait and run, and while no bridge runs: whose jobs they are then (BEHAVIOUR I1, V8)."""
+"""Policy and labels change while pods wait and run, and while no bridge runs: whose jobs they are then (I8, V8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error of the bridge's own is contained to the object that it is about, and everything else goes on (quarantine.py)."""
+"""An error of the bridge's own is contained to the object that it is about, and everything else goes on (X8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many jobs a rule of the policy may have, and whose turn it is to be submitted (BEHAVIOUR I1)."""
+"""How many jobs a rule of the policy may have, and whose turn it is to be submitted (I7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod that takes another's place in a running gang asks for no more than that place has (BEHAVIOUR W5, V5)."""
+"""A pod that takes another's place in a running gang asks for no more than that place has (W5, V5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one job of a rule may ask for, and what PriorityClasses mean (BEHAVIOUR I1, T)."""
+"""How much one job of a rule may ask for, and what PriorityClasses mean (I7)."""
 
 from __future__ import annotations
 

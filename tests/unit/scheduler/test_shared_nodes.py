@@ -1,4 +1,4 @@
-"""Nodes of slurm.conf that Kubernetes has too: drained and resumed with it, shown, never removed (N2-N6)."""
+"""Nodes of slurm.conf that Kubernetes has too: drained and resumed with it, shown, never removed (N2-N6, N8)."""
 
 from __future__ import annotations
 

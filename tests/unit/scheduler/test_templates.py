@@ -1,4 +1,4 @@
-"""Texts that are filled from the namespace, its labels and the service account (BEHAVIOUR I1)."""
+"""Texts that are filled from the namespace, its labels and the service account (I1)."""
 
 from __future__ import annotations
 

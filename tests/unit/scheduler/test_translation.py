@@ -1,4 +1,4 @@
-"""Pod → job: every line of BEHAVIOUR T and K, exact input and exact output.
+"""Pod → job: every line of rules T and of K2, exact input and exact output.
 
 A row is the rule, what the pod is and says, and what of the job differs from the one of a pod that says nothing.  The whole
 job is compared, so a row also says what does not change.  What cannot be read is in test_wishes.py.
@@ -424,7 +424,7 @@ def test_the_larger_of_request_and_limit_is_taken_container_by_container() -> No
 
 
 def test_an_unmapped_resource_still_limits_the_nodes() -> None:
-    """T5, F."""
+    """T5, F1."""
     assert needs(of(Container("c", requests={"example.org/fpga": 1})))["example.org/fpga"] == 1
 
 

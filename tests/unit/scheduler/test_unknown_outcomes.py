@@ -117,7 +117,7 @@ def test_a_job_that_accounting_found_is_adopted() -> None:
 
 
 def test_a_twin_is_looked_for_and_not_waited_for() -> None:
-    """2038: a job of this name lives (FACTS 8)."""
+    """2038: a job of this name lives (Slurm facts 8)."""
     story = Story(ACCOUNTED)
     story.sees(TRAIN)
     [asked] = story.acts(AllocateNow, NOW)

@@ -1,4 +1,4 @@
-"""What annotations choose (BEHAVIOUR K, T8, T9): bad values, aliases, and who wins.  Good values: test_translation.py."""
+"""What annotations choose (K2, T8, T9): bad values, aliases, and who wins.  Good values: test_translation.py."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_demands_of_the_spec_that_are_not_honoured_yet_are_named() -> None:
     assert message == "Not supported yet: required pod affinity, resource claims. The pod is not run without."
 
 
-# --- aliases ------------------------------------------------------------------------------------------------------
+# --- aliases (K7) -------------------------------------------------------------------------------------------------
 
 ALIASED = [
     ("account", "teama", Wishes(account="teama")),

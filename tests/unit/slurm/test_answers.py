@@ -1,4 +1,4 @@
-"""What an answer means: by status and number, and never believing more than it proves."""
+"""What an answer means: by status and number, and never believing more than it proves (X5)."""
 
 from __future__ import annotations
 

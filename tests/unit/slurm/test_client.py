@@ -1,4 +1,4 @@
-"""The client where the contract suite cannot go: far sides without accounting, tokens that vanish, two roles, two lanes."""
+"""Where the contract suite cannot go: far sides without accounting, tokens that vanish, two roles, two lanes (I2)."""
 
 from __future__ import annotations
 

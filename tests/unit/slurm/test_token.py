@@ -1,4 +1,4 @@
-"""Tokens: read again when renewed, never shown, and every fault in a sentence that says what to do."""
+"""Tokens: read again when renewed, never shown, and every fault in a sentence that says what to do (I3, I4)."""
 
 from __future__ import annotations
 
