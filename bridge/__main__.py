@@ -82,6 +82,15 @@ def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) 
     commands = policy.add_subparsers(required=True, metavar="COMMAND")
     check = commands.add_parser("check", help="is anything wrong with the policy of a settings file?")
     check.add_argument("config", metavar="FILE", help="settings, YAML")
+    check.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")
+    check.add_argument(
+        "-n",
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NAME[,KEY=VALUE…]",
+        help="look at this namespace, with these labels, instead of those in Kubernetes; may be repeated",
+    )
     check.set_defaults(command=_policy_check)
     show = commands.add_parser("show", parents=[ends], help="who the pods of a namespace are in Slurm")
     show.add_argument("-n", "--namespace", required=True, help="of the pods")
@@ -213,7 +222,8 @@ def _release(options: argparse.Namespace) -> int:
 def _policy_check(options: argparse.Namespace) -> int:
     from bridge.policy_check import main as check
 
-    return check(vars(options))
+    given = vars(options)
+    return check(given, given.pop("namespace"))
 
 
 def _policy_show(options: argparse.Namespace) -> int:

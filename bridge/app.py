@@ -218,7 +218,8 @@ async def run(
                 "Slurm %s (%s), cluster %s, at %s", found[1].release, found[1].api, found[1].cluster, settings.slurm_url
             )
             guard = Guard(on=True)
-            allowed = rights.NamespaceRights(kube)
+            allowed = rights.HeldRights(kube, clock=clock)
+            kube.on_forbidden = allowed.refused
             measure_rights(allowed, telemetry)
             stack.push_async_callback(
                 _ended, asyncio.create_task(lives_on("rights", allowed.run, guard), name="rights")
@@ -279,7 +280,7 @@ class Ends:
     tokens: Sequence[TokenSource]
     bearer: BearerFile | None
     guard: Guard
-    allowed: rights.NamespaceRights
+    allowed: rights.HeldRights
     slurm_user: str
     file: PolicyFile | None
     leaving: str = ""
@@ -303,7 +304,7 @@ class Ends:
         )
         if self.file is not None:
             bridge.follow(self.file)
-        self.allowed.follow(bridge.world)
+        self.allowed.follow(bridge.world, bridge.loop.emit)
         if self.health is None:
             leads = (lambda: lease.trouble) if lease is not None else (lambda: "")
             self.health = Health(

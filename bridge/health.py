@@ -21,7 +21,7 @@ from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.release import HEADER
-from bridge.rights import NamespaceRights
+from bridge.rights import HeldRights
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
@@ -116,10 +116,10 @@ def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
     telemetry.gauge("slurm_bridge_leader", says, lambda: [(float(leads()), {})])
 
 
-def measure_rights(rights: NamespaceRights, telemetry: Telemetry) -> None:
+def measure_rights(rights: HeldRights, telemetry: Telemetry) -> None:
     """In how many namespaces pods wait because the bridge may not bind, report on or end them."""
     what = "managed namespaces in which the bridge lacks rights"
-    telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.lacking), {})])
+    telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.namespaces), {})])
 
 
 class Health:

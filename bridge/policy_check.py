@@ -1,8 +1,8 @@
 """`slurm-bridge policy check`: what is wrong with a policy, or is probably not meant.
 
 A file with a mistake is refused as `run` would refuse it.  The rest are rules that can never be reached, as far as that
-follows from the rules alone; users that others than the admin choose; and, if the settings name a Slurm that answers, names
-that Slurm does not know.  What a template gives follows from namespaces: `slurm-bridge policy show` tells it.
+follows from the rules alone; users that others than the admin choose; if the settings name a Slurm that answers, names that
+Slurm does not know; and, if there are namespaces to look at, what the policy gives to each (bridge/policy_namespaces.py).
 """
 
 from __future__ import annotations
@@ -11,48 +11,88 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from bridge import settings
+from bridge import policy_namespaces, settings
 from bridge.doctor import slurm
 from bridge.doctor.command import PAGE_WIDTH
 from bridge.doctor.findings import NOT_CHECKED, Finding, Level, Said, count, exit_code, findings, ok, some, warning
-from bridge.doctor.look import look_at_slurm
+from bridge.doctor.look import look_at_namespaces, look_at_slurm
 from bridge.doctor.report import as_text
+from bridge.doctor.sights import Sights, managed_namespaces
 from bridge.policy_file import privileged_user
+from bridge.policy_show import labels_given
 from bridge.settings import Settings
 from scheduler import templates
+from scheduler.model import Namespace
 from scheduler.policy import ANY, Policy, Rule, Tenant
 
 IN_SLURM = ("users", "choices", "reservations")
 
 
-def main(options: Mapping[str, str | None]) -> int:
+def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> int:
     """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).  Raises ConfigError for a file with a mistake.
 
-    options   by field of Settings; `config`: the file
+    options      by field of Settings; `config`: the file
+    namespaces   "NAME" or "NAME,KEY=VALUE,…" with its labels, in the place of the managed namespaces of Kubernetes
     """
     chosen = settings.load(options, os.environ)
+    given = [_space(each) for each in namespaces]
     found = [Finding("Policy", name, each.level, each.sentence, each.do) for name, each in _judged(chosen)]
-    found += asyncio.run(in_slurm(options, chosen))
+    found += asyncio.run(in_clusters(options, chosen, given))
     width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
     print(as_text(found, width), file=sys.stdout)  # noqa: T201 - what was asked for
     return exit_code(found)
 
 
-async def in_slurm(options: Mapping[str, str | None], chosen: Settings) -> list[Finding]:
+def _space(given: str) -> Namespace:
+    """Raises ConfigError."""
+    name, _, labels = given.partition(",")
+    return Namespace(name, "", labels_given(labels, "--namespace"))
+
+
+async def in_clusters(
+    options: Mapping[str, str | None], chosen: Settings, given: Sequence[Namespace] = ()
+) -> list[Finding]:
+    """What Slurm says of the policy, and what the policy gives to namespaces: those given, else those of Kubernetes."""
+    spaces, missing = (given, "") if given else await _managed(options)
+    filled = policy_namespaces.choices_in(policy_namespaces.pods_of(chosen.core_policy(""), spaces))
+    seen = await look_at_slurm(options, os.environ, filled)
+    said = in_slurm(chosen, seen)
+    if missing:
+        return [*said, Finding("Namespaces", "namespaces", Level.UNKNOWN, f"{NOT_CHECKED}{missing}")]
+    policy = chosen.core_policy(_slurm_user(seen))
+    of_spaces = policy_namespaces.judged(policy, policy_namespaces.pods_of(policy, spaces), seen)
+    return said + [Finding("Namespaces", name, each.level, each.sentence, each.do) for name, each in of_spaces]
+
+
+async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], str]:
+    """The managed namespaces of Kubernetes; and why they are not known, "": they are."""
+    seen = await look_at_namespaces(options, os.environ)
+    if (missing := seen.namespaces.missing) is not None:
+        return [], missing.because or missing.why
+    managed = managed_namespaces(seen)
+    return [each for each in seen.namespaces.get() if each.name in managed], ""
+
+
+def in_slurm(chosen: Settings, seen: Sights) -> list[Finding]:
     """What Slurm says of the users, accounts, partitions, QOS and reservations that are written out."""
     if not chosen.slurm_url:
         return [_not_checked("the settings name no Slurm")]
-    seen = await look_at_slurm(options, os.environ)
     if (missing := seen.jobs.missing) is not None:
         return [_not_checked(missing.because or missing.why)]
-    conf = seen.configuration.value
-    mapped = privileged_user(chosen, conf.slurm_user if conf is not None else seen.token.get().user)
+    mapped = privileged_user(chosen, _slurm_user(seen))
     found = [Finding("Slurm", "users", Level.ERROR, mapped)] if mapped else []
     checks = [check for check in slurm.CHECKS if check.name in IN_SLURM]
     return [*found, *findings([("Slurm", checks)], seen)]
+
+
+def _slurm_user(seen: Sights) -> str:
+    """By whom Slurm runs; of a Slurm that does not tell it, the user of the token; "": not known."""
+    if seen.configuration.value is not None:
+        return seen.configuration.value.slurm_user
+    return seen.token.value.user if seen.token.value is not None else ""
 
 
 def _not_checked(why: str) -> Finding:

@@ -32,7 +32,7 @@ def main(options: Mapping[str, str | None]) -> int:
     namespace, account = options.get("namespace") or "default", options.get("service_account") or "default"
     policy = chosen.core_policy("")
     if (given := options.get("labels")) is not None:
-        labels = _labels(given)
+        labels = labels_given(given, "--labels")
     else:
         labels = asyncio.run(labels_of(chosen, namespace)) if asks_for_labels(policy) else {}
     found = policy.tenant(namespace, account, labels)
@@ -90,10 +90,11 @@ def _shared(tenant: Tenant) -> str:
     return f"{whose} under this rule"
 
 
-def _labels(given: str) -> dict[str, str]:
+def labels_given(given: str, option: str) -> dict[str, str]:
+    """ "KEY=VALUE,…" as written after that option.  Raises ConfigError."""
     pairs = [each.partition("=") for each in given.split(",") if each]
     if wrong := next((key for key, equals, _ in pairs if not key or not equals), None):
-        raise ConfigError(f'--labels: "{wrong}" is not KEY=VALUE.')
+        raise ConfigError(f'{option}: "{wrong}" is not KEY=VALUE.')
     return {key: value for key, _, value in pairs}
 
 

@@ -3,7 +3,9 @@
 CLUSTER     everywhere: to see pods, nodes and namespaces.  Without them the bridge knows nothing, and does not start
 NAMESPACE   in each managed namespace: to bind, report on and end its pods.  A RoleBinding in each gives them
             (manifests/namespace), so one may be missing in one namespace: its pods wait, and all others go on
-NODE        to taint labelled nodes and to say on them how Slurm sees them; asked for by `slurm-bridge doctor`
+NODE        to taint labelled nodes and to say on them how Slurm sees them
+
+Rights may be taken away while the bridge runs, and given back: it says so, and goes on without a restart.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
+from scheduler.events import Event, RightsTold
 from scheduler.world import World
 
 Right = tuple[str, str, str, str]  # verb, resource, API group, subresource
@@ -42,9 +45,18 @@ NODE: tuple[Right, ...] = (
     ("patch", "nodes", "", ""),
     ("patch", "nodes", "", "status"),
 )
-LOOK_EVERY_S = 2.0  # at which namespaces are managed now; that costs no call
-ASK_AGAIN_S = 30.0  # where a right is missing
-ASK_RARELY_S = 600.0  # where none is: rights can be taken away
+ESSENTIAL: tuple[Right, ...] = (  # without one of them no job is asked for: its pods could not be bound, or not ended
+    ("delete", "pods", "", ""),
+    ("patch", "pods", "", ""),
+    ("create", "pods", "", "binding"),
+)
+SAYS: Right = ("patch", "pods", "", "status")
+EVERYWHERE = ""  # in the place of a namespace
+LOOK_EVERY_S = 2.0  # at which namespaces are due; that costs no call
+ASK_AGAIN_S = 5.0  # where a right is missing, or a request was refused
+ASK_EVERYWHERE_S = 30.0  # for CLUSTER and NODE: a watch that runs does not notice that its right is gone
+ASK_RARELY_S = 600.0  # in a namespace where none is missing: what is refused there says so at once
+MOST_A_LOOK = 20  # namespaces
 TOLD = 3  # so many namespaces are named in /readyz
 
 log = logging.getLogger("slurm-bridge")
@@ -80,32 +92,61 @@ def remedy(namespace: str) -> str:
     return f"kubectl apply --namespace={namespace} -f manifests/namespace/rolebinding.yaml"
 
 
-class NamespaceRights:
-    """Asks for the rights in each managed namespace: at once when it is new, and again from time to time.
+class HeldRights:
+    """Asks for the rights everywhere and in each managed namespace: at once when it is new, and again from time to time.
+
+    A request that was refused makes it ask soon.  What changed is told to the World, as RightsTold: so pods of a namespace
+    without rights ask Slurm for nothing, and go on at once when the rights are back.
 
     world       knows the namespaces; None: no bridge acts yet
     monotonic   seconds
+    clock       epoch seconds
+    lacking     what is missing, by namespace; EVERYWHERE: of CLUSTER and NODE
     """
 
     def __init__(
-        self, kube: KubeClient, world: World | None = None, monotonic: Callable[[], float] = time.monotonic
+        self,
+        kube: KubeClient,
+        world: World | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+        emit: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         self._kube = kube
         self._world = world
         self._monotonic = monotonic
+        self._clock = clock
+        self._emit = emit
         self._ask_at: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         self.lacking: dict[str, list[Right]] = {}
 
-    def follow(self, world: World) -> None:
-        """From now on the namespaces are those that this bridge knows."""
-        self._world = world
+    def follow(self, world: World, emit: Callable[[Event], None]) -> None:
+        """From now on the namespaces are those that this bridge knows, and it is told what is missing."""
+        self._world, self._emit = world, emit
+        if self.lacking:
+            self._tell()
+
+    def refused(self, namespace: str) -> None:
+        """A request about an object there was refused for lack of rights.  EVERYWHERE: the object is in no namespace."""
+        for name in {namespace, EVERYWHERE} & self._ask_at.keys():
+            soon = self._asked_at.get(name, float("-inf")) + ASK_AGAIN_S
+            self._ask_at[name] = min(self._ask_at[name], soon)
+
+    @property
+    def namespaces(self) -> dict[str, list[Right]]:
+        """What is missing in which managed namespace."""
+        return {name: rights for name, rights in self.lacking.items() if name != EVERYWHERE}
 
     def sentences(self) -> list[str]:
         """What is missing where, and what to do; a sentence for each of the first namespaces, and one for the rest."""
-        told = [_sentence(namespace, rights) for namespace, rights in sorted(self.lacking.items())]
+        everywhere = self.lacking.get(EVERYWHERE)
+        told = [_sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
         rest = len(told) - TOLD
-        return told[:TOLD] + (
-            [f"Rights are missing in {rest} more namespaces; the log names them."] if rest > 0 else []
+        return (
+            ([_sentence(EVERYWHERE, everywhere)] if everywhere else [])
+            + told[:TOLD]
+            + ([f"Rights are missing in {rest} more namespaces; the log names them."] if rest > 0 else [])
         )
 
     async def run(self) -> None:
@@ -115,36 +156,76 @@ class NamespaceRights:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        """Ask for every namespace that is due; log what has changed."""
+        """Ask where it is due, in the first MOST_A_LOOK namespaces; log what has changed, and tell the World."""
         now, world = self._monotonic(), self._world
-        managed = {name for name in world.namespaces or () if world.manages(name)} if world is not None else set()
-        for gone in self._ask_at.keys() - managed:
+        wanted = {name for name in world.namespaces or () if world.manages(name)} if world is not None else set()
+        if world is not None:
+            wanted.add(EVERYWHERE)
+        for gone in self._ask_at.keys() - wanted:
             del self._ask_at[gone]
+            self._asked_at.pop(gone, None)
             self.lacking.pop(gone, None)
-        due = [name for name in managed if self._ask_at.get(name, now) <= now]
+        for name in wanted:
+            self._ask_at.setdefault(name, now)
+        due = sorted(
+            (name for name in wanted if self._ask_at[name] <= now), key=lambda name: (self._ask_at[name], name)
+        )
+        due = due[:MOST_A_LOOK]
         if not due:
             return
         try:
-            found = await missing_in(self._kube, due)
+            found = await self._missing(due)
         except FarSideError:  # Kubernetes is away, which the watches report; what was known stays
             self._ask_at.update(dict.fromkeys(due, now + ASK_AGAIN_S))
             return
+        changed = [name for name in due if self._take(name, found.get(name, []))]
         for name in due:
-            self._take(name, found.get(name, []))
-            self._ask_at[name] = now + (ASK_AGAIN_S if name in found else ASK_RARELY_S)
+            self._asked_at[name] = now
+            rarely = ASK_EVERYWHERE_S if name == EVERYWHERE else ASK_RARELY_S
+            self._ask_at[name] = now + (ASK_AGAIN_S if name in found else rarely)
+        if changed:
+            self._tell()
 
-    def _take(self, namespace: str, lacking: list[Right]) -> None:
+    async def _missing(self, due: Sequence[str]) -> dict[str, list[Right]]:
+        namespaces = [name for name in due if name != EVERYWHERE]
+        found = await missing_in(self._kube, namespaces) if namespaces else {}
+        if EVERYWHERE in due and (lacking := await missing(self._kube, (*CLUSTER, *NODE))):
+            found[EVERYWHERE] = lacking
+        return found
+
+    def _take(self, namespace: str, lacking: list[Right]) -> bool:
+        """True if that is news."""
         before = self.lacking.pop(namespace, [])
         if lacking:
             self.lacking[namespace] = lacking
             if lacking != before:
                 log.warning("%s", _sentence(namespace, lacking))
         elif before:
-            log.info("Kubernetes: all rights are there in namespace %s now", namespace)
+            where = f"in namespace {namespace}" if namespace else "everywhere"
+            log.info("Kubernetes: all rights are there %s now", where)
+        return lacking != before
+
+    def _tell(self) -> None:
+        """The World is told of the namespaces in which pods cannot be bound or ended."""
+        waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
+        said = {name: "" if SAYS in rights else _sentence(name, rights) for name, rights in waits.items()}
+        self._emit(RightsTold(said, self._clock()))
 
 
 def _sentence(namespace: str, rights: list[Right]) -> str:
+    if namespace == EVERYWHERE:
+        blind = not set(CLUSTER).isdisjoint(rights)
+        what = (
+            "what changes there is not seen, and pods wait"
+            if blind
+            else "nodes are not tainted, and do not say how Slurm sees them"
+        )
+        return (
+            f"Kubernetes: slurm-bridge may not {spelled(rights)} in all namespaces, so {what}. "
+            "Give it the ClusterRole slurm-bridge: kubectl apply -f manifests/base/rbac.yaml"
+        )
+    effect = "its pods wait" if not set(ESSENTIAL).isdisjoint(rights) else "its pods lack a part of the bridge's work"
     return (
-        f"Kubernetes: slurm-bridge may not {spelled(rights)} in namespace {namespace}, so its pods wait. "
+        f"Kubernetes: slurm-bridge may not {spelled(rights)} in namespace {namespace}, so {effect}. "
         f"Give it the rights: {remedy(namespace)}"
     )

@@ -12,14 +12,29 @@ MANIFESTS = Path(__file__).resolve().parent.parent / "manifests"
 NAME = "slurm-bridge"
 
 
+def make(kubectl: Callable[..., str]) -> None:
+    """Make the account, with the rights that it has everywhere.  In a namespace it has none more (see `bind`)."""
+    base = MANIFESTS / "base"
+    kubectl("apply", "-f", str(base / "namespace.yaml"), "-f", str(base / "rbac.yaml"))
+
+
+def bind(kubectl: Callable[..., str], namespace: str) -> None:
+    """Give it the rights of a managed namespace, as docs/install.md does."""
+    kubectl("apply", f"--namespace={namespace}", "-f", str(MANIFESTS / "namespace" / "rolebinding.yaml"))
+
+
+def only_where_bound(kubectl: Callable[..., str]) -> None:
+    """Take back what `write_kubeconfig` of other journeys gave in every namespace."""
+    kubectl("delete", "--ignore-not-found", "clusterrolebinding", f"{NAME}-namespace")
+
+
 def write_kubeconfig(kubectl: Callable[..., str], server: str, authority: str, path: Path) -> None:
     """Make the account, with its rights in every namespace, and write a kubeconfig with a token of it, valid for a day.
 
     kubectl    runs kubectl with these arguments as the administrator, returns what it printed, raises where it failed
     server     URL of the API server; authority: file with the authorities of its certificate
     """
-    base = MANIFESTS / "base"
-    kubectl("apply", "-f", str(base / "namespace.yaml"), "-f", str(base / "rbac.yaml"))
+    make(kubectl)
     everywhere = ("clusterrolebinding", f"{NAME}-namespace", f"--clusterrole={NAME}-namespace")
     binding = kubectl("create", *everywhere, f"--serviceaccount={NAME}:{NAME}", "--dry-run=client", "--output=yaml")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:  # what is there already is no error

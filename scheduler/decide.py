@@ -20,6 +20,7 @@ from scheduler.events import Side
 from scheduler.feasible import slurm_name
 from scheduler.gangs import gather
 from scheduler.guard import due, guarded, look
+from scheduler.lacking import say_lacking
 from scheduler.leaving import end_running, gives_up, is_ending_pods, say_leaving, withdraw
 from scheduler.looking import cancel, cancel_broken, cancel_twins, look_at, scan_until, still_in_doubt, trusted
 from scheduler.membership import pods_of_group
@@ -200,7 +201,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
     if not is_managed(pods[0], view.world):
         say_all(workload, pods, view, names.NOT_MANAGED, not_managed(pods[0]))
         return
-    if say_leaving(workload, view):
+    if say_leaving(workload, view) or say_lacking(workload, view):
         return
     if over_limit(workload, view) or not all_known(workload, pods, view) or not read_lately(workload, pods, view):
         return

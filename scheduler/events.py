@@ -259,6 +259,17 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RightsTold:
+    """In which namespaces the bridge lacks rights in Kubernetes that it needs to bind pods and to end them; in no others.
+
+    lacking   namespace to a sentence that says what is missing, for its pods; "": it cannot write on them either
+    """
+
+    lacking: Mapping[str, str]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The loop is about to perform this plan: holds are placed, marks cleared."""
 
@@ -313,6 +324,7 @@ Event = (
     | AbsenceBelieved
     | PredecessorDrained
     | PolicyChanged
+    | RightsTold
     | Planned
     | ActionEnded
 )

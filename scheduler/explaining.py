@@ -21,7 +21,7 @@ from scheduler.gangs import together, why_gathering
 from scheduler.guard import sentence
 from scheduler.jobspec import jobspec
 from scheduler.model import UNLIMITED, Grant, Job, JobSpec, Pod, Refusal, SlurmNode, States
-from scheduler.names import MANAGED_LABEL, NOT_MANAGED
+from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.phase import Phase, chosen, revoked
 from scheduler.plain import dated
 from scheduler.quarantine import Quarantined
@@ -205,6 +205,12 @@ def _job(workload: Workload, pod: Pod, view: View) -> tuple[JobSpec | None, Refu
         return None, Refusal(
             NOT_MANAGED, f"Namespace {pod.namespace} {what}: the admin has to label it {MANAGED_LABEL}=true."
         )
+    if pod.namespace in world.lacking_rights:
+        lacking = (
+            world.lacking_rights[pod.namespace]
+            or "slurm-bridge lacks rights in Kubernetes; its admin sees which in /readyz."
+        )
+        return None, Refusal(LACKS_RIGHTS, lacking)
     spec = (foreseen if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, view)
     if isinstance(spec, JobSpec):
         asked_for = any(job.alive for job in world.mine(workload))

@@ -527,6 +527,19 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
         world.back_off(world.workloads[key], event.at)  # looked at again, with patience
 
 
+def _rights_told(world: World, event: ev.RightsTold) -> None:
+    """Where rights are back, what failed for lack of them is tried at once (scheduler/lacking.py)."""
+    before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
+    back = before.keys() - event.lacking.keys()
+    changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}
+    for workload in world.workloads.values():
+        if workload.namespace in back:
+            workload.failures, workload.wait_until = 0, float("-inf")
+            world.input_changed(workload)
+        if workload.namespace in changed:
+            world.dirty[workload.key] = None
+
+
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.PodSeen: _pod_seen,
     ev.PodGone: _pod_gone,
@@ -541,4 +554,5 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.ClockTold: _clock_told,
     ev.OwnerRead: _owner_read,
     ev.ClaimsRead: _claims_read,
+    ev.RightsTold: _rights_told,
 }

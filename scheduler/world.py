@@ -98,6 +98,7 @@ class World:
         self.alarms: list[quarantine.Alarm] = []  # what came into quarantine, until the loop has told it
         # Kubernetes
         self.namespaces: dict[str, Namespace] | None = None
+        self.lacking_rights: dict[str, str] = {}  # namespace to what is missing, as of RightsTold
         self.nodes: dict[str, Node] | None = None
         self.by_slurm_name: dict[
             str, str

@@ -11,7 +11,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ from bridge.slurm.pool import HttpPool
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, FileToken, LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
-from scheduler.policy import ANY
+from scheduler.policy import ANY, Tenant
 from scheduler.templates import is_template
 
 T = TypeVar("T")
@@ -70,12 +70,24 @@ async def look(options: Mapping[str, str | None], environment: Mapping[str, str]
     return seen
 
 
-async def look_at_slurm(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Sights:
-    """What can be seen of the settings and of Slurm; nothing else is looked at."""
+async def look_at_slurm(
+    options: Mapping[str, str | None], environment: Mapping[str, str], filled: Sequence[Choice] = ()
+) -> Sights:
+    """What can be seen of the settings and of Slurm; nothing else is looked at.  filled: what templates give"""
     seen = Sights(now=time.time())
     chosen = _settings(seen, options, environment)
     async with AsyncExitStack() as stack:
-        await _look_at_slurm(seen, chosen, stack)
+        await _look_at_slurm(seen, chosen, stack, filled)
+    return seen
+
+
+async def look_at_namespaces(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Sights:
+    """What can be seen of the settings and of the namespaces of Kubernetes; nothing else is looked at."""
+    seen = Sights(now=time.time())
+    chosen = _settings(seen, options, environment)
+    async with AsyncExitStack() as stack:
+        if (transport := await _greeted(seen, chosen, stack)) is not None:
+            seen.namespaces = await _sight(lambda: _listed(seen, transport, watch.namespaces()))
     return seen
 
 
@@ -133,6 +145,20 @@ def _unnamed(seen: Sights, key: str, missing: NotSeen) -> NotSeen:
 
 
 async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitStack) -> None:
+    if (transport := await _greeted(seen, chosen, stack)) is None:
+        return
+    client = KubeClient(transport, chosen.scheduler_name, time.time)
+    seen.whoami = await _sight(lambda: kube_survey.whoami(transport))
+    seen.rights = await _sight(lambda: _rights(client))
+    seen.namespaces = await _sight(lambda: _listed(seen, transport, watch.namespaces()))
+    seen.rights_in = await _sight(lambda: _rights_in(seen, client))
+    seen.nodes = await _sight(lambda: _listed(seen, transport, watch.nodes()))
+    seen.ours = await _sight(lambda: _listed(seen, transport, watch.our_pods(chosen.scheduler_name)))
+    seen.standing = await _sight(lambda: _standing(seen, transport, chosen.scheduler_name))
+
+
+async def _greeted(seen: Sights, chosen: Settings, stack: AsyncExitStack) -> HttpTransport | None:
+    """The way to an API server that answers; None: there is none, which is noted in everything that it would tell."""
     try:
         access = await auth.load(chosen.kubeconfig or None)
         headers = (await access.credentials()).headers
@@ -142,7 +168,7 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
             missing = _unnamed(seen, "kubeconfig", missing)
         seen.server = Sight(missing=missing)
         _no_kubernetes(seen, missing.because)
-        return
+        return None
     transport = HttpTransport(access)
     stack.push_async_callback(transport.close)
     seen.server = Sight(access.server)
@@ -153,15 +179,8 @@ async def _look_at_kubernetes(seen: Sights, chosen: Settings, stack: AsyncExitSt
     seen.greeting = await _sight(lambda: kube_survey.greet(transport), no_server, do)
     if seen.greeting.missing is not None:
         _no_kubernetes(seen, no_server)
-        return
-    client = KubeClient(transport, chosen.scheduler_name, time.time)
-    seen.whoami = await _sight(lambda: kube_survey.whoami(transport))
-    seen.rights = await _sight(lambda: _rights(client))
-    seen.namespaces = await _sight(lambda: _listed(seen, transport, watch.namespaces()))
-    seen.rights_in = await _sight(lambda: _rights_in(seen, client))
-    seen.nodes = await _sight(lambda: _listed(seen, transport, watch.nodes()))
-    seen.ours = await _sight(lambda: _listed(seen, transport, watch.our_pods(chosen.scheduler_name)))
-    seen.standing = await _sight(lambda: _standing(seen, transport, chosen.scheduler_name))
+        return None
+    return transport
 
 
 def _no_kubernetes(seen: Sights, because: str) -> None:
@@ -196,7 +215,7 @@ async def _rights_in(seen: Sights, client: KubeClient) -> Mapping[str, list[Righ
 # --- Slurm ----------------------------------------------------------------------------------------------------------
 
 
-async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) -> None:
+async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack, filled: Sequence[Choice] = ()) -> None:
     tokens = _tokens(seen, chosen)
     if not chosen.slurm_url:
         why = NotSeen(
@@ -227,7 +246,7 @@ async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack) 
     if seen.discovery.missing is not None:
         _no_slurm(seen, no_slurmrestd)
     else:
-        await _look_at_slurmctld(seen, chosen, client)
+        await _look_at_slurmctld(seen, chosen, client, filled)
 
 
 def _because(sight: Sight[T]) -> str:
@@ -239,7 +258,7 @@ async def _knock(pool: HttpPool) -> int:
     return (await pool.exchange("GET", "/slurm/", {}, b"", deadline_s=DEFAULT_DEADLINE_S)).status
 
 
-async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient) -> None:
+async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient, filled: Sequence[Choice]) -> None:
     """A ping proves neither: slurmctld does not answer that of a token which it does not accept."""
     seen.jobs = await _sight(lambda: _jobs(client), "Slurm does not tell its jobs")
     if (missing := seen.jobs.missing) is not None:
@@ -254,6 +273,7 @@ async def _look_at_slurmctld(seen: Sights, chosen: Settings, client: SlurmClient
     seen.partition_details = await _sight(lambda: _partition_details(client))
     seen.reservations = await _sight(lambda: survey.reservations(client))
     seen.verdicts = await _verdicts(client, choices(chosen))
+    seen.filled = await _verdicts(client, [each for each in filled if each not in seen.verdicts])
     seen.unresolved = await _sight(lambda: _unresolved(seen))
 
 
@@ -345,17 +365,19 @@ async def _partition_details(client: SlurmClient) -> Mapping[str, survey.Partiti
 
 
 def choices(chosen: Settings) -> list[Choice]:
-    """What the policy lets pods choose, one thing at a time, for each Slurm user; ("", "") is the user's own default.
+    """What the policy lets pods choose, for each Slurm user, without what templates give: that follows from namespaces."""
+    return choices_of(chosen.policy.policy().tenants)
 
-    What templates give is not tried: it follows from namespaces.
-    """
+
+def choices_of(tenants: Iterable[Tenant]) -> list[Choice]:
+    """What these let pods choose, one thing at a time, for each Slurm user; ("", "") is the user's own default."""
     wanted: dict[Choice, None] = {}
-    for tenant in chosen.policy.tenants:
+    for tenant in tenants:
         if is_template(tenant.user):
             continue
         wanted[tenant.user, "", ""] = None
         for what in ("account", "partition", "qos"):
-            choice = getattr(tenant, what)
+            choice = tenant.choices[what]
             for value in (choice.default, *choice.allowed):
                 if value and value != ANY and not is_template(value):
                     wanted[tenant.user, what, value] = None

@@ -100,6 +100,7 @@ class Sights:
     undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
     all_jobs       Slurm hides nobody's jobs from our token
     accounting     there is a slurmdbd, and it answers
+    verdicts       what Slurm says to what the policy writes out; filled: to what its templates give, where that was asked
     bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready and all works
     unresolved     external nodes whose address is only a name that nothing on this host can resolve
     """
@@ -134,6 +135,7 @@ class Sights:
     partition_details: Sight[Mapping[str, PartitionDetails]] = field(default_factory=Sight)
     reservations: Sight[frozenset[str]] = field(default_factory=Sight)
     verdicts: Mapping[Choice, Sight[Verdict]] = field(default_factory=dict)
+    filled: Mapping[Choice, Sight[Verdict]] = field(default_factory=dict)
     unresolved: Sight[frozenset[str]] = field(default_factory=Sight)
     bridge: Sight[tuple[str, ...]] = field(default_factory=Sight)
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
 from bridge.doctor.kubernetes import skew
 from bridge.doctor.look import NOT_ACCEPTED
-from bridge.doctor.sights import Sight, Sights, Token
+from bridge.doctor.sights import Choice, Sight, Sights, Token
 from bridge.settings import LOOPBACK
 from bridge.slurm.answers import AUTHENTICATION, UNKNOWN_USER
 from bridge.slurm.survey import Verdict
@@ -117,7 +117,7 @@ def _users(seen: Sights) -> Iterator[Said]:
         seen.chosen("policy")
         yield unknown("not checked: the policy names no Slurm user")
         return
-    may = [user for user, verdict in verdicts.items() if _accepted(verdict)]
+    may = [user for user, verdict in verdicts.items() if accepted(verdict)]
     for user, verdict in sorted(verdicts.items()):
         if user not in may:
             yield _why_not(user, verdict.get(), seen)
@@ -130,7 +130,8 @@ def _needs(sight: Sight[int]) -> None:
     sight.get()
 
 
-def _accepted(sight: Sight[Verdict]) -> bool:
+def accepted(sight: Sight[Verdict]) -> bool:
+    """True if Slurm takes it; a limit that is reached now is no mistake."""
     verdict = sight.value
     return verdict is not None and (verdict.may or verdict.number == LIMIT)
 
@@ -166,10 +167,10 @@ def _choices(seen: Sights) -> Iterator[Said]:
     _needs(seen.jobs)
     seen.chosen("policy")
     tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}
-    known_users = {user for (user, what, _), verdict in seen.verdicts.items() if not what and _accepted(verdict)}
+    known_users = {user for (user, what, _), verdict in seen.verdicts.items() if not what and accepted(verdict)}
     taken = 0
     for (user, what, value), sight in sorted(tried.items()):
-        if _accepted(sight):
+        if accepted(sight):
             taken += 1
         elif user in known_users or (sight.value is not None and sight.value.number == NUMBERS[what]):
             yield _not_taken(user, what, value, sight.get())
@@ -179,6 +180,12 @@ def _choices(seen: Sights) -> Iterator[Said]:
         yield ok(f"Slurm takes {taken} of the {len(tried)} accounts, partitions and QOS that the policy offers")
     elif not tried:
         yield ok("the policy names no account, partition or QOS: Slurm's own defaults are used")
+
+
+def refused(choice: Choice, verdict: Verdict, seen: Sights) -> Said:
+    """Why Slurm does not take it, and what to do."""
+    user, what, value = choice
+    return _not_taken(user, what, value, verdict) if what else _why_not(user, verdict, seen)
 
 
 def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:

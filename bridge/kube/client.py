@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from bridge.errors import (
     BridgeError,
@@ -48,6 +48,7 @@ from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
 DEADLINE_S = 10.0  # shorter than the settle time after an unknown outcome (12 s), which must outlast it
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
+FORBIDDEN = 403
 EVENTS_REMEMBERED = 4096
 NAMESPACE_OF_NODES = "default"  # where events about what has no namespace have to be
 EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
@@ -82,12 +83,14 @@ class KubeClient:
     component  who the bridge is in events and as field manager
     clock      epoch seconds
     on_call    told each call: operation, seconds, outcome ("ok" or the error's class in lower case)
+    on_forbidden   told each request that lacked a right: the namespace of its object; "": it has none
     """
 
     transport: Transport
     component: str
     clock: Callable[[], float]
     on_call: Callable[[str, float, str], None] = lambda _operation, _seconds, _outcome: None
+    on_forbidden: Callable[[str], None] = lambda _namespace: None
     _events: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     # --- pods ---
@@ -527,6 +530,8 @@ class KubeClient:
             judged(operation, reply)
         except FarSideError as error:
             outcome = type(error).__name__.lower()
+            if error.code == FORBIDDEN:
+                self.on_forbidden(_namespace_of(path))
             if error.operation == operation:
                 raise
             raise _as(operation, error) from None
@@ -550,6 +555,13 @@ def _as(operation: str, error: FarSideError) -> FarSideError:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_q(namespace)}/pods/{_q(name)}"
+
+
+def _namespace_of(path: str) -> str:
+    """The namespace of the object that a path names; "": it has none."""
+    _, _, rest = path.partition("/namespaces/")
+    name, _, object_path = rest.partition("/")
+    return unquote(name) if object_path else ""
 
 
 def _node_path(name: str) -> str:

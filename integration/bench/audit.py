@@ -74,15 +74,15 @@ class Audit:
     def requests(self) -> Requests:
         """Those since."""
         found = Requests()
-        for line in self._lines():
+        for line in self.lines():
             entry = _ENTRY.decode(line)
             if entry.stage == "ResponseComplete" and entry.object is not None:
                 what = entry.object.resource + (f"/{entry.object.subresource}" if entry.object.subresource else "")
                 found[Request(entry.verb, what, entry.user.username)] += 1
         return found
 
-    def _lines(self) -> Iterator[bytes]:
-        """From where we began, also when the log was moved away in between and another begun."""
+    def lines(self) -> Iterator[bytes]:
+        """Its entries from where we began, also when the log was moved away in between and another begun."""
         logs = sorted(self._log.parent.glob("audit*.log"), key=lambda path: path.stat().st_mtime)
         numbers = [path.stat().st_ino for path in logs]
         if self._file not in numbers:

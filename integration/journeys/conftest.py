@@ -183,7 +183,7 @@ def pool(slurm: Slurm, kube: Kube) -> Iterator[str]:
         eventually(f"Slurm lets {name} go", lambda n=name: slurm.remove_node(n))  # type: ignore[misc]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def own_rig() -> None:
     """Daemons can be stopped only where they are ours; clusters that were given are left as they are."""
     if not os.environ.get("RIG_NAME"):

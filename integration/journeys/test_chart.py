@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from integration import schemas
 from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
 from integration.journeys.test_installed import INSTALL, ON_THE_KUBELET, OWN, SPACE, copied, own_pod
 from integration.journeys.test_installed import terminal as terminal
@@ -50,8 +51,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 def objects(printed: str) -> Objects:
     """What was printed, without what differs: Helm's labels, how changed settings are noticed, empty lines."""
     found = {}
-    # Helm says on standard error, first of all, which links it follows.
-    for each in yaml.safe_load_all(re.sub(r"^walk\.go.*$", "", printed, flags=re.MULTILINE)):
+    for each in yaml.safe_load_all(without_links(printed)):
         if not each:
             continue
         meta = each["metadata"]
@@ -71,6 +71,11 @@ def objects(printed: str) -> Objects:
         assert identity not in found
         found[identity] = without_empty_lines(each)
     return found
+
+
+def without_links(printed: str) -> str:
+    """Helm says on standard error, first of all, which links it follows."""
+    return re.sub(r"^walk\.go.*$", "", printed, flags=re.MULTILINE)
 
 
 def without_empty_lines(value: Any) -> Any:
@@ -118,6 +123,40 @@ def test_a_packed_chart_makes_the_same(typed: Terminal) -> None:
 def test_the_bridges_own_namespace_is_not_part_of_a_release_in_it(typed: Terminal) -> None:
     whole = objects(typed.types(TEMPLATED)).keys()
     assert whole - objects(typed.types(f"{TEMPLATED} --namespace={OWN}")).keys() == {("Namespace", "", OWN)}
+
+
+# --- what each version of Kubernetes takes ------------------------------------------------------------------------
+
+# What is rendered, and the first version whose schemas know all of it.
+BEFORE = "kubectl kustomize before"  # manifests/minimal with the component before-1.36
+EVERYTHING = (
+    "--set 'replicas=2,monitoring.enabled=true,namespaces={hpc,lab},image.pullSecrets={pull},nodeSelector.role=infra' "
+    "--set 'tolerations[0].key=infra,tolerations[0].operator=Exists,resources.limits.memory=4Gi'"
+)
+RENDERED = {
+    "kubectl kustomize manifests/minimal": "1.36",
+    "kubectl kustomize manifests/monitoring": "1.36",
+    "kubectl kustomize manifests/webhook": "1.30",
+    BEFORE: "1.30",
+    TEMPLATED: "1.36",
+    f"{CHART} --values=minimal.yaml {EVERYTHING}": "1.36",
+    f"{TEMPLATED} {EVERYTHING} --set admission.intercept=false": "1.30",
+    f"{TEMPLATED} {EVERYTHING} --set admission.enabled=false": "1.29",
+}
+
+
+@pytest.mark.parametrize("line", RENDERED)
+def test_what_is_rendered_is_what_each_version_takes_that_is_claimed(typed: Terminal, line: str) -> None:
+    if line == BEFORE:
+        overlay = {"resources": ["../manifests/minimal"], "components": ["../manifests/before-1.36"]}
+        (typed.folder / "before").mkdir()
+        (typed.folder / "before" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    made = [each for each in yaml.safe_load_all(without_links(typed.types(line))) if each]
+    assert len(made) > 15
+    first = schemas.VERSIONS.index(RENDERED[line])
+    for version in schemas.VERSIONS[first:]:
+        assert schemas.mistakes(version, made) == [], version
+    assert schemas.mistakes(schemas.VERSIONS[first - 1], made), "the version before knows less"
 
 
 # --- what the values change ---------------------------------------------------------------------------------------

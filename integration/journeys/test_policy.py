@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, slurm_says
 from integration.journeys.conftest import POLICY
+from integration.journeys.test_doctor_explain import ran
 
 Space = Callable[[str], str]
 TENANT, USER, ACCOUNT = "journey/tenant", "journey/slurm-user", "journey/account"
@@ -196,3 +199,41 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_said(
         eventually("it runs", lambda: kube.bound(ns))
         assert {job["user_name"] for job in slurm.live(f"{ns}/")} == {"alice"}
     eventually("it is mended", lambda: bridge.ask("readyz")[1] == "ok\n")
+
+
+def test_a_policy_is_checked_against_the_namespaces_and_the_associations_that_there_are(
+    kube: Kube, slurm: Slurm, space: Space, tmp_path: Path
+) -> None:
+    fine, unknown, foreign, bare = (space("alice") for _ in range(4))
+    label(kube, fine, "carol", "teamb")
+    label(kube, unknown, "zoe", "teamb")
+    label(kube, foreign, "alice", "teamb")
+    label(kube, bare, None)
+    by_name = {"namespaces": [fine], "user": "alice"}
+    file = tmp_path / "settings.yaml"
+    ends = {"slurm_url": slurm.url, "slurm_token_file": slurm.token_file}
+    file.write_text(yaml.safe_dump(ends | {"policy": {"rules": [BY_LABEL, by_name, *POLICY["rules"]]}}))
+    check = ("policy", "check", str(file), "--kubeconfig", kube.kubeconfig)
+
+    code, text = ran(*check)
+    said = " ".join(text.split())
+    assert code == 2
+    assert "The host of slurmctld has no user zoe" in said
+    assert f"user \"zoe\" ({{namespace.labels['{USER}']}})" in said
+    assert f"Concerned: {unknown}." in said
+    assert 'Slurm does not take account "teamb" from alice' in said
+    assert "sacctmgr add user alice account=teamb" in said
+    assert f"Concerned: {foreign}." in said
+    assert f"Pods of namespace {bare} are refused." in said
+    assert f"namespace {bare} has no label {USER}" in said
+    assert f"Rule 2 (namespaces {fine}) decides for no pod now" in said
+    assert 'Slurm does not take qos "high" from carol' in said
+    assert "no user carol" not in said
+
+    asked = f"{bare},{TENANT}=yes,{USER}=alice,{ACCOUNT}=teama"
+    code, text = ran(*check, "--namespace", asked)
+    assert code == 0, text
+    assert "1 namespace looked at; Slurm users: alice" in " ".join(text.split())
+    with associated("alice", "teamb"):
+        code, text = ran(*check, "--namespace", f"{foreign},{TENANT}=yes,{USER}=alice,{ACCOUNT}=teamb")
+    assert code == 0, text

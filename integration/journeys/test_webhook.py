@@ -23,7 +23,8 @@ import pytest
 import yaml
 
 from bridge.webhook.certificates import make
-from integration import own_account
+from integration import granted, own_account
+from integration.bench.audit import Audit
 from integration.clusters import IMAGE, PATIENCE_S, Kube, eventually, free_port, kubectl, pod
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
@@ -126,6 +127,12 @@ def kubeconfig(kube: Kube, by_policy: object, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
+def audit(own_rig: None, kubeconfig: Path) -> Audit:
+    """What is asked of the API server from now on: before the webhook starts."""
+    return Audit()
+
+
+@pytest.fixture(scope="module")
 def webhook(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
     """It runs, the API server asks it, and it never says anything like a traceback or a key."""
     process = Webhook(tmp_path_factory.mktemp("log"), kubeconfig)
@@ -185,6 +192,16 @@ def scheduler(kube: Kube, case: str) -> str:
     status, text = kube.raw("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", json.dumps(body).encode())
     assert status == 201, text
     return str(json.loads(text)["spec"]["schedulerName"])
+
+
+def test_its_account_uses_every_right_that_it_has_and_needs_no_other(
+    audit: Audit, webhook: Webhook, kube: Kube
+) -> None:
+    eventually("the API server asks it", lambda: scheduler(kube, "names no scheduler") == OURS)
+    rights = granted.rights_of(yaml.safe_load_all((SHIPPED / "rbac.yaml").read_text()))
+    assert len(rights) == 4
+    user = f"system:serviceaccount:{OWN}:{NAME}"
+    eventually("each is used", lambda: granted.judged(rights, granted.requests_of(user, audit.lines())))
 
 
 def test_the_webhook_decides_as_the_policy_of_newer_api_servers_does(

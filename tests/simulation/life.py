@@ -26,6 +26,7 @@ from bridge.dev.slurm_nodes import SlurmSimNode
 from bridge.dev.virtual_time import START, VirtualLoop, run
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
+from bridge.rights import HeldRights
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
 from bridge.slurm.client import SlurmClient
@@ -46,11 +47,13 @@ RELEASE_S = 20.0  # so long after the faults the admin believes what is still mi
 OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 POLICY_CHANGES = 0.25  # share of the lives
+RIGHTS_GO = 0.2  # share of the lives
 STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
 STUBBORN_S = 15.0  # between two things that happen to pods which do not stop, in the mean
 GRACES = (600, 3600, 86_400)
 LONGEST_GRACE_S = 10**10
 ANOTHER_POLICY_S = 15.0  # between two changes of policy or labels, in the mean
+RIGHTS_GO_S = 10.0  # between two times that rights are taken away, and for so long, in the mean
 USER_LABEL = "x/slurm-user"
 CPUS, MEMORY_MIB, GPUS = 8, 16_384, 2
 SKEWS = (0.0, 0.0, 0.0, 3.0, -3.0, 400.0, -400.0, 7200.0, -7200.0)
@@ -78,6 +81,26 @@ POLICIES = tuple(
     )
 )
 
+
+# What a RoleBinding, a ClusterRoleBinding and single rules give.
+IN_NAMESPACES = frozenset(
+    {
+        ("create", "pods/binding"),
+        ("patch", "pods"),
+        ("delete", "pods"),
+        ("patch", "pods/status"),
+        ("create", "pods/eviction"),
+    }
+)
+EVERYWHERE = frozenset((verb, what) for verb in ("get", "list", "watch") for what in ("pods", "nodes", "namespaces"))
+ON_NODES = frozenset({("patch", "nodes"), ("patch", "nodes/status")})
+RIGHTS = (
+    IN_NAMESPACES,
+    EVERYWHERE | ON_NODES,
+    frozenset({("create", "pods/binding")}),
+    frozenset({("delete", "pods")}),
+    ON_NODES,
+)
 
 # A node that says nothing is given up within the chaos.
 HASTY_S = 15.0
@@ -226,6 +249,7 @@ class Life:
             tasks.append(group.create_task(self._others_bind_pods()))
             tasks.append(group.create_task(self._policy_changes()))
             tasks.append(group.create_task(self._stubborn_pods()))
+            tasks.append(group.create_task(self._rights_are_taken_and_given_back()))
             await self._chaos()
             self._heal()
             await self._comes_to_rest()
@@ -297,6 +321,23 @@ class Life:
             self._label(name, there=True)
         self._write_policy(POLICIES[chance.randrange(2)])
 
+    @property
+    def rights_go(self) -> bool:
+        """Rights of the bridge in Kubernetes are taken away for a while."""
+        return random.Random(f"{self.seed} rights").random() < RIGHTS_GO
+
+    async def _rights_are_taken_and_given_back(self) -> None:
+        """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
+        chance, ends = random.Random(f"{self.seed} which rights"), self.clock() + CHAOS_S
+        while self.rights_go and self.clock() + (waits_s := chance.expovariate(1 / RIGHTS_GO_S)) < ends:
+            await asyncio.sleep(waits_s)
+            taken = chance.choice(RIGHTS)
+            self.promises.note(f"chaos: rights are taken away: {', '.join(' '.join(each) for each in sorted(taken))}")
+            self.kube.forbidden |= taken
+            await asyncio.sleep(min(ends - self.clock(), chance.uniform(1.0, 2 * RIGHTS_GO_S)))
+            self.promises.note("the rights are given back")
+            self.kube.forbidden -= taken
+
     async def _stubborn_pods(self) -> None:
         """Containers that ignore SIGTERM, with a long grace of the pod or of who deletes it; in some lives.
 
@@ -361,7 +402,9 @@ class Life:
             meta["annotations"] = {names.JOB_ID: str(shown)}
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/binding"
         body = json.dumps({"metadata": meta, "target": {"kind": "Node", "name": node}}).encode()
+        of_the_bridge, self.kube.forbidden = self.kube.forbidden, set()
         status, _, answer = self.kube.handle(self.kube_clock(), "POST", path, {}, body)
+        self.kube.forbidden = of_the_bridge
         assert status == 201, answer
         self.inner.wake()
 
@@ -408,7 +451,14 @@ class Life:
             chance,
             leaving=self.leaving,
         )
-        await self.bridge.run()
+        if not self.rights_go:
+            await self.bridge.run()
+            return
+        held = HeldRights(kube, self.bridge.world, self.clock, self.clock, self.bridge.loop.emit)
+        kube.on_forbidden = held.refused
+        async with asyncio.TaskGroup() as group:
+            group.create_task(held.run())
+            group.create_task(self.bridge.run())
 
     # --- what happens --------------------------------------------------------------------------------------------
 

@@ -213,3 +213,32 @@ def test_labels_that_nobody_asks_for_are_not_read(tmp_path: Path, capsys: pytest
 def test_what_is_no_label_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "show", "--config", written(tmp_path, TEAMS), "-n", "a", "--labels", "alice"]) == 2
     assert capsys.readouterr().err == 'slurm-bridge: --labels: "alice" is not KEY=VALUE.\n'
+
+
+# --- check, of namespaces that are given --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "sentence"),
+    [
+        ("team-a,x/slurm-user=alice", 0, "1 namespace looked at; Slurm users: alice (team-a)"),
+        ("team-a", 2, "Pods of namespace team-a are refused."),
+        ("other,x/slurm-user=alice", 1, "Without a Slurm user, so that pods are refused: other."),
+    ],
+)
+def test_namespaces_can_be_tried_before_they_are_there(
+    given: str, code: int, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "check", written(tmp_path, TEAMS), "--namespace", given]) == code
+    assert sentence in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_kubernetes_no_namespace_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = checked(written(tmp_path, TEAMS), capsys)
+    assert code == 0
+    assert "not checked, since there is no way to Kubernetes: namespaces" in said
+
+
+def test_a_label_that_is_none_is_a_sentence_there_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "check", written(tmp_path, TEAMS), "-n", "a,alice"]) == 2
+    assert capsys.readouterr().err == 'slurm-bridge: --namespace: "alice" is not KEY=VALUE.\n'

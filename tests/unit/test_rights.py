@@ -1,4 +1,4 @@
-"""A right that is missing in one namespace is named there, and stops nobody else."""
+"""A right that is missing in one namespace is named there, and stops nobody else; one that is taken away is noticed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from bridge import rights
 from bridge.errors import Unreachable
 from bridge.kube.client import KubeClient
-from bridge.rights import NamespaceRights, Right
+from bridge.rights import HeldRights, Right
 from bridge.settings import Settings
+from scheduler.events import Event, RightsTold
 from scheduler.model import Namespace
 from scheduler.world import World
 
@@ -20,10 +21,16 @@ MANAGED = {"slurm-bridge/managed": "true"}
 
 
 class Server:
-    """What SelfSubjectAccessReview answers.  bound: namespaces that have the RoleBinding; "": all."""
+    """What SelfSubjectAccessReview answers.
+
+    bound       namespaces that have the RoleBinding; "": all
+    everywhere  what the ClusterRole gives
+    """
 
     def __init__(self, *bound: str) -> None:
         self.bound = set(bound)
+        self.everywhere: set[Right] = {*rights.CLUSTER, *rights.NODE}
+        self.without: set[Right] = set()  # in every namespace
         self.away = False
         self.asked = 0
 
@@ -33,15 +40,26 @@ class Server:
         if self.away:
             raise Unreachable("check rights", "Kubernetes", "connection refused")
         self.asked += 1
-        return not self.bound.isdisjoint({namespace, ""})
+        right = (verb, resource, group, subresource)
+        if right in {*rights.CLUSTER, *rights.NODE}:
+            return right in self.everywhere
+        return right not in self.without and not self.bound.isdisjoint({namespace, ""})
 
 
-def watching(server: Server, **namespaces: dict[str, str]) -> tuple[NamespaceRights, list[float]]:
+def watching(server: Server, **namespaces: dict[str, str]) -> tuple[HeldRights, list[float]]:
     """With a clock that the test moves."""
     world = World(Settings().config(accounting=False), started=0.0)
     world.namespaces = {name: Namespace(name=name, uid=name, labels=labels) for name, labels in namespaces.items()}
     clock = [0.0]
-    return NamespaceRights(cast(KubeClient, server), world, lambda: clock[0]), clock
+    return HeldRights(cast(KubeClient, server), world, lambda: clock[0], lambda: 0.0, told.append), clock
+
+
+told: list[Event] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told() -> None:
+    told.clear()
 
 
 async def test_a_namespace_without_a_role_binding_is_named_with_what_gives_the_rights(
@@ -62,7 +80,7 @@ async def test_rights_that_are_held_everywhere_are_not_asked_for_in_each_namespa
     found, _ = watching(server, **{f"team-{number}": MANAGED for number in range(50)})
     await found.look()
     assert not found.lacking
-    assert server.asked == len(rights.NAMESPACE)
+    assert server.asked == len((*rights.NAMESPACE, *rights.CLUSTER, *rights.NODE))
 
 
 async def test_a_right_that_is_given_and_one_that_is_taken_away_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
@@ -105,6 +123,106 @@ async def test_a_namespace_that_is_managed_no_more_is_forgotten() -> None:
 
 async def test_many_namespaces_are_a_few_sentences() -> None:
     found, _ = watching(Server(), **{f"team-{number}": MANAGED for number in range(50)})
-    await found.look()
+    for _ in range(3):
+        await found.look()
     assert len(found.sentences()) == rights.TOLD + 1
     assert found.sentences()[-1].startswith("Rights are missing in 47 more namespaces")
+
+
+async def test_a_few_namespaces_are_asked_about_at_a_time() -> None:
+    found, _ = watching(Server(), **{f"team-{number}": MANAGED for number in range(50)})
+    await found.look()
+    assert len(found.lacking) < rights.MOST_A_LOOK + 1
+
+
+async def test_rights_that_are_gone_everywhere_are_told_first_and_say_what_follows() -> None:
+    server = Server("hpc")
+    found, clock = watching(server, hpc=MANAGED, lab=MANAGED)
+    await found.look()
+    server.everywhere.clear()
+    clock[0] += rights.ASK_EVERYWHERE_S
+    await found.look()
+    first, second = found.sentences()
+    assert "may not list pods, watch pods" in first
+    assert "in all namespaces, so what changes there is not seen, and pods wait." in first
+    assert first.endswith("kubectl apply -f manifests/base/rbac.yaml")
+    assert "in namespace lab" in second
+    assert list(found.namespaces) == ["lab"], "of which the metric tells"
+    server.everywhere |= {*rights.CLUSTER, *rights.NODE}
+    clock[0] += rights.ASK_AGAIN_S
+    await found.look()
+    assert len(found.sentences()) == 1
+
+
+async def test_nodes_that_cannot_be_written_do_not_keep_pods_waiting() -> None:
+    server = Server("hpc")
+    server.everywhere -= set(rights.NODE)
+    found, _ = watching(server, hpc=MANAGED)
+    await found.look()
+    [sentence] = found.sentences()
+    assert "nodes are not tainted, and do not say how Slurm sees them" in sentence
+    assert "wait" not in sentence
+    assert [event for event in told if isinstance(event, RightsTold) and event.lacking] == []
+
+
+@pytest.mark.parametrize(("refused_in", "noticed"), [("hpc", True), ("lab", False), ("", False)])
+async def test_a_request_that_was_refused_makes_it_ask_there_soon(refused_in: str, noticed: bool) -> None:
+    server = Server("hpc", "lab")
+    found, clock = watching(server, hpc=MANAGED, lab=MANAGED)
+    await found.look()
+    server.bound.discard("hpc")
+    clock[0] += rights.ASK_AGAIN_S
+    found.refused(refused_in)
+    await found.look()
+    assert bool(found.sentences()) is noticed
+
+
+async def test_refusals_that_go_on_though_no_right_is_missing_are_asked_about_at_a_pace() -> None:
+    server = Server("hpc")
+    found, clock = watching(server, hpc=MANAGED)
+    await found.look()
+    asked = server.asked
+    for _ in range(100):
+        found.refused("hpc")
+        await found.look()
+        clock[0] += rights.ASK_AGAIN_S / 100
+    assert server.asked <= 3 * asked
+
+
+async def test_the_world_is_told_where_pods_cannot_be_bound_and_when_they_can_again() -> None:
+    server = Server()
+    found, clock = watching(server, hpc=MANAGED)
+    await found.look()
+    server.bound.add("hpc")
+    clock[0] += rights.ASK_AGAIN_S
+    await found.look()
+    assert told == [RightsTold({"hpc": ""}, 0.0), RightsTold({}, 0.0)], "it could not write on the pods either"
+
+
+@pytest.mark.parametrize(
+    ("right", "waits"),
+    [
+        (BIND, True),
+        (("delete", "pods", "", ""), True),
+        (("create", "events", "", ""), False),
+        (("create", "pods", "", "eviction"), False),
+    ],
+)
+async def test_pods_wait_for_what_they_could_not_be_bound_or_ended_without(right: Right, waits: bool) -> None:
+    server = Server("hpc")
+    server.without.add(right)
+    found, _ = watching(server, hpc=MANAGED)
+    await found.look()
+    [sentence] = found.sentences()
+    assert ("its pods wait" in sentence) is waits
+    [event] = told
+    assert isinstance(event, RightsTold)
+    assert event.lacking == ({"hpc": sentence} if waits else {}), "the pods say it themselves"
+
+
+async def test_a_bridge_that_begins_to_lead_is_told_what_is_known() -> None:
+    found, _ = watching(Server(), hpc=MANAGED)
+    await found.look()
+    heard: list[Event] = []
+    found.follow(World(Settings().config(accounting=False), started=0.0), heard.append)
+    assert heard == [RightsTold({"hpc": ""}, 0.0)]

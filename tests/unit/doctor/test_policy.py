@@ -10,7 +10,7 @@ import pytest
 from bridge.dev import kube_objects as objects
 from bridge.doctor.findings import Finding, Level
 from bridge.errors import ConfigError
-from bridge.policy_check import in_slurm
+from bridge.policy_check import in_clusters
 from bridge.policy_show import labels_of
 from bridge.settings import load
 from tests.unit.doctor.clusters import MANAGED, Both, said
@@ -26,7 +26,7 @@ def both(tmp_path: Path) -> Both:
 async def checked(both: Both, *rules: dict[str, Any]) -> list[Finding]:
     both.settings["policy"] = {"rules": list(rules)}
     async with both.served() as options:
-        return await in_slurm(options, load(options, {}))
+        return [each for each in await in_clusters(options, load(options, {})) if each.group == "Slurm"]
 
 
 async def test_what_slurm_does_not_know_is_an_error_and_templates_are_not_tried(both: Both) -> None:

@@ -290,3 +290,27 @@ async def test_the_startup_policy_of_a_leader_worker_set_is_a_word() -> None:
     owner = await client(far).read_owner(ref, "hpc")
     assert owner is not None
     assert owner.stages == ()
+
+
+# --- rights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("namespace", ["hpc", "a%2Fb"])
+async def test_a_request_that_lacks_a_right_is_told_with_its_namespace(namespace: str) -> None:
+    told: list[str] = []
+    asks = dataclasses.replace(client(FakeTransport(no(403, "Forbidden"))), on_forbidden=told.append)
+    with pytest.raises(Unauthorized):
+        await asks.read_pod(namespace, "a")
+    assert told == [namespace]
+
+
+async def test_what_is_in_no_namespace_is_told_without_one_and_other_refusals_are_not() -> None:
+    told: list[str] = []
+    answers = no(403, "Forbidden"), no(403, "Forbidden"), no(401, "Unauthorized")
+    asks = dataclasses.replace(client(FakeTransport(*answers)), on_forbidden=told.append)
+    for _ in range(2):
+        with pytest.raises(Unauthorized):
+            await asks.taint_node("x1", "u-1")
+    with pytest.raises(Unauthorized):
+        await asks.read_pod("hpc", "a")
+    assert told == ["", ""]

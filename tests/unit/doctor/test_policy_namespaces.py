@@ -1,0 +1,141 @@
+"""`slurm-bridge policy check`: what the policy gives to the namespaces that there are, and what Slurm says of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.dev import kube_objects as objects
+from bridge.doctor.findings import Finding, Level
+from bridge.policy_check import in_clusters
+from bridge.settings import load
+from scheduler.model import Namespace
+from tests.unit.doctor.clusters import MANAGED, Both
+
+USER = "x/slurm-user"
+BY_LABEL = {"namespaces": ["team-*"], "user": f"{{namespace.labels['{USER}']}}"}
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Both:
+    """Two clusters; Kubernetes has the managed namespace hpc."""
+    return Both(tmp_path)
+
+
+def space(both: Both, name: str, user: str = "", **labels: str) -> None:
+    told = {**MANAGED, **labels} | ({USER: user} if user else {})
+    both.kube.create(0.0, "namespaces", objects.namespace(name, told))
+
+
+async def checked(both: Both, *rules: dict[str, Any], given: tuple[Namespace, ...] = (), **more: Any) -> list[Finding]:
+    both.settings["policy"] = {"rules": list(rules), **more}
+    async with both.served() as options:
+        found = await in_clusters(options, load(options, {}), given)
+    return [each for each in found if each.group == "Namespaces"]
+
+
+def said(found: list[Finding], level: Level, check: str = "") -> list[str]:
+    return [each.sentence for each in found if each.level is level and check in ("", each.check)]
+
+
+HPC = {"namespaces": ["hpc"], "user": "alice"}
+
+
+async def test_what_templates_give_is_looked_up_in_slurm(both: Both) -> None:
+    space(both, "team-a", "alice")
+    found = await checked(both, HPC, BY_LABEL)
+    assert [each for each in found if each.level in (Level.WARNING, Level.ERROR)] == []
+    assert said(found, Level.OK, "namespaces") == ["2 namespaces looked at; Slurm users: alice (hpc, team-a)"]
+
+
+async def test_a_user_of_a_label_that_slurm_does_not_know_is_an_error_with_the_rule_and_the_namespaces(
+    both: Both,
+) -> None:
+    space(both, "team-a", "nobodyhere")
+    space(both, "team-b", "nobodyhere")
+    [sentence] = said(await checked(both, HPC, BY_LABEL), Level.ERROR)
+    assert sentence.startswith("The host of slurmctld has no user nobodyhere: pods of that user are not run.")
+    assert (
+        "Rule 2 of the policy (namespaces team-*) gives here: user \"nobodyhere\" ({namespace.labels['x/slurm-user']})"
+        in sentence
+    )
+    assert sentence.endswith("Concerned: team-a, team-b.")
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ("", "namespace team-a has no label x/slurm-user"),
+        ("1000", "must be an ordinary Slurm user's name, not a number"),
+        ("root", "must be an ordinary Slurm user's name"),
+        ("Slurm", "is the user by whom Slurm runs (SlurmUser)"),
+    ],
+)
+async def test_a_label_that_gives_nobody_is_an_error(both: Both, user: str, why: str) -> None:
+    both.slurm.slurm_conf = {"SlurmUser": "slurm(64030)"}
+    space(both, "team-a", user)
+    [sentence] = said(await checked(both, HPC, BY_LABEL), Level.ERROR)
+    assert sentence.startswith("Pods of namespace team-a are refused. Rule 2 of the policy")
+    assert why in sentence
+
+
+async def test_an_account_that_slurm_does_not_take_is_an_error(both: Both) -> None:
+    rule = {**BY_LABEL, "account": {"default": "{namespace}"}, "qos": {"allowed": ["{namespace}"]}}
+    space(both, "team-a", "alice")
+    found = said(await checked(both, HPC, rule), Level.ERROR)
+    assert any('Slurm does not take account "team-a" from alice' in each and "(error 2045)" in each for each in found)
+
+
+async def test_which_rule_decides_is_said_and_one_that_never_does_is_a_warning(both: Both) -> None:
+    space(both, "team-a", "alice", tenant="yes")
+    by_tenant = {"namespace_selector": {"matchLabels": {"tenant": "yes"}}, "user": "alice"}
+    found = await checked(both, HPC, BY_LABEL, by_tenant)
+    assert "rules 2 and 3 match pods of team-a: rule 2 decides" in said(found, Level.OK, "overlaps")
+    assert said(found, Level.WARNING, "overlaps") == [
+        "Rule 3 (namespace labels tenant=yes) decides for no pod now: it matches, and rule 2 decides before it."
+    ]
+
+
+async def test_a_namespace_without_a_rule_is_a_warning_and_a_rule_without_a_namespace_is_none(both: Both) -> None:
+    found = await checked(both, {"namespaces": ["lab"], "user": "alice"})
+    assert said(found, Level.WARNING) == ["Without a Slurm user, so that pods are refused: hpc."]
+    assert said(found, Level.OK, "overlaps") == ["rules that no namespace matches now: namespaces lab"]
+    assert said(await checked(both, default={"user": "alice"}), Level.WARNING) == []
+
+
+async def test_what_is_allowed_and_cannot_be_filled_is_a_warning(both: Both) -> None:
+    rule = {**HPC, "account": {"allowed": ["{namespace.labels['x/account']}"]}}
+    assert said(await checked(both, rule), Level.WARNING) == [
+        "Rule 1 of the policy (namespaces hpc): templates under account.allowed cannot be filled in hpc, and allow nothing "
+        "there."
+    ]
+
+
+async def test_each_service_account_that_a_rule_names_is_looked_at(both: Both) -> None:
+    rule = {"namespaces": ["hpc"], "service_accounts": ["runner"], "user": "{serviceAccount}"}
+    [sentence] = said(await checked(both, rule, HPC), Level.ERROR)
+    assert "no user runner" in sentence
+    assert sentence.endswith("Concerned: hpc (service account runner).")
+
+
+async def test_only_managed_namespaces_are_looked_at(both: Both) -> None:
+    both.kube.create(0.0, "namespaces", objects.namespace("team-x", {}))
+    found = await checked(both, HPC, BY_LABEL)
+    assert said(found, Level.ERROR) == []
+    assert said(found, Level.OK, "namespaces") == ["1 namespace looked at; Slurm users: alice (hpc)"]
+
+
+async def test_namespaces_that_are_given_take_their_place(both: Both) -> None:
+    given = (Namespace("team-z", "", {USER: "nobodyhere"}),)
+    [sentence] = said(await checked(both, BY_LABEL, given=given), Level.ERROR)
+    assert sentence.endswith("Concerned: team-z.")
+
+
+async def test_without_slurm_what_templates_give_is_filled_all_the_same(both: Both) -> None:
+    both.slurm.controller_up = False
+    space(both, "team-a")
+    found = await checked(both, HPC, BY_LABEL)
+    assert len(said(found, Level.ERROR)) == 1
+    assert said(found, Level.UNKNOWN) == ["not checked: slurmctld does not answer slurmrestd"]
