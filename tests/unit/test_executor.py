@@ -76,7 +76,7 @@ async def test_an_allocation_comes_back_with_its_grant() -> None:
     ended, far = await perform(act.AllocateNow("key", SPEC, "why"), allocate_now=17, grant=grant(17))
     assert (ended.outcome, ended.job_id, ended.grant) == (Outcome.DONE, 17, grant(17))
     assert (ended.began, ended.at) == (100.0, 101.0)
-    assert far.called == [("allocate_now", SPEC), ("grant", 17)]
+    assert far.called == [("allocate_now", SPEC), ("grant", 17, "alice")]
 
 
 async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> None:
@@ -88,8 +88,8 @@ async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> Non
 class Components(FarEnd):
     """A Slurm whose job 17 has a further component, 18."""
 
-    async def grant(self, job_id: int) -> Grant:
-        self.called.append(("grant", job_id))
+    async def grant(self, job_id: int, user: str) -> Grant:
+        self.called.append(("grant", job_id, user))
         return grant(job_id)
 
 
@@ -103,7 +103,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
     assert isinstance(read, JobRead)
     assert read.job == leader
     assert read.grant == replace(grant(17), parts=(grant(18),))
-    assert far.called == [("job", 17), ("grant", 17), ("grant", 18)]
+    assert far.called == [("job", 17), ("grant", 17, "alice"), ("grant", 18, "alice")]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         ),
         (act.Kick("key", 17, "alice", "why"), ("kick", 17, "alice")),
         (act.CancelJob("key", 17, "name", "alice", "why"), ("cancel", 17, "name", "alice")),
-        (act.RecordEnd("key", 17, 3, "comment", "why"), ("record_end", 17, 3, "comment")),
+        (act.RecordEnd("key", 17, "alice", 3, "comment", "why"), ("record_end", 17, "alice", 3, "comment")),
         (BIND, ("bind", BIND)),
         (EVICT, ("evict_by_delete", EVICT)),
         (act.PollNodes("why"), ("poll_nodes",)),
