@@ -16,6 +16,7 @@ from bridge.errors import (
     FarSideError,
     Invalid,
     NotFound,
+    NoUserToken,
     Unanswered,
     Unauthorized,
     Unreachable,
@@ -222,6 +223,23 @@ async def test_what_is_the_admins_to_mend_is_not_told_to_the_user_in_detail() ->
     assert ended.refusal.message == (
         "Slurm does not let slurm-bridge do this (error 1007); its admin sees why in /readyz and the log."
     )
+
+
+async def test_what_is_wrong_with_the_token_of_a_user_is_told_on_that_users_pods() -> None:
+    no = NoUserToken("submit", "Slurm", "slurm-bridge cannot act as Slurm user alice: no file. Put one there.", 401)
+    ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=no)
+    assert ended.refusal is not None
+    assert (ended.outcome, ended.refusal.message, ended.refusal.later) == (Outcome.REFUSED, no.message, True)
+
+
+async def test_a_job_whose_user_has_no_token_is_read_without_what_it_holds() -> None:
+    told: list[Event] = []
+    no = NoUserToken("grant", "Slurm", "slurm-bridge cannot act as Slurm user alice: no file.", 401)
+    ended, _ = await perform(act.ReadJob(17, "why", "key"), told, job=job_of(pod("train"), 17), grant=no)
+    [read] = told
+    assert isinstance(read, JobRead)
+    assert (read.job is not None, read.grant) == (True, None)
+    assert (ended.outcome, ended.refusal is not None and ended.refusal.message) == (Outcome.REFUSED, no.message)
 
 
 async def test_our_own_mistake_is_not_caught() -> None:
