@@ -230,6 +230,12 @@ async def run(
                 log.warning("%s", lacking)
             for sentence in tokenless(users, settings, clock()) if users is not None else ():
                 log.warning("%s", sentence)
+            if users is not None:
+                telemetry.gauge(
+                    "slurm_bridge_users_without_token",
+                    "Slurm users whose token was of no use when it was last needed",
+                    lambda: [(len(users.lost), {})],
+                )
             guard = Guard(on=True)
             allowed = rights.NamespaceRights(kube)
             measure_rights(allowed, telemetry)

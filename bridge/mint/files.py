@@ -77,7 +77,8 @@ class Mint:
             new.unlink(missing_ok=True)  # of an earlier life that was killed
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
                 if self._group is not None:
-                    os.fchown(file.fileno(), -1, self._group)
+                    if os.fstat(file.fileno()).st_gid != self._group:  # else the right to chown is not needed
+                        os.fchown(file.fileno(), -1, self._group)
                     os.fchmod(file.fileno(), 0o640)
                 file.write(token + "\n")
             new.replace(self._folder / user)
