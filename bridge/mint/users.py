@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bridge import settings
 from bridge.errors import ConfigError
 from scheduler import templates
 
@@ -89,6 +88,8 @@ def in_file(path: str, slurm_user: str) -> Iterator[str]:
 
 def in_policy(path: str, slurm_user: str) -> Iterator[str]:
     """The users that the rules of a settings file name; what templates give is not known here.  Raises ConfigError."""
+    from bridge import settings  # and the libraries that read them: what holds the key holds little else without need
+
     for tenant in settings.load({"config": path}, {}).policy.tenants:
         if not templates.is_template(tenant.user):
             yield _checked(f"{path}: policy", tenant.user, _not_ordinary(tenant.user, slurm_user))
