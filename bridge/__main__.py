@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"), ends
     )
     _add_webhook(commands.add_parser("webhook", help="set the scheduler of new pods, for Kubernetes before 1.36"))
+    _add_mint(commands.add_parser("mint", help="write short-lived tokens of Slurm users, from Slurm's key"))
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
 
@@ -123,6 +124,25 @@ def _add_webhook(webhook: argparse.ArgumentParser) -> None:
     )
     webhook.add_argument("--tls-key-file", metavar="FILE", help="its key")
     webhook.set_defaults(command=_webhook)
+
+
+def _add_mint(mint: argparse.ArgumentParser) -> None:
+    mint.add_argument("--key", metavar="FILE", required=True, help="Slurm's jwt_hs256.key; no other process needs it")
+    mint.add_argument("--out", metavar="DIR", required=True, help="a file of each user's name is written there")
+    mint.add_argument("--user", metavar="NAME", action="append", help="for whom; may be given more than once")
+    mint.add_argument("--users-file", metavar="FILE", action="append", help="for whom, a name a line, read anew")
+    mint.add_argument(
+        "--policy",
+        metavar="FILE",
+        action="append",
+        help="settings of a bridge: for the users that its rules name, read anew",
+    )
+    mint.add_argument(
+        "--slurm-user", metavar="NAME", default="slurm", help="SlurmUser; no file may name it; default: slurm"
+    )
+    mint.add_argument("--lifetime", metavar="SECONDS", default="900", help="of a token, renewed at half; default: 900")
+    mint.add_argument("--group", metavar="GROUP", help="a group that may read the tokens; default: none")
+    mint.set_defaults(command=_mint)
 
 
 def _add_dev(dev: argparse.ArgumentParser) -> None:
@@ -236,6 +256,12 @@ def _webhook(options: argparse.Namespace) -> int:
     from bridge.webhook.command import main as webhook
 
     return webhook(vars(options))
+
+
+def _mint(options: argparse.Namespace) -> int:
+    from bridge.mint.command import main as mint
+
+    return mint(vars(options))
 
 
 def _dev(options: argparse.Namespace) -> int:

@@ -45,11 +45,13 @@ from bridge.slurm.pool import HttpPool
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from bridge.slurm.user_tokens import SETTING, UserTokens, follow
 from bridge.starting import Waiting, unless
 from bridge.telemetry import Telemetry
 from scheduler.events import Event
 from scheduler.model import Undecoded
 from scheduler.phase import Phase
+from scheduler.templates import is_template
 from scheduler.world import World
 
 log = logging.getLogger("slurm-bridge")
@@ -58,6 +60,7 @@ _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 READY_ASKED_S = 0.2  # between two questions whether it is ready, until it is for the first time
+MOST_TOLD = 5  # users of whom no token can be used: so many are named
 AGAIN_S = 2.0  # a task that ended by an error of our own begins anew after so long
 
 
@@ -109,6 +112,8 @@ class Bridge:
         self.executor = Executor(kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads)
         self.loop = Loop(self.world, self.executor, clock, observer, self.guard, leads)
         self._left_out = on_left_out
+        self._clock = clock
+        self._user_tokens = slurm.user_tokens
         self._mirror = mirror
         self._watches = watches_of(settings, kube_transport, clock, chance)(self._emit, self.undecoded)
         self._policy_file: PolicyFile | None = None
@@ -141,8 +146,11 @@ class Bridge:
             group.create_task(self.loop.run(), name="loop")
             group.create_task(lives_on("posting of events", self.executor.post_events, guard), name="events")
             if (file := self._policy_file) is not None:
-                follow = lives_on("settings file", lambda: file.follow(self._emit, self.world), guard)
-                group.create_task(follow, name="settings")
+                read_anew = lives_on("settings file", lambda: file.follow(self._emit, self.world), guard)
+                group.create_task(read_anew, name="settings")
+            if (users := self._user_tokens) is not None:
+                looks = lives_on("token files", lambda: follow(users, self._emit, self._clock), guard)
+                group.create_task(looks, name="tokens")
 
 
 async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
@@ -196,7 +204,8 @@ async def run(
             stack.callback(telemetry.close)
             tokens = token_source(settings, clock())
             acting = _acting_tokens(settings, clock())
-            pools, slurm = _slurm_client(settings, tokens, acting, telemetry, clock, stack)
+            users = user_tokens(settings)
+            pools, slurm = _slurm_client(settings, tokens, acting, users, telemetry, clock, stack)
             both = [tokens, acting] if acting is not None else [tokens]
             waiting = Waiting()
             starting = Starting(waiting.reasons, both, telemetry, clock, bearer)
@@ -217,6 +226,16 @@ async def run(
             log.info(
                 "Slurm %s (%s), cluster %s, at %s", found[1].release, found[1].api, found[1].cluster, settings.slurm_url
             )
+            if (lacking := without_node_rights(settings, (acting or tokens).user, found[1].slurm_user)) is not None:
+                log.warning("%s", lacking)
+            for sentence in tokenless(users, settings, clock()) if users is not None else ():
+                log.warning("%s", sentence)
+            if users is not None:
+                telemetry.gauge(
+                    "slurm_bridge_users_without_token",
+                    "Slurm users whose token was of no use when it was last needed",
+                    lambda: [(len(users.lost), {})],
+                )
             guard = Guard(on=True)
             allowed = rights.HeldRights(kube, clock=clock)
             kube.on_forbidden = allowed.refused
@@ -321,10 +340,10 @@ class Ends:
         return bridge
 
     def _partly(self, world: World) -> list[str]:
-        if self.file is None:
-            return policy_trouble(self.settings, world) + self.allowed.sentences()
-        about_file = self.file.notes(self.clock())
-        return [*policy_trouble(self.file.settings, world), *about_file, *self.allowed.sentences()]
+        settings = self.file.settings if self.file is not None else self.settings
+        about_file = self.file.notes(self.clock()) if self.file is not None else []
+        about_users = tokenless(self.slurm.user_tokens, settings, self.clock()) if self.slurm.user_tokens else []
+        return [*policy_trouble(settings, world), *about_file, *about_users, *self.allowed.sentences()]
 
     def replica(self, lease: Lease) -> Replica:
         """One of several, which acts while it holds the lease: from now on nothing is written without that."""
@@ -398,6 +417,48 @@ def _acting_tokens(settings: Settings, now: float) -> TokenSource | None:
     return _token_file(path, "slurm_acting_token_file", now) if path else None
 
 
+def user_tokens(settings: Settings) -> UserTokens | None:
+    """A token for each Slurm user; None: one acts for all.  Raises ConfigError for a folder that cannot be looked into."""
+    folder = settings.slurm_user_token_dir
+    if not folder:
+        return None
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{SETTING}: {folder}: {error.strerror}.",
+            "Name a folder with a token file for each Slurm user of the policy.",
+        ) from None
+    return UserTokens(folder)
+
+
+def tokenless(users: UserTokens, settings: Settings, now: float) -> list[str]:
+    """Of which Slurm users no token can be used, in sentences; of many, how many more there are."""
+    named = frozenset(tenant.user for tenant in settings.policy.tenants if not is_template(tenant.user))
+    told = [why for _, why in users.troubles(named, now)]
+    more = (
+        [f"{len(told) - MOST_TOLD} more Slurm users have no token that can be used."] if len(told) > MOST_TOLD else []
+    )
+    return told[:MOST_TOLD] + more
+
+
+def without_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
+    """With a token for each user: what is left undone because no token here is SlurmUser's; None: nothing.
+
+    whose        the user of the token that is used for nodes
+    slurm_user   by whom Slurm runs; "": not known
+    """
+    name = slurm_user.partition("(")[0]
+    if not settings.slurm_user_token_dir or not name or whose in (name, "root"):
+        return None
+    return ConfigError(
+        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets administrators alone "
+        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled all the "
+        "same.",
+        f"If the bridge is to do that, name a token of {name} in slurm_acting_token_file.",
+    )
+
+
 def slurm_pool(settings: Settings, connections: int, on_unasked: Callable[[], None] = lambda: None) -> HttpPool:
     """Connections to the slurmrestd of the settings.  Raises ConfigError for TLS files that cannot be used."""
     tls = TlsFiles(settings.slurm_ca_file, settings.slurm_cert_file, settings.slurm_key_file)
@@ -408,6 +469,7 @@ def _slurm_client(
     settings: Settings,
     tokens: TokenSource,
     acting: TokenSource | None,
+    users: UserTokens | None,
     telemetry: Telemetry,
     clock: SlewedClock,
     stack: AsyncExitStack,
@@ -421,7 +483,14 @@ def _slurm_client(
     on_call = telemetry.on_call("slurm")
     left_out = telemetry.left_out("slurm")
     client = SlurmClient(
-        pool, tokens, polls=polls, acting_tokens=acting, on_call=on_call, on_left_out=left_out, clock=clock
+        pool,
+        tokens,
+        polls=polls,
+        acting_tokens=acting,
+        user_tokens=users,
+        on_call=on_call,
+        on_left_out=left_out,
+        clock=clock,
     )
     return (pool, polls), client
 
@@ -467,7 +536,8 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
                 f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
                 f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."
             )
-        found = replace(found, slurm_user=conf.slurm_user if conf is not None else user)
+        unknown = "" if settings.slurm_user_token_dir else user  # who acts for all users is SlurmUser, or as mighty
+        found = replace(found, slurm_user=conf.slurm_user if conf is not None else unknown)
         if trouble := privileged_user(settings, found.slurm_user):
             raise ConfigError(trouble)
     except FarSideError as error:

@@ -5,6 +5,7 @@
         NotFound       the object does not exist, and the far side's own words prove it
         Conflict       somebody else changed it first, or it is already so
         Unauthorized   our token or our rights were not accepted
+          NoUserToken    it is the token of one Slurm user; the message is for that user's pods
         Invalid        what we asked is not possible as asked
         Exhausted      a limit or a lack of room: later, perhaps (.retry_after_s)
       Unreachable    nothing was sent (Slurm: also error 1800) -> Outcome.UNREACHED: back off
@@ -75,6 +76,10 @@ class Conflict(Refused):
 
 class Unauthorized(Refused):
     """Token or rights not accepted (Slurm 511/1007, Kubernetes 401, 403)."""
+
+
+class NoUserToken(Unauthorized):
+    """The token of one Slurm user cannot be used, or Slurm does not accept it; a sentence for the pods of that user."""
 
 
 class Invalid(Refused):

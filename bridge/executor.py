@@ -18,6 +18,7 @@ from bridge.errors import (
     FarSideError,
     Invalid,
     NotFound,
+    NoUserToken,
     Refused,
     Unauthorized,
     Unreachable,
@@ -196,7 +197,7 @@ class Executor:
         job_id = await self._slurm.allocate_now(action.spec)
         grant: Grant | None = None
         with contextlib.suppress(FarSideError):  # the job is ours all the same; the core asks for its grant again
-            grant = await self._slurm.grant(job_id)
+            grant = await self._slurm.grant(job_id, action.spec.user)
         return ActionEnded(action, Outcome.DONE, began, self._clock(), job_id=job_id, grant=grant)
 
     async def _submit(self, action: act.SubmitJob, began: float) -> ActionEnded:
@@ -206,15 +207,22 @@ class Executor:
     async def _read_job(self, action: act.ReadJob, began: float) -> None:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
+        tokenless: NoUserToken | None = None
         if job is not None and action.grant and holds_nodes(job.states) and _may_be_ours(job, action):
-            with contextlib.suppress(NotFound, Invalid):  # it ended between the calls: the next look says so
+            try:
                 grant = await self._grant_of(job)
+            except (NotFound, Invalid):
+                pass  # it ended between the calls: the next look says so
+            except NoUserToken as error:
+                tokenless = error
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
+        if tokenless is not None:
+            raise tokenless
 
     async def _grant_of(self, job: Job) -> Grant:
         """What it holds, with what its further components hold.  Raises Invalid where one of them holds nothing."""
-        grant = await self._slurm.grant(job.id)
-        parts = [await self._slurm.grant(part.id) for part in job.parts]
+        grant = await self._slurm.grant(job.id, job.user)
+        parts = [await self._slurm.grant(part.id, job.user) for part in job.parts]
         return replace(grant, parts=tuple(parts)) if parts else grant
 
     async def _find_jobs(self, action: act.FindJobs, began: float) -> ActionEnded:
@@ -235,7 +243,7 @@ class Executor:
             await self._read_job(act.ReadJob(action.job_id, action.reason, action.key), self._clock())
 
     async def _record_end(self, action: act.RecordEnd, began: float) -> None:
-        await self._slurm.record_end(action.job_id, action.exit_code, action.comment)
+        await self._slurm.record_end(action.job_id, action.user, action.exit_code, action.comment)
 
     async def _nodes(self, action: act.PollNodes, began: float) -> None:
         await self._poll_nodes()
@@ -340,6 +348,8 @@ def _refusal(error: FarSideError) -> Refusal:
         return Refusal(names.REFUSED, said(error), error.code, later=later)
     number = f" (error {error.code})" if error.code else ""
     message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
-    if isinstance(error, Unauthorized) and error.side == SLURM:  # our token is the admin's concern, not the user's
+    if isinstance(error, NoUserToken):
+        message = error.message
+    elif isinstance(error, Unauthorized) and error.side == SLURM:  # our token is the admin's concern, not the user's
         message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
     return Refusal(names.REFUSED, message, error.code, later=later, retry_after_s=retry_after_s)

@@ -222,7 +222,12 @@ class _Clusters:
             self._stack.callback(pool.close)
             acting = self.chosen.slurm_acting_token_file
             tokens = app.token_source(self.chosen, time.time())
-            self._slurm = SlurmClient(pool, tokens, acting_tokens=FileToken(acting) if acting else None)
+            self._slurm = SlurmClient(
+                pool,
+                tokens,
+                acting_tokens=FileToken(acting) if acting else None,
+                user_tokens=app.user_tokens(self.chosen),
+            )
             await self._slurm.discover()
         return self._slurm
 
@@ -323,7 +328,7 @@ class _Clusters:
         for job_id in found:
             began = time.time()
             job = await slurm.job(job_id)
-            grant = await slurm.grant(job_id) if job is not None and holds_nodes(job.states) else None
+            grant = await slurm.grant(job_id, job.user) if job is not None and holds_nodes(job.states) else None
             world.apply(ev.JobRead(job_id, began, time.time(), job, grant))
 
     async def events_of(self, namespace: str, name: str, notes: list[str]) -> tuple[survey.PodEvent, ...]:

@@ -35,7 +35,15 @@ from scheduler.values import GRES_NAME
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.
-OPTIONS = ("kubeconfig", "slurm_url", "slurm_token_file", "slurm_acting_token_file", "http", "http_token_file")
+OPTIONS = (
+    "kubeconfig",
+    "slurm_url",
+    "slurm_token_file",
+    "slurm_acting_token_file",
+    "slurm_user_token_dir",
+    "http",
+    "http_token_file",
+)
 NEEDED = ("kubeconfig", "slurm_url", "slurm_token_file", "policy")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_GRES = {
@@ -202,6 +210,11 @@ class Settings(Strict):
         description="File with the JWT for requests that act as a user or change nodes. `slurm_token_file` is then "
         "used for reading alone. Empty: one token serves for both.\n"
         "Set it if the token that reads belongs to an operator instead of SlurmUser.",
+    )
+    slurm_user_token_dir: str = Field(
+        default="",
+        description="folder with a token of each Slurm user in a file of that name: with them jobs are made, changed and "
+        "ended, and slurm_token_file only needs to see all jobs; empty: one token acts for all users",
     )
     slurm_ca_file: str = Field(
         default="",

@@ -53,7 +53,7 @@ def _contract(side: str) -> tuple[str, ...]:
 AT_ONCE = 6
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme", "uninstall")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
-FAULTS = _journeys("admission", "faults", "foreign_jobs", "policy", "start", "webhook")
+FAULTS = _journeys("admission", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
 NODES = _journeys("installed", "chart", "nodes", "time_limits")
 ENDS = _journeys("job_ends", "pod_ends")
 LIVES = _journeys("controllers", "neither_ends")

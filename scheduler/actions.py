@@ -122,6 +122,7 @@ class RecordEnd:
 
     key: str
     job_id: int
+    user: str
     exit_code: int
     comment: str
     reason: str

@@ -407,4 +407,4 @@ def _record(job: Placeholder, workload: Workload, view: View) -> None:
     said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
     comment = "; ".join([*said, _record_of(workload, job)])
     code = max(pod.exit_code or 0 for pod in _all_that_were(workload, job))
-    view.add(act.RecordEnd(workload.key, job.id, code, comment, f"accounting: {comment}"), workload.key)
+    view.add(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"), workload.key)

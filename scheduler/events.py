@@ -237,6 +237,22 @@ class AccountingBack:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLost:
+    """The bridge has no token with which it can act as that Slurm user."""
+
+    user: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBack:
+    """There is another token of that Slurm user, or Slurm has accepted the one that there is."""
+
+    user: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class AbsenceBelieved:
     """The admin says that the jobs which Slurm lists no more are gone indeed (X6)."""
 
@@ -321,6 +337,8 @@ Event = (
     | SideBack
     | AccountingLost
     | AccountingBack
+    | TokenLost
+    | TokenBack
     | AbsenceBelieved
     | PredecessorDrained
     | PolicyChanged

@@ -600,6 +600,23 @@ def _accounting_back(world: World, event: ev.AccountingBack) -> None:
     world.accounting_lost = None
 
 
+def _token_lost(world: World, event: ev.TokenLost) -> None:
+    world.tokenless.add(event.user)
+
+
+def _token_back(world: World, event: ev.TokenBack) -> None:
+    """What failed for want of that token is tried at once."""
+    world.tokenless.discard(event.user)
+    for key in world.limited.pop(event.user, {}):
+        world.workloads[key].retry_at = float("-inf")
+        world.dirty[key] = None
+    for job in world.placeholders.values():
+        workload = world.workloads.get(job.key or "")
+        if job.user == event.user and workload is not None:
+            workload.failures, workload.wait_until = 0, float("-inf")
+            world.dirty[workload.key] = None
+
+
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.JobsPolled: _jobs_polled,
     ev.JobRead: _job_read,
@@ -608,6 +625,8 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.SideBack: _side_back,
     ev.AccountingLost: _accounting_lost,
     ev.AccountingBack: _accounting_back,
+    ev.TokenLost: _token_lost,
+    ev.TokenBack: _token_back,
     ev.AbsenceBelieved: _absence_believed,
     ev.PredecessorDrained: _predecessor_drained,
 }

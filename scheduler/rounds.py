@@ -159,6 +159,8 @@ def kick(view: View) -> None:
         view.wake_shared(at)
         return
     queued = (key for key in world.by_phase[Phase.QUEUED] if not holds(world, key))
+    if world.tokenless:  # a kick in the name of such a user would only fail
+        queued = (key for key in queued if not _is_tokenless(view, key))
     front = min(queued, key=lambda key: world.workloads[key].created, default=None)
     if front is None:
         return
@@ -167,3 +169,7 @@ def kick(view: View) -> None:
         why = "a begin time has come" if view.begin_is_due else "capacity was freed"
         why += ": Slurm is asked to look at its queue"
         view.add(act.Kick(front, job.id, job.user, why))
+
+
+def _is_tokenless(view: View, key: str) -> bool:
+    return any(job.user in view.world.tokenless for job in view.world.mine(view.world.workloads[key]))

@@ -21,6 +21,7 @@ NEVER = float("-inf")
 UNDER_WAY = float("inf")
 # What Slurm's own words leave open, by its error number.
 HINTS = {
+    2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
     2168: "Another one made it meanwhile.",
     2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }

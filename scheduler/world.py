@@ -193,6 +193,7 @@ class World:
         self.wants_ports: set[str] = set()  # whose pods want host ports
         self.waits_for_ports: dict[str, None] = {}  # those of them that wait
         self.limited: dict[str, dict[str, None]] = {}  # Slurm user to the workloads that his limits hold back, in order
+        self.tokenless: set[str] = set()  # Slurm users as whom nothing can be done: no token of theirs is of use
         # attention
         self.dirty: dict[str, None] = {}
         self.unsettled: dict[

@@ -42,6 +42,10 @@ class Asked:
         self.acts_as = ""
         self.operator = False
 
+    def may_look_into(self, job: SimJob) -> bool:
+        """Whether the caller is the job's user, or at least an operator: what a job holds is told to nobody else."""
+        return self.operator or self.acts_as == job.user or self.acts_as in self.cluster.operators
+
 
 def known(asked: Asked, argument: str) -> SimJob:
     """The job that the path names.  Raises SlurmSaysNo."""

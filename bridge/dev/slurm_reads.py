@@ -88,6 +88,8 @@ def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
 
 def resources(asked: Asked, argument: str) -> Answer:
     job = known(asked, argument)
+    if not asked.may_look_into(job):
+        raise SlurmSaysNo(2010)
     if not job.holds:
         raise SlurmSaysNo(2085)
     return yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node]) for holding in job.holdings]})

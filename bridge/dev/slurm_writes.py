@@ -217,6 +217,8 @@ def record(asked: Asked, argument: str) -> Answer:
     job = asked.cluster.accounted_by_id.get(job_id_of(argument))
     if job is None:
         return 304, {"Connection": "Close"}, b""
+    if not asked.may_look_into(job):
+        raise SlurmSaysNo(2002)
     wished: Body = msgspec.json.decode(asked.body)
     code = ((wished.get("derived_exit_code") or {}).get("return_code") or {}).get("number", 0)
     job.derived_exit_code = code >> 8
@@ -239,7 +241,7 @@ def new_node(asked: Asked, argument: str) -> Answer:
     if argument != "node":
         return 404, TEXT, NO_URL
     if not asked.operator:
-        raise SlurmSaysNo(2002)
+        raise SlurmSaysNo(2010)
     cluster = asked.cluster
     node = node_of(str(_wished(asked).get("node_conf", "")), cluster.gres_names)
     if node.name in cluster.nodes:
@@ -251,7 +253,7 @@ def new_node(asked: Asked, argument: str) -> Answer:
 
 def remove_node(asked: Asked, argument: str) -> Answer:
     if not asked.operator:
-        raise SlurmSaysNo(2002)
+        raise SlurmSaysNo(2010)
     node = asked.cluster.nodes.get(argument)
     if node is None:
         raise SlurmSaysNo(2018)
@@ -265,7 +267,7 @@ def remove_node(asked: Asked, argument: str) -> Answer:
 
 def reconfigure(asked: Asked, _: str) -> Answer:
     if not asked.operator:
-        raise SlurmSaysNo(2002)
+        raise SlurmSaysNo(2010)
     for node in asked.cluster.nodes.values():
         node.not_responding &= node.dynamic  # those of new/node stay so
         node.find_devices()
@@ -278,7 +280,7 @@ def change_node(asked: Asked, argument: str) -> Answer:
     if argument not in cluster.nodes:
         raise SlurmSaysNo(2018)
     if not asked.operator:
-        raise SlurmSaysNo(2002)
+        raise SlurmSaysNo(2010)
     wished: Body = msgspec.json.decode(asked.body)
     for state in wished.get("state", ()):
         if state == "DRAIN":

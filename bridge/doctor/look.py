@@ -32,6 +32,7 @@ from bridge.slurm.pool import HttpPool
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, FileToken, LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from bridge.slurm.user_tokens import UserTokens
 from scheduler.policy import ANY, Tenant
 from scheduler.templates import is_template
 
@@ -241,7 +242,7 @@ async def _look_at_slurm(seen: Sights, chosen: Settings, stack: AsyncExitStack, 
         _no_slurm(seen, _because(seen.discovery))
         return
     acting = FileToken(chosen.slurm_acting_token_file) if chosen.slurm_acting_token_file else None
-    client = SlurmClient(pool, tokens, acting_tokens=acting)
+    client = SlurmClient(pool, tokens, acting_tokens=acting, user_tokens=_user_tokens(seen, chosen))
     seen.discovery = await _sight(client.discover, no_slurmrestd, do)
     if seen.discovery.missing is not None:
         _no_slurm(seen, no_slurmrestd)
@@ -302,6 +303,30 @@ def _tokens(seen: Sights, chosen: Settings) -> TokenSource | None:
     return tokens
 
 
+def _user_tokens(seen: Sights, chosen: Settings) -> UserTokens | None:
+    """With a folder that cannot be looked into every user's token is missing."""
+    if not (folder := chosen.slurm_user_token_dir):
+        seen.user_tokens = nothing("the bridge's token is used for all users")
+        return None
+    users = UserTokens(folder)
+    try:
+        app.user_tokens(chosen)
+    except ConfigError as error:
+        seen.user_tokens = Sight(missing=_not_seen(error, TOKENLESS, MAKE_ONE))
+        return users
+    named = dict.fromkeys(user for user, _, _ in choices(chosen))
+    seen.user_tokens = Sight({user: _user_token(users.of(user), str(users.folder / user), seen.now) for user in named})
+    return users
+
+
+def _user_token(source: TokenSource, path: str, now: float) -> Sight[Token]:
+    try:
+        source.check(now)
+    except ConfigError as error:
+        return Sight(missing=_not_seen(error, TOKENLESS))
+    return _token(lambda: source, path)
+
+
 def _token(source: Callable[[], TokenSource], path: str) -> Sight[Token]:
     try:
         tokens = source()
@@ -311,7 +336,7 @@ def _token(source: Callable[[], TokenSource], path: str) -> Sight[Token]:
     is_file = not isinstance(tokens, LiteralToken)
     for_all = is_file and bool(os.stat(path).st_mode & stat.S_IROTH)
     name = f"token file {path}" if is_file else "token in SLURM_JWT"
-    return Sight(Token(name, is_file, found.sun, found.iat, found.exp, for_all))
+    return Sight(Token(name, is_file, found.user, found.iat, found.exp, for_all))
 
 
 async def _jobs(client: SlurmClient) -> int:

@@ -98,6 +98,7 @@ class Sights:
     rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
     ours           pods of the bridge's scheduler
     undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
+    user_tokens    of each Slurm user that the policy names, where each has a token
     all_jobs       Slurm hides nobody's jobs from our token
     accounting     there is a slurmdbd, and it answers
     verdicts       what Slurm says to what the policy writes out; filled: to what its templates give, where that was asked
@@ -123,6 +124,7 @@ class Sights:
     undecoded: list[Undecoded] = field(default_factory=list)
     token: Sight[Token] = field(default_factory=Sight)
     acting_token: Sight[Token] = field(default_factory=Sight)
+    user_tokens: Sight[Mapping[str, Sight[Token]]] = field(default_factory=Sight)
     discovery: Sight[Discovery] = field(default_factory=Sight)
     knock: Sight[int] = field(default_factory=lambda: nothing("it is asked with a token"))
     jobs: Sight[int] = field(default_factory=Sight)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from bridge.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
+from bridge import app
+from bridge.doctor.findings import Check, Level, Said, count, error, ok, some, unknown, wait, warning
 from bridge.doctor.kubernetes import skew
 from bridge.doctor.look import NOT_ACCEPTED
 from bridge.doctor.sights import Choice, Sight, Sights, Token
@@ -13,6 +14,7 @@ from bridge.settings import LOOPBACK
 from bridge.slurm.answers import AUTHENTICATION, UNKNOWN_USER
 from bridge.slurm.survey import Verdict
 from bridge.slurm.token import RENEW, age
+from bridge.slurm.user_tokens import advice
 from scheduler.policy import ANY
 from scheduler.templates import is_template
 
@@ -69,8 +71,29 @@ def _token(seen: Sights) -> Iterator[Said]:
     yield from _life(seen.token.get(), seen.now)
     if seen.acting_token.missing is None or seen.acting_token.missing.failed:
         yield from _life(seen.acting_token.get(), seen.now)
+    if seen.usable.slurm_user_token_dir:
+        yield from _of_users(seen)
     if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
         yield error(missing.why, missing.do)
+
+
+def _of_users(seen: Sights) -> Iterator[Said]:
+    """A row for each Slurm user whose token cannot be used, or that ends soon; one for all others."""
+    fine = []
+    for user, sight in sorted(seen.user_tokens.get().items()):
+        if sight.missing is not None:
+            yield error(f"{sight.missing.why} Pods of {user} are not run.", sight.missing.do)
+        elif told := [each for each in _life(sight.get(), seen.now) if each.level is not Level.OK]:
+            yield from told
+        else:
+            fine.append(user)
+    if fine:
+        yield ok(f"{seen.usable.slurm_user_token_dir} has tokens of {some(fine, 5)}")
+    conf, token = seen.configuration.value, seen.acting_token.value or seen.token.value
+    if conf is not None and token is not None:
+        lacking = app.without_node_rights(seen.usable, token.user, conf.slurm_user)
+        if lacking is not None:
+            yield warning(lacking.what, lacking.do)
 
 
 def _life(token: Token, now: float) -> Iterator[Said]:
@@ -119,10 +142,16 @@ def _users(seen: Sights) -> Iterator[Said]:
         return
     may = [user for user, verdict in verdicts.items() if accepted(verdict)]
     for user, verdict in sorted(verdicts.items()):
-        if user not in may:
+        if user in may:
+            continue
+        token = (seen.user_tokens.value or {}).get(user)
+        if token is not None and token.missing is not None:  # told of the token
+            yield unknown(f"not checked: {user} has no token that can be used")
+        else:
             yield _why_not(user, verdict.get(), seen)
     if may:
-        yield ok(f"the token may act for {some(may, 5)} (tried with a submission that cannot succeed)")
+        whose = "the token may act for" if not seen.usable.slurm_user_token_dir else "their own tokens may act for"
+        yield ok(f"{whose} {some(may, 5)} (tried with a submission that cannot succeed)")
 
 
 def _needs(sight: Sight[int]) -> None:
@@ -139,6 +168,9 @@ def accepted(sight: Sight[Verdict]) -> bool:
 def _why_not(user: str, verdict: Verdict, seen: Sights) -> Said:
     token = seen.acting_token.value or seen.token.value
     whose = token.user if token else ""
+    if seen.usable.slurm_user_token_dir and verdict.number in OTHERS_MAY_NOT:
+        do = advice(user)
+        return error(f"{verdict.text.removesuffix(do).rstrip()} Pods of that user are not run.", do)
     if verdict.number in OTHERS_MAY_NOT:
         conf = seen.configuration.value
         return error(

@@ -5,8 +5,9 @@ raise what bridge/errors.py lists: Refused and its kinds (nothing happened), Unr
 and, for a write, ContractError (it may have happened: look before repeating it).  "Raises" below names what is
 particular.
 
-Jobs are made, changed and ended *as their tenant*: `X-SLURM-USER-NAME` beside our token (I2).  So Slurm itself keeps us
-from ending somebody else's job whose id was given out a second time (V6).
+Jobs are made, changed and ended *as their tenant* (I2): `X-SLURM-USER-NAME` beside our token, or beside the tenant's own
+(user_tokens.py).  So Slurm itself keeps us from ending somebody else's job whose id was given out a
+second time (V6).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, Unauthorized
+from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, NoUserToken, Unauthorized
 from bridge.slurm import bodies, codec, wire
 from bridge.slurm.answers import (
     ALREADY_ENDED,
@@ -36,6 +37,7 @@ from bridge.slurm.codec import Listed
 from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
 from bridge.slurm.token import TokenSource, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
+from bridge.slurm.user_tokens import UserToken, UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from scheduler.actions import NodeChange
 from scheduler.model import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
@@ -99,6 +101,7 @@ class SlurmClient:
     tokens        the bridge's own token: sees all jobs, and acts for users unless `acting_tokens` does
     polls         transport of `states()`, so that a burst does not delay the poll; None: the same
     acting_tokens the token of the acting role, where it is another (ARCHITECTURE 4)
+    user_tokens   a token for each user: all that is done as a user is done with it, and `acting_tokens` is then for nodes
     deadline_s    for each call, a second attempt with a renewed token included
     on_call       told (operation, seconds, outcome) of each call; outcome "ok" or the error's class in lower case
     on_left_out   told (list, id or name, why) of each item of a list that could not be read, each time
@@ -111,6 +114,7 @@ class SlurmClient:
         *,
         polls: Transport | None = None,
         acting_tokens: TokenSource | None = None,
+        user_tokens: UserTokens | None = None,
         versions: tuple[ApiVersion, ...] = API_VERSIONS,
         deadline_s: float = DEFAULT_DEADLINE_S,
         on_call: OnCall = _no_hook,
@@ -122,6 +126,7 @@ class SlurmClient:
         self._polls = polls or transport
         self._tokens = tokens
         self._acting_tokens = acting_tokens or tokens
+        self.user_tokens = user_tokens
         self._versions = versions
         self._deadline_s = deadline_s
         self._on_call = on_call
@@ -267,13 +272,16 @@ class SlurmClient:
             return None
         return _sensible("job", lambda a: codec.job(a, job_id), answer)
 
-    async def grant(self, job_id: int) -> Grant:
+    async def grant(self, job_id: int, user: str) -> Grant:
         """What a running job or component holds, node by node (`GET resources/{id}`, 0.3 kB a node).
 
+        user   whose job it is: Slurm tells this to the job's user and to operators alone (2010)
         Raises NotFound where the job is gone, Invalid where it holds nothing, yet or any more (2085).
         """
         began = self._stopwatch()
-        answer = await self._get("grant", self._path(f"resources/{job_id}"), _RESOURCES)
+        answer = await self._get(
+            "grant", self._path(f"resources/{job_id}"), _RESOURCES, user=self._with_own_token(user)
+        )
         held = await self._held_cpus(job_id, began) if self._tells_too_many_cpus(answer) else {}
         return _sensible("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
 
@@ -327,7 +335,7 @@ class SlurmClient:
 
         One a call: Slurm reads the devices of several for the first alone.
         A GRES that slurm.conf does not know is dropped without a word.
-        Raises Conflict (2168: it exists), Unauthorized, Invalid (2002: not this token's to do).
+        Raises Conflict (2168: it exists), Unauthorized, Invalid (2010: not this token's to do).
         """
         await self._change("register_node", "POST", "new/node/", bodies.node_body(spec))
 
@@ -335,7 +343,7 @@ class SlurmClient:
         """Drain it, give it jobs again, or set it down, which ends its jobs for good (`POST node/{name}`).
 
         reason   kept by Slurm while it is drained or down
-        Raises Invalid (2018: Slurm has no such node; 2002: not this token's to do).
+        Raises Invalid (2018: Slurm has no such node; 2010: not this token's to do).
         """
         await self._change("change_node", "POST", _node_path(name), bodies.node_change_body(change, reason))
 
@@ -376,9 +384,10 @@ class SlurmClient:
         self._told("slurmdb jobs", Listed(None, answer.left_out))
         return _sensible("find", lambda a: codec.live_ids(a, name), answer)
 
-    async def record_end(self, job_id: int, exit_code: int, comment: str) -> bool:
+    async def record_end(self, job_id: int, user: str, exit_code: int, comment: str) -> bool:
         """Write how the pods ended into an ended job's accounting record (derived exit code and comment, S2).
 
+        user     whose job it is: with a token of that user's own, he does it himself
         comment  the whole new comment
         Returns False where there is no slurmdbd: nothing was sent.
         Raises NotFound where accounting has no such job.
@@ -386,7 +395,8 @@ class SlurmClient:
         if not self._accounting:
             return False
         path = f"/slurmdb/{self._api}/job/{job_id}"
-        await self._write("record_end", "POST", path, bodies.end_body(exit_code, comment), _ENVELOPE)
+        body = bodies.end_body(exit_code, comment)
+        await self._write("record_end", "POST", path, body, _ENVELOPE, user=self._with_own_token(user))
         return True
 
     # --- one call
@@ -429,11 +439,12 @@ class SlurmClient:
         decoder: Decoder[_E],
         *,
         transport: Transport | None = None,
+        user: str = "",
         began: float | None = None,
     ) -> _E:
         """began: when the call began that this is a further part of; None: it is one by itself."""
         return await self._call(
-            operation, "GET", target, b"", decoder, transport=transport or self._transport, began=began
+            operation, "GET", target, b"", decoder, transport=transport or self._transport, user=user, began=began
         )
 
     async def _write(
@@ -464,10 +475,13 @@ class SlurmClient:
         asked = self._stopwatch()
         began = asked if began is None else began
         outcome = "ok"
-        tokens = tokens or (self._acting_tokens if user else self._tokens)
+        tokens = tokens or self._tokens_for(user)
         try:
             reply = await self._answered(operation, method, target, body, transport, tokens, user, began)
-            return read(operation, reply, decoder, write=method != "GET")
+            answer = read(operation, reply, decoder, write=method != "GET")
+            if user and self.user_tokens is not None:
+                self.user_tokens.accepted(user)
+            return answer
         except Invalid as error:
             outcome = "invalid"
             if error.code == UNKNOWN_USER:  # Slurm's own text speaks of a user nobody
@@ -475,7 +489,7 @@ class SlurmClient:
             raise
         except Unauthorized as error:
             outcome = "unauthorized"
-            raise self._explained(error, tokens) from None
+            raise self._explained(error, tokens, user) from None
         except FarSideError as error:
             outcome = type(error).__name__.lower()
             raise
@@ -531,14 +545,38 @@ class SlurmClient:
                 "Content-Type": "application/json",  # without it: 500 "Unspecified error"
             }
         except ConfigError as error:  # at run time the file may vanish: nothing is sent without it
+            if isinstance(tokens, UserToken):
+                raise self._no_token_of(user, operation, str(error)) from None
             raise Unauthorized(operation, SIDE, str(error)) from None
         if user:
             headers["X-SLURM-USER-NAME"] = user
         return headers
 
-    def _explained(self, error: Unauthorized, tokens: TokenSource) -> Unauthorized:
+    def _with_own_token(self, user: str) -> str:
+        """The user, where each has a token; "": the bridge's own may do it by itself."""
+        return user if self.user_tokens is not None else ""
+
+    def _tokens_for(self, user: str) -> TokenSource:
+        """With which token that user is acted for; "": nobody is."""
+        if not user:
+            return self._tokens
+        return self._acting_tokens if self.user_tokens is None else self.user_tokens.of(user)
+
+    def _no_token_of(self, user: str, operation: str, why: str, code: int = 401, token: str = "") -> NoUserToken:
+        """token, code: what Slurm did not accept, and its number; "" and 401: there is none to send."""
+        assert self.user_tokens is not None
+        told = f"slurm-bridge cannot act as Slurm user {user}: {why}"
+        self.user_tokens.refused(user, told, token)
+        return NoUserToken(operation, SIDE, told, code)
+
+    def _explained(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
         """With what to do, where the token itself shows what is wrong."""
+        if isinstance(error, NoUserToken):
+            return error
         told = problem(tokens, self._clock())
+        if isinstance(tokens, UserToken):
+            why = told or f"{tokens.name}: Slurm does not accept it (error {error.code}). {tokens.advice}"
+            return self._no_token_of(user, error.operation, why, error.code, tokens.last)
         advice = told or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
         return Unauthorized(error.operation, SIDE, advice, error.code)
 

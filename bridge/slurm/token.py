@@ -59,15 +59,31 @@ class TokenSource(Protocol):
 
 
 class Claims(msgspec.Struct):
-    """The part of a JWT that Slurm's tokens carry.  iat, exp: made, and ends, epoch seconds; sun: the Slurm user."""
+    """The part of a JWT that Slurm's tokens carry.
+
+    iat, exp        made, and ends, epoch seconds
+    sun, username   the Slurm user; Slurm reads the second where the first is missing
+    """
 
     iat: float | None = None
     exp: float | None = None
     sun: str = ""
+    username: str = ""
+
+    @property
+    def user(self) -> str:
+        """The Slurm user; "" where these claims name none."""
+        return self.sun or self.username
+
+
+class Unfinished(ConfigError):
+    """There is no whole token, as in the middle of being written."""
 
 
 @dataclass(slots=True, repr=False)
-class _Known:
+class Known:
+    """A token that was read: from a file that looked like `stamp`.  refused: Slurm did not accept it"""
+
     stamp: tuple[int, int, int] | None
     token: str
     claims: Claims
@@ -80,7 +96,7 @@ class FileToken:
     def __init__(self, path: str | Path, *, option: str = "--slurm-token-file") -> None:
         self._path = Path(path)
         self._option = option
-        self._known: _Known | None = None
+        self._known: Known | None = None
         self._trouble: ConfigError | None = None  # why the file cannot be used now, though it could before
 
     def __repr__(self) -> str:
@@ -109,7 +125,7 @@ class FileToken:
     @property
     def user(self) -> str:
         """The Slurm user that the token names; "" where it names none."""
-        return self._current().claims.sun
+        return self._current().claims.user
 
     def check(self, now: float) -> None:
         """See TokenSource."""
@@ -123,16 +139,20 @@ class FileToken:
     def _name(self) -> str:
         return f"token file {self._path}"
 
-    def _current(self) -> _Known:
+    def _current(self) -> Known:
         try:
             self._known, self._trouble = self._as_it_is(), None
         except ConfigError as error:
-            if self._known is None:
+            if self._known is None or not self._is_excused(error):
                 raise
             self._trouble = error
         return self._known
 
-    def _as_it_is(self) -> _Known:
+    def _is_excused(self, error: ConfigError) -> bool:
+        """Whether the token before is used though the file says this."""
+        return True
+
+    def _as_it_is(self) -> Known:
         """What the file holds.  Raises ConfigError where that is no token."""
         try:
             stat = os.stat(self._path)
@@ -142,12 +162,12 @@ class FileToken:
             with open(self._path, "rb") as file:
                 token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
             if self._known is not None and not self._known.refused and _is_cut(token, self._known.token):
-                raise ConfigError(f"{self._name}: the end of the token is missing.", RENEW + ".")
+                raise Unfinished(f"{self._name}: the end of the token is missing.", RENEW + ".")
         except OSError as error:
             raise ConfigError(
                 f"{self._name}: {_why(error)}.", f"Point {self._option} to a file with a token."
             ) from None
-        return _Known(stamp, token, claims_of(token))
+        return Known(stamp, token, claims_of(token))
 
 
 class LiteralToken:
@@ -177,7 +197,7 @@ class LiteralToken:
     @property
     def user(self) -> str:
         """The Slurm user that the token names; "" where it names none."""
-        return self._claims.sun
+        return self._claims.user
 
     def check(self, now: float) -> None:
         """See TokenSource."""
@@ -209,10 +229,10 @@ def age(seconds: float) -> str:
 
 def _read(content: bytes, name: str, option: str) -> str:
     if not content.strip():
-        raise ConfigError(f"{name}: empty.", f"Put a token there (scontrol token username=slurm) or change {option}.")
+        raise Unfinished(f"{name}: empty.", f"Put a token there (scontrol token username=slurm) or change {option}.")
     text = content[:MAX_TOKEN_BYTES].decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
     if len(content) > MAX_TOKEN_BYTES or not _JWT.fullmatch(text):
-        raise ConfigError(
+        raise Unfinished(
             f"{name}: this is no token (a JWT has three parts, a.b.c).", "Make one: scontrol token username=slurm."
         )
     return text

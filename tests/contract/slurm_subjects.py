@@ -32,6 +32,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
 from bridge.slurm.transport import Reply, Transport
+from bridge.slurm.user_tokens import UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion
 from scheduler.hostlist import fold
 from scheduler.model import JobSpec, SlurmNode
@@ -78,6 +79,10 @@ class Subject(Protocol):
     def transport(self) -> Transport: ...
 
     def tokens(self) -> TokenSource: ...
+
+    def token_of(self, user: str) -> str:
+        """A token of that ordinary user."""
+        ...
 
     async def a_moment(self) -> None:
         """Let a little time pass there."""
@@ -160,6 +165,9 @@ class Recorded:
     def tokens(self) -> TokenSource:
         return LiteralToken("a.recorded.token")
 
+    def token_of(self, user: str) -> str:
+        return "a.recorded.token"
+
     async def a_moment(self) -> None:
         """What comes next is recorded already."""
 
@@ -194,6 +202,9 @@ class Simulated:
 
     def tokens(self) -> TokenSource:
         return LiteralToken(self.cluster.token("slurm"))
+
+    def token_of(self, user: str) -> str:
+        return self.cluster.token(user)
 
     async def a_moment(self) -> None:
         self.now += 1.0
@@ -248,6 +259,9 @@ class Real:
 
     def tokens(self) -> TokenSource:
         return FileToken(os.environ["SLURM_TOKEN_FILE"])
+
+    def token_of(self, user: str) -> str:
+        return Path(os.environ["SLURM_TOKEN_FILE"]).with_name(user).read_text()
 
     async def a_moment(self) -> None:
         await asyncio.sleep(0.1)
@@ -378,6 +392,18 @@ class Slurm:
         return SlurmClient(
             Prefixed(self.subject.transport(), prefix), tokens or self.subject.tokens(), versions=versions
         )
+
+    def with_own_tokens(self, folder: Path) -> SlurmClient:
+        """A client with a token of alice, of bob, and one of carol to read with; they are kept in that folder."""
+        for user in ("alice", "bob"):
+            self.token_of(user, folder)
+        return SlurmClient(self.subject.transport(), self.token_of("carol", folder), user_tokens=UserTokens(folder))
+
+    def token_of(self, user: str, folder: Path) -> TokenSource:
+        """A token of that user, in a file of that folder."""
+        (folder / user).touch(mode=0o600)
+        (folder / user).write_text(self.subject.token_of(user))
+        return FileToken(folder / user)
 
     def spec(self, name: str, **wishes: Any) -> JobSpec:
         """A small job of alice on the tests' own node, in a partition where nothing else waits."""

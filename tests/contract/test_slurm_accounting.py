@@ -25,9 +25,9 @@ async def test_an_ended_job_and_an_unknown_name_are_not_found(slurm: Slurm) -> N
 async def test_the_end_of_a_job_is_recorded(slurm: Slurm) -> None:
     job_id = await slurm.client.allocate_now(slurm.spec("recorded"))
     await slurm.end(job_id)
-    assert await slurm.client.record_end(job_id, 3, "ns/a: Error") is True
+    assert await slurm.client.record_end(job_id, "alice", 3, "ns/a: Error") is True
 
 
 async def test_the_end_of_a_job_that_accounting_does_not_know_cannot_be_recorded(slurm: Slurm) -> None:
     with pytest.raises(NotFound):
-        await slurm.client.record_end(99_999_999, 3, "ns/a: Error")
+        await slurm.client.record_end(99_999_999, "alice", 3, "ns/a: Error")

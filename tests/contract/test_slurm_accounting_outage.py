@@ -31,13 +31,13 @@ async def test_no_job_is_found_by_its_name(without_accounting: Slurm) -> None:
 
 async def test_no_end_is_recorded(without_accounting: Slurm) -> None:
     with pytest.raises(AccountingAway):
-        await without_accounting.client.record_end(1, 0, "ns/a: Completed")
+        await without_accounting.client.record_end(1, "alice", 0, "ns/a: Completed")
 
 
 async def test_a_job_is_made_read_listed_changed_and_ended_all_the_same(without_accounting: Slurm) -> None:
     slurm, spec = without_accounting, without_accounting.spec("without-accounting")
     job_id = await slurm.client.allocate_now(spec)
-    assert (await slurm.client.grant(job_id)).nodes[0].name == slurm.place.name
+    assert (await slurm.client.grant(job_id, "alice")).nodes[0].name == slurm.place.name
     assert job_id in await slurm.client.states()
     await slurm.client.kick(job_id, "alice")
     assert await slurm.client.cancel(job_id, spec.name, "alice") is True

@@ -38,9 +38,9 @@ async def test_components_start_together_and_hold_nothing_before(slurm: Slurm) -
     assert (workers.het_id, workers.het_offset, workers.tasks) == (leader, 1, 3)
     assert (workers.name, workers.user, workers.starts) == (job.name, job.user, job.starts)
 
-    [node] = (await slurm.client.grant(leader)).nodes
+    [node] = (await slurm.client.grant(leader, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres) == (1, 100, {})
-    [node] = (await slurm.client.grant(workers.id)).nodes
+    [node] = (await slurm.client.grant(workers.id, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (6, 300, 6)
     assert (await read(slurm, workers.id)).parts == (), "a component tells of itself alone"
 

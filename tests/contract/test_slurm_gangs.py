@@ -15,7 +15,7 @@ _, OLDER = API_VERSIONS
 
 
 async def granted(slurm: Slurm, name: str, tasks: int, **wishes: Any) -> Grant:
-    return await slurm.client.grant(await slurm.client.allocate_now(slurm.gang(name, tasks, **wishes)))
+    return await slurm.client.grant(await slurm.client.allocate_now(slurm.gang(name, tasks, **wishes)), "alice")
 
 
 async def read(slurm: Slurm, job_id: int) -> Job:
@@ -63,7 +63,7 @@ async def test_an_older_api_version_grants_a_gang_the_same(slurm: Slurm) -> None
     client = slurm.other(versions=(OLDER,))
     await client.discover()
     job_id = await client.allocate_now(slurm.gang("older", 9, gres=(("gpu", 1),)))
-    assert await client.grant(job_id) == await slurm.client.grant(job_id)
+    assert await client.grant(job_id, "alice") == await slurm.client.grant(job_id, "alice")
     assert await client.job(job_id) == await slurm.client.job(job_id)
 
 
@@ -142,7 +142,7 @@ async def test_a_gang_that_is_larger_than_what_is_free_holds_nothing_and_starts_
     await slurm.end(full)
     await slurm.client.kick(gang, "alice")
     await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
-    assert cpus(await slurm.client.grant(gang), slurm) == [a_node] * 3
+    assert cpus(await slurm.client.grant(gang, "alice"), slurm) == [a_node] * 3
 
 
 async def test_a_waiting_gangs_changed_cpus_memory_and_devices_are_what_it_gets(slurm: Slurm) -> None:
@@ -154,7 +154,7 @@ async def test_a_waiting_gangs_changed_cpus_memory_and_devices_are_what_it_gets(
     await slurm.end(full)
     await slurm.client.kick(gang, "alice")
     await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
-    [node] = (await slurm.client.grant(gang)).nodes
+    [node] = (await slurm.client.grant(gang, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (12, 12 * 101, 8)
 
 

@@ -48,14 +48,14 @@ async def test_a_job_that_slurm_does_not_know_is_none(slurm: Slurm) -> None:
 
 async def test_what_an_unknown_job_holds_cannot_be_found(slurm: Slurm) -> None:
     with pytest.raises(NotFound) as caught:
-        await slurm.client.grant(UNKNOWN)
+        await slurm.client.grant(UNKNOWN, "alice")
     assert caught.value.code == 2017
 
 
 async def test_a_waiting_job_holds_nothing(slurm: Slurm) -> None:
     _, queued = await waiting(slurm)
     with pytest.raises(Invalid) as caught:
-        await slurm.client.grant(queued)
+        await slurm.client.grant(queued, "alice")
     assert caught.value.code == 2085
 
 
@@ -217,7 +217,7 @@ async def test_an_ended_job_holds_nothing_and_cannot_be_changed(slurm: Slurm) ->
     job_id = await running(slurm, "over")
     await slurm.end(job_id)
     with pytest.raises(Invalid) as held:
-        await slurm.client.grant(job_id)
+        await slurm.client.grant(job_id, "alice")
     with pytest.raises(Invalid) as changed:
         await slurm.client.kick(job_id, "alice")
     assert (held.value.code, changed.value.code) == (2085, 2084)
@@ -292,5 +292,5 @@ async def test_an_updated_spec_is_what_a_new_job_is_granted(slurm: Slurm) -> Non
     await slurm.end(full)
     await slurm.client.kick(queued, "alice")
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
-    [node] = (await slurm.client.grant(queued)).nodes
+    [node] = (await slurm.client.grant(queued, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (2, 300, 1)

@@ -106,7 +106,9 @@ async def test_a_node_with_a_job_runs_it_on_while_drained_and_is_not_removed(slu
         node = await known(slurm, name)
         assert node is not None
         assert {"DRAIN", "MIXED"} <= node.states
-        assert [(held.name, held.indices["gpu"]) for held in (await slurm.client.grant(job)).nodes] == [(name, "0")]
+        assert [(held.name, held.indices["gpu"]) for held in (await slurm.client.grant(job, "alice")).nodes] == [
+            (name, "0")
+        ]
         with pytest.raises(Exhausted) as no:
             await slurm.client.remove_node(name)
         assert no.value.code == 2016

@@ -38,7 +38,7 @@ async def test_an_immediate_allocation_is_granted_at_once_and_is_the_tenants(slu
 
 async def test_what_was_granted_is_what_was_asked(slurm: Slurm) -> None:
     job_id = await granted(slurm, "grant", cpus_per_task=3, memory_mib=200, gres=(("gpu:h100", 2),))
-    grant = await slurm.client.grant(job_id)
+    grant = await slurm.client.grant(job_id, "alice")
     [node] = grant.nodes
     assert grant.job_id == job_id
     assert (node.name, node.cpus, node.memory_mib) == (slurm.place.name, 3, 200)
@@ -47,8 +47,8 @@ async def test_what_was_granted_is_what_was_asked(slurm: Slurm) -> None:
 
 
 async def test_two_grants_on_a_node_never_share_a_device(slurm: Slurm) -> None:
-    first = await slurm.client.grant(await granted(slurm, "a", gres=(("gpu:h100", 1),)))
-    second = await slurm.client.grant(await granted(slurm, "b", gres=(("gpu", 2),)))
+    first = await slurm.client.grant(await granted(slurm, "a", gres=(("gpu:h100", 1),)), "alice")
+    second = await slurm.client.grant(await granted(slurm, "b", gres=(("gpu", 2),)), "alice")
     assert first.nodes[0].indices["gpu"] == "0"
     assert second.nodes[0].indices["gpu"] == "1-2"
     assert second.nodes[0].gres == {"gpu": 2, "gpu:h100": 2}
@@ -59,7 +59,7 @@ async def test_an_older_api_version_grants_the_same(slurm: Slurm) -> None:
     await client.discover()
     spec = slurm.spec("older", gres=(("gpu:h100", 1),))
     job_id = await client.allocate_now(spec)
-    assert await client.grant(job_id) == await slurm.client.grant(job_id)
+    assert await client.grant(job_id, "alice") == await slurm.client.grant(job_id, "alice")
     assert await client.job(job_id) == await slurm.client.job(job_id)
     assert await client.cancel(job_id, spec.name, "alice")
 
@@ -91,7 +91,7 @@ async def test_a_submitted_job_runs_when_there_is_room(slurm: Slurm) -> None:
     job_id = await slurm.client.submit(slurm.spec("queued", memory_mib=300))
     job = await slurm.until(lambda: read(slurm, job_id), lambda job: "RUNNING" in job.states, within=700)
     assert job.nodes == slurm.place.name
-    assert (await slurm.client.grant(job_id)).nodes[0].memory_mib == 300
+    assert (await slurm.client.grant(job_id, "alice")).nodes[0].memory_mib == 300
 
 
 async def test_the_cores_that_are_taken_leave_no_room_for_an_immediate_one(slurm: Slurm) -> None:
@@ -193,7 +193,7 @@ async def test_a_job_without_a_time_limit_is_told_as_unlimited(slurm: Slurm) -> 
 
 
 async def test_an_exclusive_job_gets_the_whole_node(slurm: Slurm) -> None:
-    [node] = (await slurm.client.grant(await granted(slurm, "alone", exclusive="exclusive"))).nodes
+    [node] = (await slurm.client.grant(await granted(slurm, "alone", exclusive="exclusive"), "alice")).nodes
     assert (node.cpus, node.memory_mib) == (slurm.place.cpus, 100)
     assert node.gres == slurm.place.gres
     with pytest.raises(Exhausted):

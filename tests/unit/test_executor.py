@@ -16,6 +16,7 @@ from bridge.errors import (
     FarSideError,
     Invalid,
     NotFound,
+    NoUserToken,
     Unanswered,
     Unauthorized,
     Unreachable,
@@ -76,7 +77,7 @@ async def test_an_allocation_comes_back_with_its_grant() -> None:
     ended, far = await perform(act.AllocateNow("key", SPEC, "why"), allocate_now=17, grant=grant(17))
     assert (ended.outcome, ended.job_id, ended.grant) == (Outcome.DONE, 17, grant(17))
     assert (ended.began, ended.at) == (100.0, 101.0)
-    assert far.called == [("allocate_now", SPEC), ("grant", 17)]
+    assert far.called == [("allocate_now", SPEC), ("grant", 17, "alice")]
 
 
 async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> None:
@@ -88,8 +89,8 @@ async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> Non
 class Components(FarEnd):
     """A Slurm whose job 17 has a further component, 18."""
 
-    async def grant(self, job_id: int) -> Grant:
-        self.called.append(("grant", job_id))
+    async def grant(self, job_id: int, user: str) -> Grant:
+        self.called.append(("grant", job_id, user))
         return grant(job_id)
 
 
@@ -103,7 +104,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
     assert isinstance(read, JobRead)
     assert read.job == leader
     assert read.grant == replace(grant(17), parts=(grant(18),))
-    assert far.called == [("job", 17), ("grant", 17), ("grant", 18)]
+    assert far.called == [("job", 17), ("grant", 17, "alice"), ("grant", 18, "alice")]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         ),
         (act.Kick("key", 17, "alice", "why"), ("kick", 17, "alice")),
         (act.CancelJob("key", 17, "name", "alice", "why"), ("cancel", 17, "name", "alice")),
-        (act.RecordEnd("key", 17, 3, "comment", "why"), ("record_end", 17, 3, "comment")),
+        (act.RecordEnd("key", 17, "alice", 3, "comment", "why"), ("record_end", 17, "alice", 3, "comment")),
         (BIND, ("bind", BIND)),
         (EVICT, ("evict_by_delete", EVICT)),
         (act.PollNodes("why"), ("poll_nodes",)),
@@ -222,6 +223,23 @@ async def test_what_is_the_admins_to_mend_is_not_told_to_the_user_in_detail() ->
     assert ended.refusal.message == (
         "Slurm does not let slurm-bridge do this (error 1007); its admin sees why in /readyz and the log."
     )
+
+
+async def test_what_is_wrong_with_the_token_of_a_user_is_told_on_that_users_pods() -> None:
+    no = NoUserToken("submit", "Slurm", "slurm-bridge cannot act as Slurm user alice: no file. Put one there.", 401)
+    ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=no)
+    assert ended.refusal is not None
+    assert (ended.outcome, ended.refusal.message, ended.refusal.later) == (Outcome.REFUSED, no.message, True)
+
+
+async def test_a_job_whose_user_has_no_token_is_read_without_what_it_holds() -> None:
+    told: list[Event] = []
+    no = NoUserToken("grant", "Slurm", "slurm-bridge cannot act as Slurm user alice: no file.", 401)
+    ended, _ = await perform(act.ReadJob(17, "why", "key"), told, job=job_of(pod("train"), 17), grant=no)
+    [read] = told
+    assert isinstance(read, JobRead)
+    assert (read.job is not None, read.grant) == (True, None)
+    assert (ended.outcome, ended.refusal is not None and ended.refusal.message) == (Outcome.REFUSED, no.message)
 
 
 async def test_our_own_mistake_is_not_caught() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import yaml
 
+from bridge import __main__ as command_line
 from bridge import rights, stopping
 from bridge.doctor.look import REFERRED
+from bridge.mint.users import Users
 from bridge.rights import Right
 from bridge.settings import Settings
 from integration.readme import ROOT
@@ -76,6 +78,45 @@ def test_the_pod_is_restricted() -> None:
     assert f"USER {spec['securityContext']['runAsUser']}:" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
+def mint_patch() -> dict[str, Any]:
+    [patch] = objects(MANIFESTS / "mint" / "sidecar.yaml")
+    found: dict[str, Any] = patch["spec"]["template"]["spec"]
+    return found
+
+
+def test_the_mint_is_restricted_and_has_a_user_of_its_own() -> None:
+    [mint] = mint_patch()["initContainers"]
+    [bridge] = pod_spec()["containers"]
+    own = dict(mint["securityContext"])
+    assert own.pop("runAsUser") != pod_spec()["securityContext"]["runAsUser"]
+    assert own.pop("runAsGroup")
+    assert own == bridge["securityContext"]
+
+
+def test_slurms_key_is_in_the_mint_alone_and_the_api_servers_token_in_the_bridge_alone() -> None:
+    patch = mint_patch()
+    [mint], [bridge] = patch["initContainers"], patch["containers"]
+    of_mint, of_bridge = ({each["name"] for each in it["volumeMounts"] if "name" in each} for it in (mint, bridge))
+    assert patch["automountServiceAccountToken"] is False
+    assert (of_mint, of_bridge) == ({"key", "users", "tokens"}, {"tokens", "api"})
+    [tokens] = [each for each in patch["volumes"] if each["name"] == "tokens"]
+    assert tokens["emptyDir"]["medium"] == "Memory", "no token is written to a disk"
+
+
+def test_the_mint_is_called_with_options_that_it_has_and_writes_where_the_bridge_reads() -> None:
+    patch = mint_patch()
+    [mint], [bridge] = patch["initContainers"], patch["containers"]
+    options = command_line._parser().parse_args(mint["args"])
+    folder = options.out
+    [settings] = objects(MANIFESTS / "mint" / "settings.yaml")
+    assert settings["slurm_user_token_dir"] == folder
+    assert bridge["env"] == [{"name": "SLURM_BRIDGE_SLURM_TOKEN_FILE", "value": f"{folder}/{options.user[0]}"}]
+    assert f"{folder}/{options.user[0]}" in mint["startupProbe"]["exec"]["command"][-1]
+    assert int(options.group) == pod_spec()["securityContext"]["fsGroup"]
+    listed = Users((), (str(MANIFESTS / "mint" / "users"),)).now()
+    assert set(listed) == {rule.user for rule in Settings.model_validate(settings).policy.rules}
+
+
 def test_the_settings_of_the_smallest_overlay_are_settings() -> None:
     [written] = objects(MANIFESTS / "minimal" / "settings.yaml")
     assert Settings.model_validate(written).policy.rules
@@ -95,8 +136,9 @@ def test_no_role_names_an_object_as_a_generated_one_is_named() -> None:
 
 def test_one_version_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    [overlay] = objects(MANIFESTS / "minimal" / "kustomization.yaml")
-    assert [image["newTag"] for image in overlay["images"]] == [version]
+    for name in ("minimal", "mint"):
+        [overlay] = objects(MANIFESTS / name / "kustomization.yaml")
+        assert [image["newTag"] for image in overlay["images"]] == [version]
     assert f"ARG VERSION={version}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bridge.app import check_slurm
+from bridge.app import check_slurm, tokenless, user_tokens, without_node_rights
 from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.dev.slurm_transport import InProcessSlurm
 from bridge.errors import ConfigError
@@ -12,6 +14,7 @@ from bridge.policy_file import privileged_user
 from bridge.settings import Settings
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
+from bridge.slurm.wire import API_VERSIONS
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings.model_validate({"slurm_url": "http://127.0.0.1:6820"})
@@ -30,6 +33,48 @@ async def test_a_token_from_which_others_jobs_are_hidden_is_refused() -> None:
     cluster.operators.add("alice")
     assert (await check_slurm(client(cluster, "alice"), SETTINGS, "alice")).responding
     assert (await check_slurm(client(cluster, "slurm"), SETTINGS, "slurm")).responding
+
+
+async def test_with_a_token_for_each_user_the_bridges_own_is_not_taken_for_slurm_users(tmp_path: Path) -> None:
+    cluster = SlurmCluster.example(started=NOW)
+    own = Settings.model_validate({**SETTINGS.model_dump(), "slurm_user_token_dir": str(tmp_path)})
+    assert (await check_slurm(client(cluster, "carol"), own, "carol")).slurm_user == "slurm"
+    with_old_api = SlurmClient(
+        InProcessSlurm(cluster, lambda: NOW),
+        LiteralToken(cluster.token("carol")),
+        versions=tuple(each for each in API_VERSIONS if each.name == "v0.0.44"),
+    )
+    assert (await check_slurm(with_old_api, own, "carol")).slurm_user == ""
+
+
+def test_what_is_left_undone_without_slurm_users_token_is_said_once(tmp_path: Path) -> None:
+    own = Settings.model_validate({"slurm_user_token_dir": str(tmp_path)})
+    said = without_node_rights(own, "carol", "slurm(64030)")
+    assert said is not None
+    assert said.what.startswith("The Slurm token for nodes is of carol, not of slurm. ")
+    assert said.do.endswith("name a token of slurm in slurm_acting_token_file.")
+    assert without_node_rights(own, "slurm", "slurm(64030)") is None
+    assert without_node_rights(own, "carol", "") is None
+    assert without_node_rights(Settings(), "carol", "slurm") is None, "one token acts for all: users tells"
+
+
+def test_a_folder_of_tokens_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    with pytest.raises(ConfigError, match=f"^slurm_user_token_dir: {missing}: No such file or directory"):
+        user_tokens(Settings.model_validate({"slurm_user_token_dir": str(missing)}))
+    assert user_tokens(Settings()) is None
+
+
+def test_users_whose_tokens_are_of_no_use_are_named_but_not_all_of_them(tmp_path: Path) -> None:
+    rules = [{"namespaces": [f"n{number}"], "user": f"u{number}"} for number in range(8)]
+    rules.append({"namespaces": ["t"], "user": "{namespace}"})
+    settings = Settings.model_validate({"policy": {"rules": rules}, "slurm_user_token_dir": str(tmp_path)})
+    users = user_tokens(settings)
+    assert users is not None
+    told = tokenless(users, settings, NOW)
+    assert told[0].startswith(f"token file {tmp_path}/u0: there is no such file.")
+    assert told[-1] == "3 more Slurm users have no token that can be used."
+    assert len(told) == 6
 
 
 async def test_it_starts_while_slurmdbd_is_away_and_partitions_are_not_told() -> None:

@@ -7,20 +7,23 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from bridge import __main__ as command_line
 from integration.readme import ROOT
 
-UNIT = ROOT / "manifests" / "systemd" / "slurm-bridge.service"
+UNITS = ROOT / "manifests" / "systemd"
+UNIT = UNITS / "slurm-bridge.service"
+MINT = UNITS / "slurm-bridge-mint.service"
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 
 
-def unit() -> configparser.ConfigParser:
+def unit(path: Path = UNIT) -> configparser.ConfigParser:
     parsed = configparser.ConfigParser(strict=False, interpolation=None)
     parsed.optionxform = str  # type: ignore[assignment,method-assign]
-    parsed.read_string(UNIT.read_text(encoding="utf-8"))
+    parsed.read_string(path.read_text(encoding="utf-8"))
     return parsed
 
 
@@ -32,15 +35,26 @@ def test_it_runs_a_command_that_the_bridge_has() -> None:
     assert options.kubeconfig == "%d/kubeconfig"
 
 
-def test_its_exposure_is_what_the_documentation_says() -> None:
+def test_the_mint_is_called_with_options_that_it_has_and_writes_where_it_may() -> None:
+    service = unit(MINT)["Service"]
+    _, *arguments = shlex.split(service["ExecStart"])
+    options = command_line._parser().parse_args(arguments)
+    assert options.key == "%d/key"
+    assert service["LoadCredential"].startswith("key:")
+    assert options.out == f"/run/{service['RuntimeDirectory']}"
+    assert options.group == service["Group"], "a file of that group needs no chown, which the unit denies"
+
+
+@pytest.mark.parametrize("path", [UNIT, MINT], ids=lambda path: path.name)
+def test_its_exposure_is_what_the_documentation_says(path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze on this machine")
     said = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", UNIT],
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", path],
         capture_output=True,
         text=True,
         check=False,
     )
-    [found] = re.findall(r"Overall exposure level for slurm-bridge.service: ([\d.]+)", said.stdout)
-    [documented] = re.findall(r"its exposure ([\d.]+) of 10", INSTALL)
-    assert float(found) <= float(documented)
+    [found] = re.findall(rf"Overall exposure level for {path.name}: ([\d.]+)", said.stdout)
+    documented = dict(zip((UNIT, MINT), re.findall(r"its exposure ([\d.]+) of 10", INSTALL), strict=True))
+    assert float(found) <= float(documented[path])

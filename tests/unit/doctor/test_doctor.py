@@ -13,6 +13,7 @@ import yaml
 from aiohttp import web
 
 from bridge.dev import kube_objects as objects
+from bridge.dev.slurm_jobs import SimUser
 from bridge.dev.slurm_nodes import SlurmSimNode
 from bridge.doctor.findings import Finding, Level, exit_code
 from scheduler import names
@@ -211,6 +212,44 @@ async def test_a_token_file_that_anybody_can_read_is_a_warning(both: Both, tmp_p
     open_to_all.chmod(0o644)
     found = await both.findings(slurm_token_file=str(open_to_all))
     assert troubles(found) == [("token", Level.WARNING)]
+
+
+async def test_with_a_token_for_each_user_each_is_looked_at(both: Both, tmp_path: Path) -> None:
+    folder = tmp_path / "users"
+    folder.mkdir(mode=0o700)
+    both.slurm.users["bob"] = SimUser("bob", ("teama",))
+    both.token = both.slurm.token("bob")
+    rules = [*POLICY["rules"], {"namespaces": ["bob-*"], "user": "bob"}]
+    both.settings |= {"policy": {"rules": rules}, "slurm_user_token_dir": str(folder)}
+    for user in ("alice", "bob"):
+        (folder / user).touch(mode=0o600)
+        (folder / user).write_text(both.slurm.token(user))
+    found = await both.findings()
+    assert f"{folder} has tokens of alice, bob" in said(found, "token", Level.OK)
+    assert any("their own tokens may act for alice, bob" in each for each in said(found, "users", Level.OK))
+    [warned] = said(found, "token", Level.WARNING)
+    assert warned.startswith("The Slurm token for nodes is of bob, not of slurm.")
+    (folder / "alice").write_text(both.slurm.token("bob"))
+    (folder / "bob").unlink()
+    found = await both.findings()
+    assert said(found, "token", Level.ERROR) == [
+        f"token file {folder}/alice: it is a token of bob, not of alice. Pods of alice are not run.",
+        f"token file {folder}/bob: there is no such file. Pods of bob are not run.",
+    ]
+    assert said(found, "users", Level.ERROR) == []
+    folder.joinpath("bob").touch(mode=0o600)
+    folder.joinpath("bob").write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJib2IifQ.c2ln")
+    found = await both.findings()
+    assert said(found, "users", Level.ERROR) == [
+        f"slurm-bridge cannot act as Slurm user bob: token file {folder}/bob: Slurm does not accept it (error 1007). "
+        "Pods of that user are not run."
+    ]
+
+
+async def test_a_folder_of_tokens_that_is_not_there_is_an_error(both: Both, tmp_path: Path) -> None:
+    both.settings["slurm_user_token_dir"] = str(tmp_path / "none")
+    found = await both.findings()
+    assert f"slurm_user_token_dir: {tmp_path}/none: No such file or directory." in said(found, "token", Level.ERROR)
 
 
 async def test_a_user_for_whom_the_token_may_not_act_is_an_error_with_a_way_out(both: Both) -> None:

@@ -80,7 +80,7 @@ def test_accounting_learns_how_the_pods_ended() -> None:
     story = Story(ACCOUNTED)
     finished(story)
     [record] = story.decides(NOW + 6)
-    assert record == RecordEnd(key_of(TRAIN), 17, 3, "hpc/train: Error", "accounting: hpc/train: Error")
+    assert record == RecordEnd(key_of(TRAIN), 17, "alice", 3, "hpc/train: Error", "accounting: hpc/train: Error")
     story.ended(record, at=NOW + 7)
     assert story.decides(NOW + 7) == []
 

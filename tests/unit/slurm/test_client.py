@@ -100,7 +100,7 @@ async def test_without_accounting_nothing_is_found_and_nothing_is_recorded(wire:
     wire = Witness(alone)
     client = await discovered(alone, wire)
     assert await client.find("n") == ()
-    assert await client.record_end(1, 0, "") is False
+    assert await client.record_end(1, "alice", 0, "") is False
     assert wire.asked == []
 
 
@@ -151,13 +151,13 @@ async def test_a_status_that_is_no_known_verdict_on_a_cancel_is_an_error(cluster
 async def test_cpus_are_counted_by_the_threads_of_the_nodes_last_seen(cluster: SlurmCluster, wire: Witness) -> None:
     client = await discovered(cluster, wire)
     job_id = await client.allocate_now(spec())
-    node = (await client.grant(job_id)).nodes[0]
+    node = (await client.grant(job_id, "alice")).nodes[0]
     assert node.cpus == 1
     listed = {"nodes": [{"name": node.name, "state": ["MIXED"], "cpus": 128, "threads": 2}]}
     wire.told = Reply(200, {}, json.dumps(listed).encode())
     await client.nodes()
     wire.told = None
-    assert (await client.grant(job_id)).nodes[0].cpus == 2
+    assert (await client.grant(job_id, "alice")).nodes[0].cpus == 2
 
 
 class Threads:
@@ -192,7 +192,7 @@ async def test_threads_that_are_given_away_one_by_one_are_counted_one_by_one() -
     client = SlurmClient(wire, LiteralToken("a.b.c"), clock=lambda: NOW)
     await client.discover()
     await client.nodes()
-    assert [node.cpus for node in (await client.grant(7)).nodes] == [1, 2]
+    assert [node.cpus for node in (await client.grant(7, "alice")).nodes] == [1, 2]
 
 
 async def test_where_whole_cores_are_given_away_that_is_asked_once() -> None:
@@ -202,7 +202,7 @@ async def test_where_whole_cores_are_given_away_that_is_asked_once() -> None:
     await client.nodes()
     wire.asked.clear()
     for _ in range(3):
-        assert [node.cpus for node in (await client.grant(7)).nodes] == [2, 2]
+        assert [node.cpus for node in (await client.grant(7, "alice")).nodes] == [2, 2]
     assert wire.asked == ["resources/7", "job/7", "resources/7", "resources/7"]
 
 

@@ -1,0 +1,96 @@
+"""The command line of the mint: write tokens, renew them, stop at SIGTERM.
+
+The process has no loop of events and no connection: it looks once a second whether a token is due, and waits for a signal
+meanwhile.  What cannot be used at start ends it with exit code 2.  Later it says so once, keeps the tokens that are there and
+tries again each second, because a bridge can go on with them for half of their life.
+"""
+
+from __future__ import annotations
+
+import grp
+import logging
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from bridge.errors import ConfigError
+from bridge.mint.files import Mint
+from bridge.mint.users import Users
+from bridge.notify import READY, STOPPING, notify
+from bridge.terminal import LogFormatter
+
+LOOK_S = 1.0
+SHORTEST_S, LONGEST_S = 10, 86_400
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+
+log = logging.getLogger("slurm-bridge")
+
+
+def main(options: Mapping[str, Any]) -> int:
+    """Exit code 0 after SIGTERM.  Raises ConfigError for what cannot be used at start."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    lifetime_s = _lifetime(options["lifetime"])
+    users = Users(options["user"] or (), options["users_file"] or (), options["policy"] or (), options["slurm_user"])
+    mint = Mint(options["out"], options["key"], lifetime_s, _group(options["group"]))
+    if not users.now():
+        raise ConfigError("mint: no user is named.", "Name users with --user, --users-file or --policy.")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are waited for
+    try:
+        count = mint.renew(users.now(), time.time())
+        log.info(
+            "wrote %s to %s; they live %d s, and are renewed at half of that",
+            _tokens(count),
+            options["out"],
+            lifetime_s,
+        )
+        notify(READY)
+        _until_signalled(users, mint)
+        notify(STOPPING)
+        log.info("stopped; the tokens live on until they expire")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 0
+
+
+def _until_signalled(users: Users, mint: Mint) -> None:
+    told = ""
+    while signal.sigtimedwait(SIGNALS, LOOK_S) is None:
+        trouble = _renewed(users, mint)
+        if trouble and trouble != told:
+            log.error("%s The tokens that were written before live on until they expire.", trouble)
+        elif told and not trouble:
+            log.info("tokens can be written again")
+        told = trouble
+
+
+def _renewed(users: Users, mint: Mint) -> str:
+    """Why what is due was not renewed; "": it was."""
+    try:
+        if count := mint.renew(users.now(), time.time()):
+            log.info("wrote %s", _tokens(count))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
+
+
+def _lifetime(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not SHORTEST_S <= int(text) <= LONGEST_S:
+        raise ConfigError(f"--lifetime: {text[:40]!a} is not a number of seconds from {SHORTEST_S} to {LONGEST_S}.")
+    return int(text)
+
+
+def _group(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isascii() and text.isdecimal() else grp.getgrnam(text).gr_gid
+    except KeyError:
+        raise ConfigError(f"--group: this host has no group {text[:80]!a}.") from None

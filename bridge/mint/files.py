@@ -1,0 +1,99 @@
+"""One token file for each user, written as a whole or not at all, and renewed at half of its life.
+
+A new token is written beside the old one and put in its place by one rename, so that a reader sees either.  The files can be
+read by the user of this process alone (0600), or by one group, too (0640).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from bridge.errors import ConfigError
+from bridge.mint.token import minted
+
+MOST_KEY_BYTES = 64 * 1024
+SHORTEST_KEY_BYTES = 16
+
+
+def key_of(path: str) -> bytes:
+    """The key in that file.  Raises ConfigError where there is none, or everybody could read it."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(MOST_KEY_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"key file {path}: {error.strerror}.", "Name Slurm's jwt_hs256.key with --key.") from None
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError(f"key file {path}: every user of this host can read or write it.", f"chmod o= {path}")
+    if not SHORTEST_KEY_BYTES <= len(key) <= MOST_KEY_BYTES:
+        raise ConfigError(
+            f"key file {path}: has {len(key)} bytes, which is no key.", "Name Slurm's jwt_hs256.key with --key."
+        )
+    return key
+
+
+class Mint:
+    """The files of a folder.
+
+    folder      where each user's token is, under the user's name
+    key_file    read each time that tokens are made, so that a new key is used from the next one on
+    lifetime_s  of each token
+    group       id of a group that may read the files; None: none may
+    """
+
+    def __init__(self, folder: str, key_file: str, lifetime_s: int, group: int | None = None) -> None:
+        self._folder, self._key_file = Path(folder), key_file
+        self._lifetime_s, self._group = lifetime_s, group
+        self._issued: dict[str, int] = {}
+
+    def renew(self, users: Sequence[str], now: float) -> int:
+        """Write the token of each user who has none, or one at half of its life; remove those of users not named any more.
+
+        now   epoch seconds
+        Returns how many were written.  Raises ConfigError; what was written before that stays.
+        """
+        due = [user for user in users if not self._is_fresh(user, now)]
+        key = key_of(self._key_file) if due else b""
+        for user in due:
+            self._write(user, minted(key, user, int(now), self._lifetime_s))
+            self._issued[user] = int(now)
+        for user in self._issued.keys() - set(users):
+            self._remove(user)
+            del self._issued[user]
+        return len(due)
+
+    def _is_fresh(self, user: str, now: float) -> bool:
+        """Also not fresh is a token from after now, since a clock that was set back makes it live longer than it should."""
+        issued = self._issued.get(user)
+        return issued is not None and issued <= now < issued + self._lifetime_s / 2 and (self._folder / user).is_file()
+
+    def _write(self, user: str, token: str) -> None:
+        new = self._folder / f".{user}.new"
+        try:
+            new.unlink(missing_ok=True)  # of an earlier life that was killed
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+                if self._group is not None:
+                    if os.fstat(file.fileno()).st_gid != self._group:  # else the right to chown is not needed
+                        os.fchown(file.fileno(), -1, self._group)
+                    os.fchmod(file.fileno(), 0o640)
+                file.write(token + "\n")
+            new.replace(self._folder / user)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise self._trouble(user, error) from None
+
+    def _remove(self, user: str) -> None:
+        try:
+            (self._folder / user).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._trouble(user, error) from None
+
+    def _trouble(self, user: str, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"token file {self._folder / user}: {error.strerror}.", "Name a folder that this user may write with --out."
+        )

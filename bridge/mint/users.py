@@ -1,0 +1,115 @@
+"""For whom tokens are minted: users that are named on the command line, in a file, or by the rules of a policy.
+
+A policy with templates names users that follow from namespaces, which this process does not see: for these the admin keeps a
+file.  Both files are read again when they change.  Users that a file or a policy names must be ordinary: neither root nor
+SlurmUser nor a number, because whoever may write there must not become an administrator of Slurm.  On the command line
+SlurmUser may be named, too, so that a bridge whose one token acts for all users gets a short-lived one; root may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from bridge.errors import ConfigError
+from scheduler import templates
+
+LONGEST = (
+    240  # bytes of a name; a file name has at most 255, and one that is being written has a little more than the user's
+)
+MOST_USERS = 10_000
+MOST_BYTES = 1 << 20
+
+
+class Users:
+    """The users of all sources.
+
+    named     given on the command line
+    files     a file with a name a line; what follows a # is a comment
+    policies  settings files
+    slurm_user   by whom Slurm runs
+    """
+
+    def __init__(
+        self, named: Sequence[str], files: Sequence[str] = (), policies: Sequence[str] = (), slurm_user: str = "slurm"
+    ) -> None:
+        for user in named:
+            _checked("--user", user, _no_file_or_root(user))
+        self._named = tuple(named)
+        self._sources = [_Source(file, in_file, slurm_user) for file in files]
+        self._sources += [_Source(file, in_policy, slurm_user) for file in policies]
+
+    def now(self) -> tuple[str, ...]:
+        """All of them, each once.  Raises ConfigError where a source cannot be read, or names somebody it must not."""
+        found = dict.fromkeys(self._named)
+        for source in self._sources:
+            found |= dict.fromkeys(source.users())
+        if len(found) > MOST_USERS:
+            raise ConfigError(f"there are {len(found)} users to mint tokens for; at most {MOST_USERS} can be.")
+        return tuple(found)
+
+
+class _Source:
+    """One file, read when it changed."""
+
+    def __init__(self, path: str, read: Callable[[str, str], Iterator[str]], slurm_user: str) -> None:
+        self._path, self._read, self._slurm_user = path, read, slurm_user
+        self._stamp: tuple[int, int, int] | None = None
+        self._users: tuple[str, ...] = ()
+
+    def users(self) -> tuple[str, ...]:
+        """Raises ConfigError."""
+        try:
+            stat = Path(self._path).stat()
+        except OSError as error:
+            raise ConfigError(f"{self._path}: {error.strerror}.") from None
+        stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        if stamp != self._stamp:
+            self._users = tuple(self._read(self._path, self._slurm_user))
+            self._stamp = stamp
+        return self._users
+
+
+def in_file(path: str, slurm_user: str) -> Iterator[str]:
+    """The users that a file names, a line each.  Raises ConfigError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8.") from None
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{path}: is larger than {MOST_BYTES >> 20} MiB.")
+    for number, written in enumerate(text.splitlines(), 1):
+        if user := written.partition("#")[0].strip():
+            yield _checked(f"{path}, line {number}", user, _not_ordinary(user, slurm_user))
+
+
+def in_policy(path: str, slurm_user: str) -> Iterator[str]:
+    """The users that the rules of a settings file name; what templates give is not known here.  Raises ConfigError."""
+    from bridge import settings  # and the libraries that read them: what holds the key holds little else without need
+
+    for tenant in settings.load({"config": path}, {}).policy.tenants:
+        if not templates.is_template(tenant.user):
+            yield _checked(f"{path}: policy", tenant.user, _not_ordinary(tenant.user, slurm_user))
+
+
+def _checked(where: str, user: str, why: str) -> str:
+    if why:
+        raise ConfigError(f"{where}: {user[:80]!a} {why}.", "Name an ordinary user of Slurm.")
+    return user
+
+
+def _not_ordinary(user: str, slurm_user: str) -> str:
+    if user.casefold() == slurm_user.casefold():
+        return "is SlurmUser, whose token is minted only for --user"
+    return _no_file_or_root(user) or templates.no_ordinary_user(user)
+
+
+def _no_file_or_root(user: str) -> str:
+    """Why no token file can be of that user, as the rest of a sentence; "": one can be."""
+    if user.casefold() == templates.ROOT:
+        return "may do anything in Slurm"
+    odd = not templates.is_name(user) or user.startswith((".", "-")) or "/" in user
+    return "cannot be the name of a file" if odd or len(user.encode()) > LONGEST else ""

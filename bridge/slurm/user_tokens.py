@@ -1,0 +1,156 @@
+"""One token for each Slurm user: DIR/NAME, the layout of a Secret that is mounted as a directory.
+
+With it the bridge makes, changes and ends the jobs of a user with that user's own token, and needs none that may name others.
+What is wrong with one file concerns the pods of that user alone: they say which file it is and what to do, and they are tried
+again as soon as the file changes.
+
+A token here differs from the bridge's own in two ways.  It must be of the user that its file is named after: the claim is
+compared here, and Slurm compares the user, too, because each request names the user (`X-SLURM-USER-NAME`).  And once its file
+is gone it is not used any more, because taking a file away is how an admin takes a user away from the bridge.  A file in the
+middle of being written leaves the token before in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bridge.errors import ConfigError
+from bridge.slurm.token import FileToken, Known, Unfinished, problem
+from scheduler.events import Event, TokenBack, TokenLost
+from scheduler.plain import line
+
+SETTING = "slurm_user_token_dir"
+LOOK_S = 1.0  # between two looks at the files of users who have none that can be used
+MOST_USERS = 10_000  # templates of the policy can name any number
+LONGEST_SHOWN = 64  # characters of a name that a token gives
+
+
+def advice(user: str) -> str:
+    """What an admin does about whatever is wrong with the token file of that user."""
+    return f"Put a token of {user} there: scontrol token username={user} lifespan=900."
+
+
+class UserToken(FileToken):
+    """The token of one Slurm user; see the module."""
+
+    def __init__(self, folder: Path, user: str) -> None:
+        super().__init__(folder / user, option=SETTING)
+        self._whose = user
+        self._nowhere = "" if user and "/" not in user and not user.startswith(".") else f"{user!a} names no file"
+
+    def check(self, now: float) -> None:
+        """See TokenSource."""
+        try:
+            super().check(now)
+        except ConfigError as error:
+            raise ConfigError(error.what, self.advice) from None
+
+    @property
+    def name(self) -> str:
+        """What a sentence calls it."""
+        return self._name
+
+    @property
+    def last(self) -> str:
+        """The token that was used last; "": none was yet."""
+        return self._known.token if self._known is not None else ""
+
+    @property
+    def advice(self) -> str:
+        """As `advice` of its user."""
+        return advice(self._whose)
+
+    def _is_excused(self, error: ConfigError) -> bool:
+        return isinstance(error, Unfinished)
+
+    def _as_it_is(self) -> Known:
+        if self._nowhere:
+            raise ConfigError(f"{SETTING}: {self._nowhere}.")
+        try:
+            found = super()._as_it_is()
+        except ConfigError as error:
+            raise type(error)(error.what, self.advice) from None
+        if found.claims.user not in ("", self._whose):
+            of = line(found.claims.user, LONGEST_SHOWN)
+            raise ConfigError(f"{self._name}: it is a token of {of}, not of {self._whose}.", self.advice)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Why a user's token is of no use.  token: the one that Slurm did not accept; "": there was none to try."""
+
+    why: str
+    token: str
+
+
+class UserTokens:
+    """The tokens of all users, by name.
+
+    lost   Slurm users whose token was of no use when it was last needed, and why, in a sentence
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._known: dict[str, UserToken] = {}
+        self._lost: dict[str, _Lost] = {}
+
+    def of(self, user: str) -> UserToken:
+        """The token of that user.  Nothing is read before it is asked for."""
+        known = self._known.get(user)
+        if known is None:
+            while len(self._known) >= MOST_USERS:
+                del self._known[next(iter(self._known))]
+            known = self._known[user] = UserToken(self.folder, user)
+        return known
+
+    def refused(self, user: str, why: str, token: str = "") -> None:
+        """The token of that user is of no use.  token: the one that Slurm did not accept; "": there is none"""
+        while len(self._lost) >= MOST_USERS:
+            del self._lost[next(iter(self._lost))]
+        self._lost[user] = _Lost(why, token)
+
+    def accepted(self, user: str) -> None:
+        """Slurm took the token of that user."""
+        if self._lost:
+            self._lost.pop(user, None)
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """See the class."""
+        return {user: lost.why for user, lost in self._lost.items()}
+
+    def look(self) -> None:
+        """Forget what was wrong with files that hold another token by now."""
+        for user, lost in list(self._lost.items()):
+            try:
+                renewed = self.of(user).token() != lost.token
+            except ConfigError:
+                continue
+            if renewed:
+                del self._lost[user]
+
+    def troubles(self, users: frozenset[str], now: float) -> Iterator[tuple[str, str]]:
+        """Which of these users, and of those in `lost`, have no token that can be used, by name; and why, in a sentence."""
+        for user in sorted(users | self._lost.keys()):
+            lost = self._lost.get(user)
+            why = lost.why if lost is not None else problem(self.of(user), now)
+            if why:
+                yield user, why
+
+
+async def follow(tokens: UserTokens, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
+    """Tell, for ever, whose token is of no use, and when the file changed: TokenLost, TokenBack."""
+    told: set[str] = set()
+    while True:
+        tokens.look()
+        lost = tokens.lost
+        for user in sorted(told - lost.keys()):
+            emit(TokenBack(user, clock()))
+        for user in sorted(lost.keys() - told):
+            emit(TokenLost(user, clock()))
+        told = set(lost)
+        await asyncio.sleep(LOOK_S)

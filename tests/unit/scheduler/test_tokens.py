@@ -1,0 +1,78 @@
+"""A Slurm user whose token is of no use: its pods wait and say so, others go on, and a new token is used at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler import names
+from scheduler.actions import AllocateNow, CancelJob, Kick, Outcome, Report
+from scheduler.events import TokenBack, TokenLost
+from scheduler.model import Refusal
+from scheduler.policy import Policy, Rule, Tenant
+from tests.builders import CONFIG, START, Story, pod
+
+NOW = START + 20
+WHY = "slurm-bridge cannot act as Slurm user alice: token file /t/alice: there is no such file."
+NO_TOKEN = Refusal(names.REFUSED, WHY, 401, later=True)
+ASKED = AllocateNow | CancelJob
+TWO = replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))))
+
+
+def refused(story: Story, at: float) -> None:
+    [asked] = story.acts(AllocateNow, at)
+    story.ended(asked, Outcome.REFUSED, at=at, refusal=NO_TOKEN)
+
+
+def test_the_pod_says_it_and_is_tried_again_with_a_backoff() -> None:
+    story = Story(TWO)
+    story.sees(pod("train"))
+    refused(story, NOW)
+    [report] = story.acts(Report, NOW)
+    assert (report.condition, report.message) == (names.REFUSED, WHY)
+    assert story.acts(AllocateNow, NOW + 0.9) == []
+    refused(story, NOW + 1)
+    assert story.acts(AllocateNow, NOW + 2) == []
+    assert len(story.acts(AllocateNow, NOW + 3)) == 1
+
+
+def test_a_new_token_is_used_at_once_for_what_was_refused_and_what_was_not_ended() -> None:
+    story = Story(TWO)
+    story.queues(pod("old"), 17, at=NOW - 10)
+    story.loses(pod("old"), at=NOW)
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, Outcome.REFUSED, at=NOW, refusal=NO_TOKEN)
+    story.sees(pod("train"))
+    for _ in range(8):
+        wait = max(each.wait_until for each in story.world.workloads.values())
+        for asked in story.decides(wait):
+            refusal = NO_TOKEN if isinstance(asked, ASKED) else None
+            story.ended(asked, Outcome.REFUSED if refusal else Outcome.DONE, at=wait, refusal=refusal)
+    now = min(each.wait_until for each in story.world.workloads.values()) - 5
+    for event in (TokenLost("alice", now), TokenBack("bob", now)):
+        story.sees(event)
+        assert not [each for each in story.decides(now) if isinstance(each, ASKED)]
+    story.sees(TokenBack("alice", now + 1))
+    kinds = {type(each) for each in story.decides(now + 1)}
+    assert {AllocateNow, CancelJob} <= kinds
+
+
+def test_another_user_s_pods_go_on() -> None:
+    story = Story(TWO)
+    story.sees(TokenLost("alice", NOW), pod("train"), pod("theirs", namespace="other"))
+    refused(story, NOW)
+    [theirs] = story.acts(AllocateNow, NOW)
+    assert theirs.spec.user == "bob"
+    story.ended(theirs, at=NOW, job_id=18)
+    assert story.world.placeholders[18].user == "bob"
+
+
+def test_slurm_is_asked_to_look_at_its_queue_in_the_name_of_a_user_who_has_a_token() -> None:
+    story = Story(TWO)
+    story.polls({5: "RUNNING"}, at=NOW - 1)
+    story.queues(pod("older", created=START), 16, at=NOW)
+    story.queues(pod("newer", namespace="other", created=START + 5), 17, at=NOW)
+    story.sees(TokenLost("alice", NOW))
+    story.polls({5: "RUNNING", 16: "PENDING", 17: "PENDING"}, at=NOW + 1)
+    story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
+    [kick] = story.acts(Kick, NOW + 2)
+    assert (kick.job_id, kick.user) == (17, "bob")
