@@ -16,8 +16,19 @@ import yaml
 
 from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
 from integration.documents import lines
-from integration.journeys.test_installed import INSTALL, ON_THE_KUBELET, OWN, SPACE, all_namespaces, copied, own_pod
+from integration.journeys.test_installed import (
+    INSTALL,
+    ON_THE_KUBELET,
+    OWN,
+    SPACE,
+    all_namespaces,
+    copied,
+    own_pod,
+    ready,
+)
 from integration.journeys.test_installed import terminal as terminal
+from integration.journeys.test_installed_webhook import ask
+from integration.journeys.test_webhook import CONFIGURATION, SECRET, read
 from integration.readme import Terminal
 from integration.rigging import places
 
@@ -353,15 +364,42 @@ def definition(plural: str, kind: str) -> dict[str, Any]:
     }
 
 
+UPGRADE = f"helm upgrade {OWN} manifests/chart --namespace={OWN} --values=values.yaml --wait"
+
+
 def test_an_upgrade_restarts_the_bridge_only_if_it_has_to(released: Terminal, kube: Kube) -> None:
-    upgrade = f"helm upgrade {OWN} manifests/chart --namespace={OWN} --values=values.yaml --wait"
     before = own_pod(kube)
-    released.types(f"{upgrade} --set settings.policy.default.user=bob")
+    released.types(f"{UPGRADE} --set settings.policy.default.user=bob")
     settings = kube.core.read_namespaced_config_map(SETTINGS, OWN).data["settings.yaml"]
     assert yaml.safe_load(settings)["policy"]["default"] == {"user": "bob"}
     assert own_pod(kube) == before
-    released.types(f"{upgrade} --set settings.log_level=warning")
+    released.types(f"{UPGRADE} --set settings.log_level=warning")
     eventually("another pod of it is there", lambda: own_pod(kube) not in ("", before))
+
+
+def test_two_replicas_and_the_webhook_come_with_an_upgrade_and_another_one_leaves_the_certificate(
+    released: Terminal, kube: Kube
+) -> None:
+    more = f"{UPGRADE} --set replicas=2 --set webhook.enabled=true"
+    released.types(more)
+    eventually("both are ready", lambda: len(ready(kube)) == 2)
+    eventually("the API server asks the webhook", lambda: ask(kube, SPACE) == (201, OWN))
+    before = made_by_the_webhook(kube)
+    assert all(before)
+    released.types(f"{more} --set webhook.failurePolicy=Fail")
+    [entry] = read(kube, CONFIGURATION)["webhooks"]
+    assert entry["failurePolicy"] == "Fail"
+    assert made_by_the_webhook(kube) == before
+    assert ask(kube, SPACE) == (201, OWN)
+    released.types(UPGRADE)
+    assert kube.apps.read_namespaced_deployment(OWN, OWN).spec.strategy.type == "Recreate"
+    eventually("one is left", lambda: len(ready(kube)) == 1)
+
+
+def made_by_the_webhook(kube: Kube) -> tuple[str, str]:
+    """Its certificate, and what the API server trusts."""
+    [entry] = read(kube, CONFIGURATION)["webhooks"]
+    return read(kube, SECRET)["data"]["tls.crt"], entry["clientConfig"]["caBundle"]
 
 
 def test_nothing_is_left_but_what_the_admin_made(released: Terminal) -> None:

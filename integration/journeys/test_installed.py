@@ -19,7 +19,7 @@ import yaml
 from kubernetes.client import ApiException
 
 from integration import readme
-from integration.clusters import IMAGE, PREFIX, Kube, Slurm, eventually, pod
+from integration.clusters import IMAGE, PREFIX, Kube, Slurm, condition, eventually, pod
 from integration.documents import lines
 from integration.readme import ROOT, Terminal
 from integration.rigging import places
@@ -66,6 +66,7 @@ def terminal(
     opened = Terminal(folder, kubectl, {"HOME": str(folder), "PATH": path}, {"busybox:1.36": IMAGE})
     with image_on_the_nodes(), kube_scheduler(kube):
         yield opened
+        opened.close()
         for name in (SPACE, LATER):
             if name in kube.namespaces():
                 kube.remove(name)
@@ -217,6 +218,15 @@ def all_namespaces(kube: Kube) -> set[str]:
 def own_pod(kube: Kube) -> str:
     """The name of the bridge's pod that is not on its way out; "": there is none."""
     return next((each.metadata.name for each in kube.pods(OWN) if not each.metadata.deletion_timestamp), "")
+
+
+def ready(kube: Kube) -> list[str]:
+    """Names of the bridge's pods that are ready and not on their way out."""
+    return [
+        each.metadata.name
+        for each in kube.core.list_namespaced_pod(OWN, label_selector=f"app.kubernetes.io/name={OWN}").items
+        if not each.metadata.deletion_timestamp and (said := condition(each, "Ready")) and said.status == "True"
+    ]
 
 
 def readyz(kube: Kube) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from integration.clusters import PREFIX, Kube, Slurm, condition, eventually, pod
+from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
 from integration.documents import DOCS, lines
-from integration.journeys.test_installed import INSTALLING, ON_THE_KUBELET, OWN, SPACE, all_namespaces
+from integration.journeys.test_installed import INSTALLING, ON_THE_KUBELET, OWN, SPACE, all_namespaces, ready
 from integration.journeys.test_installed import terminal as terminal
 from integration.journeys.test_uninstall import CORDONED, NOTHING, drained, in_slurm, tainted
 from integration.readme import Terminal
@@ -25,7 +25,7 @@ OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
 LEASE, PATCH = re.findall(r"^```yaml\n(.*?)^```$", OPERATIONS, re.MULTILINE | re.DOTALL)
 [APPLY, READY, HOLDER] = lines("operations.md", "Two replicas")
 DRY_RUN, NO_POLICY, UNINSTALL, *FOLLOW, DELETE, UNBIND, UNLABEL, NO_NODES = lines("operations.md", "Uninstall")
-LABEL_NODE, PARTITION = lines("nodes.md", "")
+REGISTER = lines("nodes.md", "")
 NODE = "u1"
 # Minutes are seconds, for nodes.
 HURRY = "tuning: {node_settle_s: 1, node_retry_s: 5}\nnodes_interval_s: 1\n"
@@ -51,15 +51,6 @@ def leader(terminal: Terminal) -> str:
     _, row = terminal.types(HOLDER).splitlines()
     _, holder, *_ = row.split()
     return holder
-
-
-def ready(kube: Kube) -> list[str]:
-    """Names of the bridge's pods that are ready and not on their way out."""
-    return [
-        each.metadata.name
-        for each in kube.pods(OWN)
-        if not each.metadata.deletion_timestamp and (said := condition(each, "Ready")) and said.status == "True"
-    ]
 
 
 def job_of(kube: Kube, name: str) -> int:
@@ -152,8 +143,8 @@ def test_a_rollout_loses_nothing(terminal: Terminal, kube: Kube, slurm: Slurm, s
 def own_node(terminal: Terminal, two: None, kube: Kube, slurm: Slurm) -> Iterator[str]:
     """A node that the bridge has registered in Slurm, labelled by the lines of docs/nodes.md."""
     kube.add_node(NODE, "192.0.2.77", 8, 16384, {})
-    for line in (LABEL_NODE, PARTITION):
-        terminal.types(line.replace("NODE", NODE))
+    for line in REGISTER:
+        terminal.types(line.replace("NODE", NODE).replace("=gpu", "=main"))  # in the rig GPUs make the partition gpu
     eventually("it is in service", lambda: "SlurmNodeInService" in in_slurm(kube, NODE))
     eventually("it is tainted", lambda: tainted(kube, NODE))
     yield NODE
