@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, slurm_says
-from integration.documents import DOCS, lines
 from integration.journeys.conftest import POLICY
-from integration.readme import Terminal
-from integration.rigging import places
 
 Space = Callable[[str], str]
 TENANT, USER, ACCOUNT = "journey/tenant", "journey/slurm-user", "journey/account"
@@ -31,26 +25,6 @@ BY_LABEL: dict[str, Any] = {
 }
 RULES = {"rules": [BY_LABEL, *POLICY["rules"]]}
 HIGH = "journey-high"
-
-
-def test_an_admin_types_the_commands_of_the_document_and_a_namespace_is_who_its_label_says(
-    kube: Kube, slurm: Slurm, tmp_path: Path
-) -> None:
-    """The rig's Slurm has no partition `batch`, which the example names: that is found, and said."""
-    kubectl = places.kubectl()
-    assert kubectl, "a rig has one"
-    [example] = re.findall(r"^```yaml\n(.*?)^```$", (DOCS / "policy.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    access = {"slurm_url": slurm.url, "slurm_token_file": slurm.token_file, "kubeconfig": kube.kubeconfig}
-    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(access) + example)
-    terminal = Terminal(tmp_path, kubectl, {"KUBECONFIG": kube.kubeconfig})
-    kube.namespace("team-a", managed=False)
-    try:
-        label, check, show = lines("policy.md", "")
-        terminal.types(label)
-        assert "batch" in terminal.types(check, codes=(1, 2))
-        assert "alice" in terminal.types(show, codes=(0, 1))
-    finally:
-        kube.remove("team-a")
 
 
 @pytest.fixture
