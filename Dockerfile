@@ -3,8 +3,9 @@
 #     docker build -t registry.example/slurm-bridge:0.1.0 .      (or: podman build, buildah bud --format docker)
 #
 # BASE is any Debian-based image with python3 (3.11 or newer, with venv) on its PATH.  Every package comes from the lock files
-# with its hash.  Two builds of one commit on one base hold the same files; with --timestamp (buildah) or SOURCE_DATE_EPOCH
-# (BuildKit) they are the same bytes.
+# with its hash.  Two builds of one commit on one base hold the same files; with --timestamp (buildah) their layers are the same
+# bytes, wherever the checkout is and whatever the modes of its files.  buildah also writes the id of its working container into
+# the image's configuration, so compare the layers (diff_ids) and not the digest of the image.
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 
 FROM ${BASE} AS dependencies
@@ -40,7 +41,8 @@ ENV PATH=/opt/slurm-bridge/bin:/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
 # A number, so that Kubernetes can see that it is not root.
 USER 65532:65532
 EXPOSE 8080
-# For engines other than Kubernetes, which has probes of its own (manifests/base/deployment.yaml).
+# For engines other than Kubernetes, which has probes of its own (manifests/base/deployment.yaml).  It asks a bridge with the
+# default `http`; for others, and for the webhook, give the engine a check of your own or none (--no-healthcheck).
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s \
     CMD ["python3", "-c", "import urllib.request as http; http.urlopen('http://127.0.0.1:8080/healthz', timeout=4)"]
 ENTRYPOINT ["slurm-bridge"]

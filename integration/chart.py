@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.settings import Settings
+from bridge.webhook.review import Intercept
 from scheduler.tuning import Tuning
 
 CHART = Path(__file__).resolve().parent.parent / "manifests" / "chart"
@@ -53,6 +54,13 @@ def schema() -> Schema:
             token=_mapping(secret={**text, "minLength": 1}, content=text),
             namespaces={**_list({**text, "pattern": NAME}), "uniqueItems": True},
             admission=_mapping(enabled=switch, intercept=switch),
+            webhook=_mapping(
+                enabled=switch,
+                replicas={"type": "integer", "minimum": 0},
+                failurePolicy={"enum": ["Ignore", "Fail"]},
+                intercept={"enum": [each.value for each in Intercept]},
+                resources=_mapping(limits=_amounts(), requests=_amounts()),
+            ),
             monitoring=_mapping(enabled=switch),
             resources=_mapping(limits=_amounts(), requests=_amounts()),
             nodeSelector={"type": "object", "additionalProperties": text},

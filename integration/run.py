@@ -54,14 +54,16 @@ AT_ONCE = 6
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme", "uninstall")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 FAULTS = _journeys("admission", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
-NODES = _journeys("installed", "chart", "nodes", "time_limits")
+NODES = _journeys("nodes", "time_limits")
+INSTALLED = _journeys("installed", "installed_webhook", "chart", "installed_replicas")
 ENDS = _journeys("job_ends", "pod_ends")
 LIVES = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
 REPLICAS = _journeys("granted", "lease", "rights_lost")
 UNCOUNTED = _journeys("uncounted")
 SUITES = (
-    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1"), image=True),
+    Suite("installed", INSTALLED, ("--kubelets", "1", "--kwok", "1"), image=True),
+    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("faults", FAULTS, ("--no-kubelets",)),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
@@ -75,7 +77,16 @@ SUITES = (
             "integration/journeys",
             *(
                 f"--ignore={each}"
-                for each in COMMANDS + WORKLOADS + FAULTS + NODES + ENDS + LIVES + TORTURE + REPLICAS + UNCOUNTED
+                for each in COMMANDS
+                + WORKLOADS
+                + FAULTS
+                + NODES
+                + INSTALLED
+                + ENDS
+                + LIVES
+                + TORTURE
+                + REPLICAS
+                + UNCOUNTED
             ),
         ),
     ),

@@ -5,6 +5,7 @@
     certificates.py  certificates: made, read and judged, without files and network (pure)
     given.py         a certificate in two files, which somebody else renews
     own.py           makes and renews a certificate, keeps it in a Secret, and shows its authority to the API server
+    metrics.py       what it counts, for Prometheus
     command.py       the command line, start and stop
 
 The webhook and the bridge do not know each other.  Without the webhook, pods that name no scheduler go to another scheduler,

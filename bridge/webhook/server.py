@@ -1,7 +1,8 @@
-"""The HTTPS server that the API server calls: POST /intercept.  /healthz and /readyz are for kubelet.
+"""The HTTPS server that the API server calls: POST /intercept.  Kubelet asks /healthz and /readyz, Prometheus asks /metrics.
 
-Every peer that reaches the port may ask; an answer tells nothing but what the question held.  Bodies are limited in size, in
-number at a time and in the time that they take, so that a peer which floods the port costs a known amount of memory.
+Every peer that reaches the port may ask; an answer tells nothing but what the question held, and numbers that name no pod.
+Bodies are limited in size, in number at a time and in the time that they take, so that a peer which floods the port costs a
+known amount of memory.
 
 The certificate changes while the server runs: each handshake takes the TLS context of that moment.  Open connections keep the
 certificate that they began with.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -20,6 +22,7 @@ from aiohttp import web
 from bridge.errors import ConfigError
 from bridge.http_log import PEERS_FAULT, without_peers
 from bridge.webhook.certificates import Pair, Unusable, check
+from bridge.webhook.metrics import Metrics, Outcome
 from bridge.webhook.review import Intercept, answer
 
 PATH = "/intercept"
@@ -38,6 +41,7 @@ class Server:
         self._pair: Pair | None = None
         self._context: ssl.SSLContext | None = None
         self._under_way = 0
+        self._metrics = Metrics()
         self.trouble = ""  # why the last look at the certificate failed, as a sentence; "": it did not
 
     def use(self, pair: Pair) -> None:
@@ -45,6 +49,7 @@ class Server:
         if pair != self._pair:
             self._context = _context(pair)
             self._pair = pair
+            self._metrics.uses(pair.ends)
 
     def not_ready(self) -> str:
         """Why API servers cannot use this replica, as a sentence; "": they can."""
@@ -62,6 +67,7 @@ class Server:
         app.router.add_post(PATH, self._review)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._scraped)
         runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=CLOSING_S, logger=without_peers("slurm-bridge.webhook.http")
         )
@@ -97,27 +103,42 @@ class Server:
             text="\n".join(filter(None, [why or "ok", self.trouble])) + "\n", status=503 if why else 200
         )
 
+    async def _scraped(self, _: web.Request) -> web.Response:
+        """OpenMetrics."""
+        text, content_type = self._metrics.scrape()
+        return web.Response(body=text, headers={"Content-Type": content_type})
+
     async def _review(self, request: web.Request) -> web.Response:
+        began, outcome = time.monotonic(), Outcome.FAILED
+        try:
+            outcome, response = await self._answered(request)
+            return response
+        finally:
+            self._metrics.reviewed(outcome, time.monotonic() - began)
+
+    async def _answered(self, request: web.Request) -> tuple[Outcome, web.Response]:
         if self._under_way >= MOST_AT_ONCE:
-            return _refused(503, f"{MOST_AT_ONCE} reviews are being read already: ask again.")
+            return Outcome.BUSY, _refused(503, f"{MOST_AT_ONCE} reviews are being read already: ask again.")
         self._under_way += 1
         try:
             async with asyncio.timeout(BODY_S):
                 body = await request.read()
         except TimeoutError:
-            return _refused(408, f"The review did not arrive within {BODY_S:g} s.")
+            return Outcome.LATE, _refused(408, f"The review did not arrive within {BODY_S:g} s.")
         except web.HTTPRequestEntityTooLarge:
-            return _refused(413, f"The review is larger than {MOST_BYTES >> 20} MiB.")
+            return Outcome.TOO_LARGE, _refused(413, f"The review is larger than {MOST_BYTES >> 20} MiB.")
         except PEERS_FAULT:
-            return _refused(400, "The review did not arrive whole.")
+            return Outcome.UNREADABLE, _refused(400, "The review did not arrive whole.")
         finally:
             self._under_way -= 1
         try:
-            review = msgspec.json.decode(body)
-            reply = msgspec.json.encode(answer(review, self._intercept))
+            reply = answer(msgspec.json.decode(body), self._intercept)
+            encoded = msgspec.json.encode(reply)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            return _refused(400, "The body is not JSON: an AdmissionReview of admission.k8s.io/v1 is expected.")
-        return web.Response(body=reply, content_type="application/json")
+            why = "The body is not JSON: an AdmissionReview of admission.k8s.io/v1 is expected."
+            return Outcome.UNREADABLE, _refused(400, why)
+        outcome = Outcome.INTERCEPTED if "patch" in reply["response"] else Outcome.LEFT_ALONE
+        return outcome, web.Response(body=encoded, content_type="application/json")
 
 
 def _refused(status: int, sentence: str) -> web.Response:

@@ -16,15 +16,27 @@ import yaml
 
 from integration import schemas
 from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
-from integration.journeys.test_installed import INSTALL, ON_THE_KUBELET, OWN, SPACE, copied, own_pod
+from integration.documents import lines
+from integration.journeys.test_installed import (
+    INSTALL,
+    ON_THE_KUBELET,
+    OWN,
+    SPACE,
+    all_namespaces,
+    copied,
+    own_pod,
+    ready,
+)
 from integration.journeys.test_installed import terminal as terminal
+from integration.journeys.test_installed_webhook import ask
+from integration.journeys.test_webhook import CONFIGURATION, SECRET, read
 from integration.readme import Terminal
 from integration.rigging import places
 
 SECTION = INSTALL.split("\n## With Helm\n")[1].split("\n## ")[0]
 [EXAMPLE] = re.findall(r"^```yaml\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
-LINES = re.findall(r"^ {4}(\S.*)$", SECTION.replace(EXAMPLE, ""), re.MULTILINE)
-SETTINGS = f"{OWN}-settings"
+LINES = lines("install.md", "With Helm")
+SETTINGS, WEBHOOK = f"{OWN}-settings", f"{OWN}-webhook"
 CHART = "helm template slurm-bridge manifests/chart"
 TEMPLATED = f"{CHART} --skip-tests --values=minimal.yaml"
 Objects = dict[tuple[str, str, str], dict[str, Any]]
@@ -65,8 +77,10 @@ def objects(printed: str) -> Objects:
         if each["kind"] == "Deployment":
             template = each["spec"]["template"]
             template["metadata"].pop("annotations", None)  # the same
-            [settings] = [volume["configMap"] for volume in template["spec"]["volumes"] if "configMap" in volume]
-            settings["name"] = re.sub(r"-[a-z0-9]{10}$", "", settings["name"])
+            for settings in (volume.get("configMap", {}) for volume in template["spec"].get("volumes", ())):
+                settings |= {
+                    key: re.sub(r"-[a-z0-9]{10}$", "", name) for key, name in settings.items() if key == "name"
+                }
         identity = (each["kind"], meta.get("namespace", ""), meta["name"])
         assert identity not in found
         found[identity] = without_empty_lines(each)
@@ -88,7 +102,13 @@ def without_empty_lines(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("overlay", "values"), [("minimal", ""), ("monitoring", "--set monitoring.enabled=true")], ids=str
+    ("overlay", "values"),
+    [
+        ("minimal", ""),
+        ("monitoring", "--set monitoring.enabled=true"),
+        ("webhook", "--set webhook.enabled=true"),
+    ],
+    ids=str,
 )
 def test_it_makes_what_an_overlay_makes(typed: Terminal, overlay: str, values: str) -> None:
     wanted = objects(typed.types(f"kubectl kustomize manifests/{overlay}"))
@@ -110,6 +130,10 @@ def test_it_leaves_out_of_admission_what_the_values_say(typed: Terminal) -> None
     overlay.write_text(was)
     without = objects(typed.types(f"{TEMPLATED} --set admission.enabled=false")).keys()
     assert whole - without == objects(typed.types("kubectl kustomize manifests/admission")).keys()
+    with_a_webhook = objects(
+        typed.types(f"{TEMPLATED} --set admission.enabled=false --set webhook.enabled=true")
+    ).keys()
+    assert not [kind for kind, _, _ in with_a_webhook if "AdmissionPolicy" in kind]
 
 
 def test_a_packed_chart_makes_the_same(typed: Terminal) -> None:
@@ -215,6 +239,43 @@ def test_the_pod_is_as_the_values_say_and_otherwise_as_it_ships(typed: Terminal)
     assert "own" in [each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each]
 
 
+def test_the_webhook_is_as_the_values_say_and_its_metrics_are_read(typed: Terminal) -> None:
+    values = {
+        "image": {"repository": "registry.example/bridge", "tag": "9", "pullSecrets": ["pull"]},
+        "webhook": {"enabled": True, "replicas": 3, "failurePolicy": "Fail", "intercept": "all"},
+        "nodeSelector": {"role": "infra"},
+        "resources": {"limits": {"memory": "4Gi"}},
+    }
+    values["webhook"]["resources"] = {"requests": {"cpu": "1"}}  # type: ignore[index]
+    (typed.folder / "values.yaml").write_text(json.dumps(values))
+    printed = typed.types(f"{TEMPLATED} --values=values.yaml --set monitoring.enabled=true")
+    labels = {
+        (each["kind"], each["metadata"]["name"]): each["metadata"]["labels"]
+        for each in yaml.safe_load_all(re.sub(r"^walk\.go.*$", "", printed, flags=re.MULTILINE))
+        if each
+    }
+    made = objects(printed)
+    deployment = made["Deployment", OWN, WEBHOOK]["spec"]
+    spec = deployment["template"]["spec"]
+    [container] = spec["containers"]
+    assert deployment["replicas"] == 3
+    assert (container["image"], container["args"]) == ("registry.example/bridge:9", ["webhook", "--intercept=all"])
+    assert container["resources"] == {"requests": {"cpu": "1", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+    assert (spec["nodeSelector"], spec["imagePullSecrets"]) == (values["nodeSelector"], [{"name": "pull"}])
+    [entry] = made["MutatingWebhookConfiguration", "", WEBHOOK]["webhooks"]
+    assert entry["failurePolicy"] == "Fail"
+    assert "caBundle" not in entry["clientConfig"], "the webhook writes it"
+    [bridge] = made["Deployment", OWN, OWN]["spec"]["template"]["spec"]["containers"]
+    assert bridge["resources"]["limits"] == {"memory": "4Gi"}
+    for name in (OWN, WEBHOOK):
+        monitor = made["ServiceMonitor", OWN, name]["spec"]
+        wanted = monitor["selector"]["matchLabels"].items()
+        selected = [service for (kind, service), its in labels.items() if kind == "Service" and wanted <= its.items()]
+        assert selected == [name]
+        ports = [each["name"] for each in made["Service", OWN, name]["spec"]["ports"]]
+        assert [each["port"] for each in monitor["endpoints"]] == ports
+
+
 def test_only_some_changes_of_the_settings_restart_the_bridge(typed: Terminal) -> None:
     def noticed(values: str) -> str:
         printed = typed.types(f"{TEMPLATED} --show-only templates/objects.yaml {values}")
@@ -242,6 +303,12 @@ REFUSED = {
     "--set settings.policy.rules[0].users=bob": "at '/settings/policy/rules/0': additional properties 'users' not allowed",
     "--set namespaces=hpc": "at '/namespaces': got string, want array",
     "--set admission=false": "at '/admission': got boolean, want object",
+    "--set webhook=true": "at '/webhook': got boolean, want object",
+    "--set webhook.enabled=yes": "at '/webhook/enabled': got string, want boolean",
+    "--set webhook.replicas=two": "at '/webhook/replicas': got string, want integer",
+    "--set webhook.failurePolicy=Open": "at '/webhook/failurePolicy': value must be one of 'Ignore', 'Fail'",
+    "--set webhook.intercept=some": "at '/webhook/intercept': value must be one of 'unnamed', 'all'",
+    "--set webhook.timeout=3": "at '/webhook': additional properties 'timeout' not allowed",
 }
 
 
@@ -282,11 +349,6 @@ def released(no_bridge: None, terminal: Terminal, kube: Kube) -> Iterator[Termin
     assert LINES[-1] in said, "the notes say what is left to do"
     yield terminal
     terminal.types(f"helm uninstall --ignore-not-found {OWN} --namespace={OWN}")
-
-
-def all_namespaces(kube: Kube) -> set[str]:
-    """With those on their way out."""
-    return {each.metadata.name for each in kube.core.list_namespace().items}
 
 
 def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(released: Terminal, kube: Kube, slurm: Slurm) -> None:
@@ -341,15 +403,42 @@ def definition(plural: str, kind: str) -> dict[str, Any]:
     }
 
 
+UPGRADE = f"helm upgrade {OWN} manifests/chart --namespace={OWN} --values=values.yaml --wait"
+
+
 def test_an_upgrade_restarts_the_bridge_only_if_it_has_to(released: Terminal, kube: Kube) -> None:
-    upgrade = f"helm upgrade {OWN} manifests/chart --namespace={OWN} --values=values.yaml --wait"
     before = own_pod(kube)
-    released.types(f"{upgrade} --set settings.policy.default.user=bob")
+    released.types(f"{UPGRADE} --set settings.policy.default.user=bob")
     settings = kube.core.read_namespaced_config_map(SETTINGS, OWN).data["settings.yaml"]
     assert yaml.safe_load(settings)["policy"]["default"] == {"user": "bob"}
     assert own_pod(kube) == before
-    released.types(f"{upgrade} --set settings.log_level=warning")
+    released.types(f"{UPGRADE} --set settings.log_level=warning")
     eventually("another pod of it is there", lambda: own_pod(kube) not in ("", before))
+
+
+def test_two_replicas_and_the_webhook_come_with_an_upgrade_and_another_one_leaves_the_certificate(
+    released: Terminal, kube: Kube
+) -> None:
+    more = f"{UPGRADE} --set replicas=2 --set webhook.enabled=true"
+    released.types(more)
+    eventually("both are ready", lambda: len(ready(kube)) == 2)
+    eventually("the API server asks the webhook", lambda: ask(kube, SPACE) == (201, OWN))
+    before = made_by_the_webhook(kube)
+    assert all(before)
+    released.types(f"{more} --set webhook.failurePolicy=Fail")
+    [entry] = read(kube, CONFIGURATION)["webhooks"]
+    assert entry["failurePolicy"] == "Fail"
+    assert made_by_the_webhook(kube) == before
+    assert ask(kube, SPACE) == (201, OWN)
+    released.types(UPGRADE)
+    assert kube.apps.read_namespaced_deployment(OWN, OWN).spec.strategy.type == "Recreate"
+    eventually("one is left", lambda: len(ready(kube)) == 1)
+
+
+def made_by_the_webhook(kube: Kube) -> tuple[str, str]:
+    """Its certificate, and what the API server trusts."""
+    [entry] = read(kube, CONFIGURATION)["webhooks"]
+    return read(kube, SECRET)["data"]["tls.crt"], entry["clientConfig"]["caBundle"]
 
 
 def test_nothing_is_left_but_what_the_admin_made(released: Terminal) -> None:

@@ -7,7 +7,6 @@ binds the bridge's own pod; it has no TLS in front of slurmrestd, so the setting
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -20,7 +19,8 @@ import yaml
 from kubernetes.client import ApiException
 
 from integration import readme
-from integration.clusters import IMAGE, PREFIX, Kube, Slurm, eventually, pod
+from integration.clusters import IMAGE, PREFIX, Kube, Slurm, condition, eventually, pod
+from integration.documents import lines
 from integration.readme import ROOT, Terminal
 from integration.rigging import places
 
@@ -28,13 +28,16 @@ pytestmark = pytest.mark.usefixtures("no_bridge")
 OWN, SPACE, LATER = "slurm-bridge", "hpc", "lab"  # the first two are names in the documentation
 RIG = ROOT / "integration" / "rig"
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-COMMANDS = [
-    line
-    for block in re.findall(r"^```sh\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
-    for line in block.splitlines()
+INSTALLING = [
+    *lines("install.md", "Two edits"),
+    *lines("install.md", "Apply"),
+    *lines("install.md", "Each namespace"),
 ]
-FIRST_LOOK = next(number for number, line in enumerate(COMMANDS) if line.endswith(" slurm-bridge doctor"))
-INSTALLING, LOOKING = COMMANDS[:FIRST_LOOK], COMMANDS[FIRST_LOOK:]
+LOOKING = lines("install.md", "Look")
+FOR_SLURM_ADMINS = [
+    *lines("for-slurm-admins.md", "Tokens"),
+    *lines("for-slurm-admins.md", "What you see of a placeholder"),
+]
 ON_THE_KUBELET = {"nodeSelector": {"kubernetes.io/hostname": "x1"}}
 
 
@@ -48,20 +51,22 @@ def terminal(
     settings = folder / "manifests" / "minimal" / "settings.yaml"
     url = f"http://{places.OWN_ADDRESS}:{places.REST_PORT}\nallow_plain_http: true"
     settings.write_text(settings.read_text().replace("https://slurmrestd.example", url))
-    scontrol = folder / "bin" / "scontrol"
-    scontrol.parent.mkdir()
-    scontrol.write_text(
-        f'#!/bin/sh\nSLURM_BRIDGE_RIG_CACHE={places.cache()} exec {RIG} scontrol --name {os.environ["RIG_NAME"]} "$@"\n'
-    )
-    scontrol.chmod(0o755)
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("sacct", "scontrol", "squeue"):
+        program = programs / name
+        on_the_rig = f'exec {RIG} {name} --name {os.environ["RIG_NAME"]} "$@"'
+        program.write_text(f"#!/bin/sh\nSLURM_BRIDGE_RIG_CACHE={places.cache()} {on_the_rig}\n")
+        program.chmod(0o755)
     (folder / ".kube").mkdir()
     (folder / ".kube" / "config").symlink_to(kube.kubeconfig)
     kubectl = places.kubectl()
     assert kubectl, "a rig has one"
-    path = os.pathsep.join([str(scontrol.parent), str(Path(kubectl).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(programs), str(Path(kubectl).parent), os.environ["PATH"]])
     opened = Terminal(folder, kubectl, {"HOME": str(folder), "PATH": path}, {"busybox:1.36": IMAGE})
     with image_on_the_nodes(), kube_scheduler(kube):
         yield opened
+        opened.close()
         for name in (SPACE, LATER):
             if name in kube.namespaces():
                 kube.remove(name)
@@ -148,11 +153,16 @@ def test_what_ships_is_what_the_api_server_takes_without_a_word(terminal: Termin
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_real_container_runs_where_slurm_granted_it_and_ends_with_its_job(kube: Kube, slurm: Slurm) -> None:
+def test_a_real_container_runs_where_slurm_granted_it_and_ends_with_its_job(
+    terminal: Terminal, kube: Kube, slurm: Slurm
+) -> None:
     kube.core.create_namespaced_pod(
         SPACE, pod("train", on="", scheduler="", spec=ON_THE_KUBELET, command="exec sleep 600")
     )
     eventually("it runs", lambda: kube.pod(SPACE, "train").status.phase == "Running")
+    [token, *looks] = [terminal.types(line) for line in FOR_SLURM_ADMINS]
+    assert token == "", "it is in a file"
+    assert [f"{SPACE}/train~" in printed for printed in looks] == [True, True]
     slurm.cancel(int(kube.pod(SPACE, "train").metadata.annotations[PREFIX + "job-id"]))
     eventually("it has ended", lambda: not kube.bound(SPACE))
 
@@ -200,9 +210,23 @@ def kinds_of(terminal: Terminal, overlay: Path) -> set[str]:
     return {each["kind"] for each in yaml.safe_load_all(terminal.types(f"kubectl kustomize {overlay}"))}
 
 
+def all_namespaces(kube: Kube) -> set[str]:
+    """With those on their way out."""
+    return {each.metadata.name for each in kube.core.list_namespace().items}
+
+
 def own_pod(kube: Kube) -> str:
     """The name of the bridge's pod that is not on its way out; "": there is none."""
     return next((each.metadata.name for each in kube.pods(OWN) if not each.metadata.deletion_timestamp), "")
+
+
+def ready(kube: Kube) -> list[str]:
+    """Names of the bridge's pods that are ready and not on their way out."""
+    return [
+        each.metadata.name
+        for each in kube.core.list_namespaced_pod(OWN, label_selector=f"app.kubernetes.io/name={OWN}").items
+        if not each.metadata.deletion_timestamp and (said := condition(each, "Ready")) and said.status == "True"
+    ]
 
 
 def readyz(kube: Kube) -> str:

@@ -1,7 +1,8 @@
 """The rig's Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager, and kwok that plays kubelets.
 
 The API server has TLS, RBAC, the Node authorizer and an audit log.  It stands on the very address and port of the service
-`kubernetes`, so pods reach it as in any cluster although nothing here forwards services.
+`kubernetes`, so pods reach it as in any cluster although nothing here forwards services.  It calls pods at their own
+addresses, also those of a webhook that is named by its Service: it looks up the endpoints itself.
 """
 
 from __future__ import annotations
@@ -121,6 +122,8 @@ def _apiserver(rig: Rig, etcd: str) -> list[str]:
         "--audit-log-maxsize=200",
         "--audit-log-maxbackup=1",
         "--endpoint-reconciler-type=none",
+        # Webhooks that name a Service are called at its pods' own addresses, as nothing here forwards a Service's.
+        "--enable-aggregator-routing=true",
         "--kubelet-preferred-address-types=InternalIP",
     ]
 

@@ -11,6 +11,8 @@ from bridge.kube.client import SELECTED_NODE
 from bridge.settings import Settings
 from bridge.slurm.wire import API_VERSIONS
 from bridge.telemetry import Telemetry
+from bridge.webhook.metrics import Outcome
+from integration import documents
 from integration.readme import ROOT
 from integration.rigging import places
 from scheduler import names
@@ -52,11 +54,19 @@ METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 def test_every_metric_is_in_the_documentation_and_no_other() -> None:
     code = "".join(
-        (ROOT / "bridge" / name).read_text(encoding="utf-8") for name in ("telemetry.py", "health.py", "app.py")
+        (ROOT / "bridge" / name).read_text(encoding="utf-8")
+        for name in ("telemetry.py", "health.py", "app.py", "webhook/metrics.py")
     )
     made = set(re.findall(r'"(slurm_bridge_\w+)"', code))
     assert len(made) > 10
     assert set(re.findall(r"^\| `(slurm_bridge_\w+?)(?:_total)?`", METRICS, re.MULTILINE)) == made
+
+
+def test_every_outcome_of_a_review_by_the_webhook_is_in_the_documentation() -> None:
+    [row] = re.findall(r"^\| `slurm_bridge_webhook_reviews_total` .*$", METRICS, re.MULTILINE)
+    assert {each.value for each in Outcome} | {"outcome"} | {"slurm_bridge_webhook_reviews_total"} == set(
+        re.findall(r"`([a-z_]+)`", row)
+    )
 
 
 def test_every_reason_why_something_is_not_believed_is_in_the_documentation() -> None:
@@ -108,6 +118,18 @@ def test_the_versions_that_were_run_are_those_of_the_rig() -> None:
     text = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
     for version in (places.KUBERNETES, places.ETCD, places.KWOK, *(each.name for each in API_VERSIONS)):
         assert version in text, version
+
+
+def test_every_command_of_a_document_is_typed_by_a_test_or_is_said_why_not() -> None:
+    found = {(name, heading) for name, heading, _ in documents.sections() if documents.lines(name, heading)}
+    assert found == documents.RUN_BY.keys()
+    for (name, heading), test in documents.RUN_BY.items():
+        if test.startswith(documents.JOURNEYS):
+            assert f'lines("{name}", "{heading}")' in (ROOT / test).read_text(encoding="utf-8"), (name, heading)
+        else:
+            named = re.findall(r"[\w/]+\.py", test)
+            assert named, "it says what is run in its place"
+            assert all((ROOT / path).exists() or (ROOT / documents.JOURNEYS / path).exists() for path in named), test
 
 
 def test_every_link_to_a_file_leads_to_one() -> None:

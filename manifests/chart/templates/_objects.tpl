@@ -37,13 +37,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* Changes a pod of manifests/base/deployment.yaml as the values say.  Argument: (dict "chart" . "pod" $pod) */}}
+{{/* Changes a pod of a Deployment as the values say.  Argument: (dict "chart" . "pod" $pod "resources" .Values.resources) */}}
 {{- define "slurm-bridge.pod" -}}
 {{- $values := .chart.Values -}}
 {{- $container := first .pod.containers -}}
 {{- $_ := set $container "image" (printf "%s:%s" $values.image.repository ($values.image.tag | default .chart.Chart.AppVersion)) -}}
 {{- $_ := set $container "imagePullPolicy" $values.image.pullPolicy -}}
-{{- $_ := set $container "resources" (mergeOverwrite $container.resources $values.resources) -}}
+{{- $_ := set $container "resources" (mergeOverwrite $container.resources .resources) -}}
 {{- range .pod.volumes -}}
 {{- if .secret }}{{ $_ := set .secret "secretName" $values.token.secret }}{{ end -}}
 {{- end -}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from tests.unit.webhook.pem import DAY, NOW, another_key
 from tests.unit.webhook.test_review import PATCH, patch, pod, review
 
 HERE = ("127.0.0.1", "localhost")
+EXPIRY = "slurm_bridge_webhook_certificate_expiry_timestamp_seconds"
 
 
 def made(now: float = NOW) -> Made:
@@ -107,6 +109,7 @@ async def test_a_review_that_does_not_arrive_is_given_up(monkeypatch: pytest.Mon
     async with running(one) as there:
         status, text = await there.ask(one.authority, body=endless())
         assert (status, text) == (408, b"The review did not arrive within 0.05 s.\n")
+        assert 'slurm_bridge_webhook_reviews_total{outcome="late"}' in await counted(there, one.authority)
         status, _ = await there.ask(one.authority, body=b"{}")
         assert status == 200, "its place is free again"
 
@@ -118,6 +121,38 @@ async def test_more_reviews_at_once_than_there_is_memory_for_are_told_to_come_ag
     one = made()
     async with running(one) as there:
         assert (await there.ask(one.authority, body=b"{}"))[0] == 503
+
+
+async def counted(there: Running, authority: bytes) -> dict[str, float]:
+    """What /metrics says now, by series, without those that count nothing and the times at which counting began."""
+    status, text = await there.ask(authority, "/metrics")
+    assert status == 200
+    lines = [line for line in text.decode().splitlines() if not re.match(r"#|\w+_created\b", line)]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines) if float(value)}
+
+
+async def test_reviews_are_counted_by_outcome_and_the_expiry_of_the_certificate_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = made(), made(NOW + DAY)
+    async with running(one) as there:
+        assert await counted(there, one.authority) == {EXPIRY: one.pair.ends}
+        for body in (review(pod()), review(pod()), review(pod("volcano")), None):
+            await there.ask(one.authority, body=json.dumps(body).encode())
+        await there.ask(one.authority, body=b"{")
+        await there.ask(one.authority, body=io.BytesIO(b" " * (MOST_BYTES + 1)))
+        monkeypatch.setattr(module, "MOST_AT_ONCE", 0)
+        await there.ask(one.authority, body=b"{}")
+        there.server.use(other.pair)
+        found = await counted(there, other.authority)
+    reviews = {name: value for name, value in found.items() if name.startswith("slurm_bridge_webhook_reviews_total")}
+    assert reviews == {
+        f'slurm_bridge_webhook_reviews_total{{outcome="{outcome}"}}': count
+        for outcome, count in {"intercepted": 2, "left_alone": 2, "unreadable": 1, "too_large": 1, "busy": 1}.items()
+    }
+    assert found["slurm_bridge_webhook_review_seconds_count"] == 7
+    assert 0 < found["slurm_bridge_webhook_review_seconds_sum"] < 60
+    assert found[EXPIRY] == other.pair.ends == one.pair.ends + DAY
 
 
 GARBAGE = {
@@ -161,6 +196,7 @@ async def test_an_error_of_our_own_is_logged(caplog: pytest.LogCaptureFixture, m
     one = made()
     async with running(one) as there:
         assert (await there.ask(one.authority, body=b"{}"))[0] == 500
+        assert 'slurm_bridge_webhook_reviews_total{outcome="failed"}' in await counted(there, one.authority)
     assert "ours" in caplog.text
 
 
