@@ -539,7 +539,10 @@ class SlurmClient:
     def _explained(self, error: Unauthorized, tokens: TokenSource) -> Unauthorized:
         """With what to do, where the token itself shows what is wrong."""
         told = problem(tokens, self._clock())
-        advice = told or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
+        advice = told or (
+            f"{error.message}. {tokens.name}: a token of this Slurm cluster, of a user who may do this? If not, replace it: "
+            "scontrol token username=slurm"
+        )
         return Unauthorized(error.operation, SIDE, advice, error.code)
 
 
