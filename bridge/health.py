@@ -39,11 +39,17 @@ STANDSTILL_S = 3 * HEARTBEAT_S
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
     """Every reason why a bridge cannot do its work now."""
-    reasons = [f"{side.value}: {lost.why}" for side, lost in world.lost.items()]
+    reasons = [_away(side, lost.why) for side, lost in world.lost.items()]
     reasons += [f"waiting for {what}" for what in world.missing]
     if world.held_back_since is not None:
         reasons.append(f"since {time_of_day(world.held_back_since, now)}: {held_back(world)}")
-    return reasons + [trouble for each in tokens if (trouble := problem(each, now))]
+    troubles = (problem(each, now) for each in tokens)
+    return reasons + [each for each in troubles if each and not any(each in reason for reason in reasons)]
+
+
+def _away(side: Side, why: str) -> str:
+    """That a side cannot be used, in a sentence that begins with the name of the side."""
+    return why if why.startswith(f"{side.value}: ") else f"{side.value}: {why}"
 
 
 def undecoded(world: World) -> str:
@@ -303,7 +309,7 @@ class StandingBy:
 
     def not_ready(self) -> list[str]:
         """Every reason why it could not lead now."""
-        lost = [f"{Side.KUBERNETES.value}: {self._mirror.lost.why}"] if self._mirror.lost is not None else []
+        lost = [_away(Side.KUBERNETES, self._mirror.lost.why)] if self._mirror.lost is not None else []
         lost += [self._lease.trouble] if self._lease.trouble else []
         return lost + [f"waiting for {what}" for what in self._mirror.missing()]
 

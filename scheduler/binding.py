@@ -210,7 +210,8 @@ def _not_allowed(pod: Pod, workload: Workload, job: Placeholder, view: View) -> 
         (names.PARTITION, tenant.partitions, read.partition, workload.asked_in if spec is not None else ""),
         (names.QOS, tenant.qos, read.qos, spec.qos if spec is not None else ""),
     ):
-        usual = asked or choice.default or (view.world.default_partition if what == names.PARTITION else value)
+        slurms_own = view.world.default_partition if what == names.PARTITION else ""  # not known while slurmdbd is away
+        usual = asked or choice.default or slurms_own or value
         if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
             return refused.message
     return ""

@@ -36,10 +36,13 @@ from scheduler.running import read_hinted, watch
 from scheduler.telling import outage, say, say_all, waiting
 from scheduler.turns import Turns
 from scheduler.view import View
+from scheduler.whose import living_stray
 from scheduler.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.world import World
 
 LANE_AGAIN_S = 0.02
+STRAY_AGAIN_S = 0.5
+UNREAD_S = 9.0  # so long after the first poll a pod of an earlier life waits for jobs whose reads failed
 SETTLING = 2  # of the effort of a pass: one pod of a group whose members are found anew
 LOOK = 1  # of the effort of a pass, beyond what a rule counts itself
 BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
@@ -203,7 +206,7 @@ def _unclaimed(workload: Workload, view: View) -> None:
         return
     if say_leaving(workload, view) or say_lacking(workload, view):
         return
-    if over_limit(workload, view) or not all_known(workload, pods, view) or not read_lately(workload, pods, view):
+    if _waits(workload, pods, view):
         return
     if workload.refused is None and view.free("submits") <= 0:
         view.park(workload.key, "submits")  # a translation now would be thrown away
@@ -223,6 +226,37 @@ def _unclaimed(workload: Workload, view: View) -> None:
         view.wake_at(workload.key, until)
         return
     ask(workload, spec, view)
+
+
+def _waits(workload: Workload, pods: list[Pod], view: View) -> bool:
+    """True if nothing is asked for now: something else ends first, or has to be read."""
+    if _stray_ends_first(workload, view) or over_limit(workload, view):
+        return True
+    return not all_known(workload, pods, view) or not read_lately(workload, pods, view)
+
+
+def _stray_ends_first(workload: Workload, view: View) -> bool:
+    """A job that was made for its pods when they had another user still lives: two would run for them (V1).
+
+    Also True while such a job may be among those of its name that are read again because the policy or the labels changed,
+    or, soon after a start, among jobs that could not be read yet: singleton protects jobs of one user from one another only.
+    """
+    world = view.world
+    since = world.first_polled if world.first_polled is not None else view.now
+    is_searched = view.now < since + UNREAD_S and world.inherited(workload)
+    unread = workload.disowned & world.seen_first.keys() | (world.unreadable.keys() if is_searched else set())
+    if any(job_id not in world.put_off for job_id in unread):
+        view.wake_at(workload.key, view.now + STRAY_AGAIN_S)
+        return True
+    stray = living_stray(world, workload) if workload.former else None
+    if stray is None:
+        return False
+    message = (
+        f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
+    )
+    say_all(workload, workload.members, view, names.PENDING, message)
+    view.wake_at(workload.key, view.now + STRAY_AGAIN_S)
+    return True
 
 
 def _may_be_bound_yet(workload: Workload, view: View) -> bool:
@@ -292,13 +326,20 @@ def _keep_current(workload: Workload, job: Placeholder, view: View) -> str:
         return ""
     changes = edits.changes(asked, spec)
     fixed = [edits.unchangeable(*each) for each in zip((spec, *spec.parts), changes, strict=True)]
-    said = ", ".join(edits.keys(frozenset().union(*fixed)))
+    fixed_all = frozenset().union(*fixed)
+    said = ", ".join(edits.keys(fixed_all - edits.GOVERNED if "user" in fixed_all else fixed_all))
     possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
     component = next((index for index, changed in enumerate(possible) if changed), None)
     if component is not None:
         wanted = edits.taken(asked, spec, component, possible[component])
         _change(workload, job, wanted, component, possible[component], view)
-    return f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew." if said else ""
+    notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew."] if said else []
+    if "user" in fixed_all:
+        notes.append(
+            f"The policy gives the pod Slurm user {spec.user} now, and job {job.id} waits on as {job.user}'s; recreate the "
+            f"pod to ask as {spec.user}."
+        )
+    return " ".join(notes)
 
 
 def _change(

@@ -17,6 +17,9 @@ from scheduler.model import Job, JobSpec
 # How many tasks on how many nodes, and for whom: said once, when the job is made.
 _MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "max_nodes", "required_nodes"})
 
+# What a rule of the policy gives together with its user.  Another user's rule does not count for the job.
+GOVERNED: Final = frozenset({"account", "partition", "qos", "reservation"})
+
 # Field of a JobSpec to the annotation that chooses it, where that has another name; "": none does.
 _KEYS: Final = {
     "name": names.JOB_NAME,
@@ -58,16 +61,19 @@ def adopted(wanted: JobSpec, job: Job) -> JobSpec:
         excluded = fold(expand(job.excluded_nodes))
     except HostlistError:  # its owner wrote there what we never would: it is replaced by what we would
         excluded = job.excluded_nodes
-    return replace(wanted, excluded_nodes=excluded, parts=parts)
+    return replace(wanted, user=job.user, excluded_nodes=excluded, parts=parts)
 
 
 def unchangeable(wanted: JobSpec, changed: frozenset[str]) -> frozenset[str]:
     """Those of the changed fields that Slurm would refuse, or silently leave as they are.
 
     How a waiting job shares its nodes is an operator's to change (2002).  "Slurm's default" is no value that could be sent
-    of a time limit (ignored) or an account (2045).
+    of a time limit (ignored) or an account (2045).  If the policy gives the pods another user by now, the job follows nothing
+    of that user's rule; which nodes are excluded depends on the partition.
     """
     fixed = _MADE_WITH | {"exclusive"}
+    if "user" in changed:
+        fixed |= GOVERNED | ({"excluded_nodes"} if "partition" in changed else set())
     if wanted.time_limit_min is None:
         fixed |= {"time_limit_min"}
     if not wanted.account:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from scheduler import events as ev
 from scheduler import kubelet, names, proving, quarantine, strays
 from scheduler.clocks import Sighting
-from scheduler.doubt import Doubt, disbelieve
 from scheduler.events import Scope
 from scheduler.feasible import slurm_name
 from scheduler.fold_policy import identity_changed
@@ -317,10 +316,7 @@ def _disown_jobs_of_others(world: World, workload: Workload) -> None:
         if job.key != workload.key or is_theirs(world, workload, job.id, job.user, job.job):
             continue
         world.drop(job)
-        world.foreign.add(job.id)
-        world.unmapped.add(job.id)
-        workload.disowned |= {job.id}
-        disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload])
+        world.to_be_read(job.id, world.last_poll_began)  # it may be a stray, or somebody else's
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
@@ -442,6 +438,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
 
 
 def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
+    world.labels_at.pop(event.name, None)
     if world.namespaces is not None and event.name != "kube-system":
         world.namespaces.pop(event.name, None)
         _managed_changed(world)

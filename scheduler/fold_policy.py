@@ -38,13 +38,17 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
 
 def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
     """Have the workloads looked at that may be somebody else in Slurm now.  namespaces: only those in them; None: all"""
+    if namespaces is None:
+        world.policy_at = world.heard_at
+    else:
+        world.labels_at.update(dict.fromkeys(namespaces, world.heard_at))
     for phase in CONCERNED:
         for key in world.by_phase[phase]:
             workload = world.workloads[key]
             if namespaces is None or workload.namespace in namespaces:
                 world.input_changed(workload)
                 world.dirty[key] = None
-    for job_id in world.unmapped & world.foreign:  # it may be a job of these pods now, or an orphan
+    for job_id in world.unmapped:  # it may be a job of these pods now, or an orphan, or neither any more
         world.foreign.discard(job_id)
         world.to_be_read(job_id, world.last_poll_began)
     world.unmapped.clear()

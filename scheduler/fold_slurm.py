@@ -20,7 +20,7 @@ from scheduler.hostlist import HostlistError, expand
 from scheduler.model import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.own_keys import inexact_s, may_be_its_job, shown_id
 from scheduler.phase import Phase, chosen
-from scheduler.whose import is_orphan, is_theirs
+from scheduler.whose import former_key, is_orphan, is_stray, is_theirs
 from scheduler.workload import CANCELLED, UNLOOKED, Placeholder, Workload
 
 if TYPE_CHECKING:
@@ -396,8 +396,11 @@ def _whose(world: World, job: Job) -> str | None:
     if is_ours or _renamed(world.placeholders.get(job.id), job) == named[1]:  # proven before policy or labels changed
         return named[1]
     world.unmapped.add(job.id)
+    if workload is not None and is_stray(world, workload, job):
+        workload.former |= {job.id}
+        return former_key(workload, job.user)
     disbelieve(world, Doubt.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
-    if workload is not None and world.config.policy.can_give(job.user):
+    if workload is not None:
         workload.disowned |= {job.id}
     return None
 

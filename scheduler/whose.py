@@ -4,6 +4,11 @@ A job of a workload that is known must be of the user that the policy gives its 
 while jobs wait and run: a job stays its pods' if this life submitted it, or if pods of an earlier life name it by its id and
 it is as old as they are.
 
+A job of the workload's name that is an orphan by that rule, though its pods are there, and that is not theirs because the
+policy gives them another user, is a stray: an earlier life asked for it under another policy, before its pods showed its id.
+Such a job ends, and the pods have a job of their own after that, unless they may stand on its nodes.  A job that was made
+after the policy and the labels changed last, and after the start, is none of the bridge: somebody named it so.
+
 A job whose pods nobody knows is an orphan of ours if a rule names its user.  If only a template can give that user, which may
 be anybody, the namespace that the job names must give it, or be gone.
 """
@@ -12,9 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.model import Job, Refusal
+from scheduler.events import Side
+from scheduler.hostlist import HostlistError, expand
+from scheduler.model import Job, Refusal, holds_nodes
 from scheduler.own_keys import may_be_its_job
-from scheduler.workload import Workload
+from scheduler.workload import Placeholder, Workload
 
 if TYPE_CHECKING:
     from scheduler.world import World
@@ -43,6 +50,42 @@ def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Jo
         return False
     submitted = read.submitted
     return any(may_be_its_job(world, pod, submitted) for pod in workload.unfinished)
+
+
+def is_stray(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job, which has the name of the workload and is not the workload's, is one that was asked for before.
+
+    False while the policy gives the pods nobody: they have no other job, and may be given the user of this one again.
+    """
+    changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
+    latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
+    if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
+        return False
+    tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
+    users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
+    return bool(users) and job.user not in users and is_orphan(world, job) and not _may_hold(world, workload, job)
+
+
+def former_key(workload: Workload, user: str) -> str:
+    """Under which key a stray of the workload is kept.  No pod has that key, so the job is ended as an orphan is."""
+    return f"{workload.key}@{user}"
+
+
+def living_stray(world: World, workload: Workload) -> Placeholder | None:
+    """A stray of the workload that has not ended; None: there is none."""
+    jobs = (world.placeholders.get(job_id) for job_id in workload.former)
+    return next((job for job in jobs if job and job.alive and job.key == former_key(workload, job.user)), None)
+
+
+def _may_hold(world: World, workload: Workload, job: Job) -> bool:
+    """True if a pod of the workload may stand on a node of the job."""
+    stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    if not stands or not holds_nodes(job.states):
+        return False
+    try:
+        return not stands.isdisjoint(expand(job.nodes))
+    except HostlistError:
+        return True
 
 
 def is_orphan(world: World, job: Job) -> bool:

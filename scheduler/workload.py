@@ -373,7 +373,8 @@ class Workload:
     giving_back  the job that is being given back, and what its pods are told when that is confirmed
     given_back  pod UID to that message, once the job has ended, until the pod is told
     bereft      its job, whose id Slurm has given to another since: it is lost
-    disowned    ids of jobs of its name and of another user of the policy's
+    disowned    ids of jobs of its name and of another user
+    former      ids of such jobs that were asked for when its pods had another user, and that are ended (whose.py)
     retaken     of which lost job the nodes were asked for again, and why in vain (S7)
     """
 
@@ -411,6 +412,7 @@ class Workload:
     first_bound_at: float = float("-inf")
     bereft: Placeholder | None = None
     disowned: frozenset[int] = frozenset()
+    former: frozenset[int] = frozenset()
     retaken: tuple[int, str] | None = None
     doubted: dict[str, str] = field(default_factory=dict)
     too_late: dict[str, str] = field(default_factory=dict)

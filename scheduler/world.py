@@ -91,6 +91,8 @@ class World:
         self.started = started
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
+        self.policy_at = float("-inf")  # when the policy changed last
+        self.labels_at: dict[str, float] = {}  # namespace to when its labels changed last, in this life
         self.clocks = {side: FarClock() for side in Side}
         # errors of our own
         self.guarded = guarded

@@ -19,8 +19,10 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from bridge.dev.given import Given
 from bridge.dev.kube_objects import epoch, host_ports
 from bridge.dev.sight import KubeSight, Object, SeenJob, SlurmSight
 from scheduler import names, values
@@ -47,6 +49,7 @@ DELETED_S = 45.0
 GIVEN_AGAIN_S = 5.0
 # Slurm tells times in whole seconds, by a clock that need not be ours.
 CLOCKS_S = 2.0
+MAKES_JOBS = ("/job/submit", "/job/allocate")
 # Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
 MOVES_BEFORE_S = 600.0
 ENDS_BEFORE_S = 10.0  # when its grace is over
@@ -111,7 +114,8 @@ def _raise(violation: Violation) -> None:
 class Promises:
     """Watches every request of the bridge, and the state that it leaves.
 
-    users        the Slurm user that the policy gives, by namespace
+    users        the Slurm user that the policy gives, by namespace; of policies that change, the first one's
+    given        whom the policy gives each namespace, and gave it before; by default `users`, for ever
     partitions   those that the policy gives
     cluster      this Kubernetes' mark in job names
     exact        what is seen is the truth of this moment
@@ -148,6 +152,7 @@ class Promises:
     log: list[tuple[float, str]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
+    given: Given = field(init=False)
     _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
     _others: dict[str, tuple[float, int | None]] = field(
         default_factory=dict
@@ -164,6 +169,9 @@ class Promises:
         default_factory=dict
     )  # workload key to when idle grants of it ended, and their nodes
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
+
+    def __post_init__(self) -> None:
+        self.given = Given.always(self.users)
 
     def note(self, what: str) -> None:
         """A line of the story that a failure is told with."""
@@ -199,7 +207,7 @@ class Promises:
     def is_ours(self, job: SeenJob) -> bool:
         """By its name and its user."""
         whose = names.whose(job.name)
-        return whose is not None and whose[0] == self.cluster and job.user in self.users.values()
+        return whose is not None and whose[0] == self.cluster and self.given.is_of_anybody(job.user)
 
     def ours(self) -> list[SeenJob]:
         """Our jobs that have not ended."""
@@ -212,8 +220,11 @@ class Promises:
     # --- requests of the bridge -----------------------------------------------------------------------------------
 
     def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """V6: a write on a job as a user who might do harm there."""
+        """V6: a write on a job as a user who might do harm there.  V8: a job as nobody whom the policy does not give."""
         user = headers.get("X-SLURM-USER-NAME", "")
+        if method == "POST" and target.endswith(MAKES_JOBS):
+            self._makes(json.loads(body), user)
+            return
         if method == "DELETE" and target.endswith("/jobs/"):
             meant = json.loads(body)
             for job_id in meant["jobs"]:
@@ -224,6 +235,32 @@ class Promises:
             return
         if self.clock() - self.lost_at >= GIVEN_AGAIN_S:  # else its id may have been given to another since
             self._touches(method, int(match[1]), user, None)
+            if (account := json.loads(body or b"{}").get("account")) is not None:
+                self._moves(int(match[1]), user, account)
+
+    def _makes(self, asked: Object, user: str) -> None:
+        """V8: new jobs, which are made as that user."""
+        sent = self.clock()
+        for job in asked.get("jobs") or [asked["job"]]:
+            self.note(f"makes {job['name']} as {user}, account {job.get('account', '')!r}")
+            self._judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent))
+
+    def _moves(self, job_id: int, user: str, account: str) -> None:
+        """V8: a waiting job is given another account."""
+        sent = self.clock()
+
+        def not_given() -> str:
+            job = self.slurm.job(job_id)
+            return self._not_given(job.name, user, account, sent) if job is not None and self.is_ours(job) else ""
+
+        self._judge("V8", not_given)
+
+    def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
+        """That the policy did not give this to the namespace of the job when it was asked for; "": it did."""
+        whose = names.whose(name)
+        if whose is None or whose[0] != self.cluster or self.given.gives(self._home(name), user, account, sent):
+            return ""
+        return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not give"
 
     def _touches(self, method: str, job_id: int, user: str, name: str | None) -> None:
         """V6: name   of the job that is meant; None: whichever has that id."""
@@ -310,8 +347,8 @@ class Promises:
     def is_for(self, job: SeenJob, pod: Object) -> bool:
         """True if the job is the pod's own or its gang's: by its user, and by its name, or the name before it was renamed."""
         whose = names.whose(self.renamed.get(job.serial, job.name))
-        user = self.users.get(pod["metadata"]["namespace"], job.user)
-        return job.user == user and whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
+        may_be = self.given.ever_gave(pod["metadata"]["namespace"], job.user)
+        return may_be and whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
 
     def _held_by(self, job: SeenJob) -> list[str]:
         """The nodes of the job, or of all components of a heterogeneous one."""
@@ -447,7 +484,12 @@ class Promises:
                 yield Finding("V1", name, f"{count} running placeholders of {name}")
         self._note_grants(ours)
         for job in ours:
-            if job.user != self.users.get(self._home(job)) or job.partition not in self.partitions:
+            home = self._home(job.name)
+            if (
+                home not in self.users
+                or not self.given.ever_gave(home, job.user)
+                or job.partition not in self.partitions
+            ):
                 what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
                 yield Finding("V8", str(job.id), what)
 
@@ -480,16 +522,16 @@ class Promises:
         there = (pod for pod in self.kube.pods() if pod["spec"].get("nodeName") in nodes and not self._claims(pod))
         return {said for pod in there if (said := _said(pod)) is not None}
 
-    def _home(self, job: SeenJob) -> str:
-        """The namespace that the job is for: its pod's, or, where that has gone unseen, the one in its name."""
-        whose = names.whose(job.name)
+    def _home(self, name: str) -> str:
+        """The namespace that the job of that name is for: its pod's, or, where that has gone unseen, the one in its name."""
+        whose = names.whose(name)
         assert whose is not None
         if whose[1] not in self._homes:
             if len(self._homes) > JOBS_REMEMBERED:
                 self._homes.clear()
             for pod in self.kube.pods():
                 self._homes.update(dict.fromkeys(_keys(pod), pod["metadata"]["namespace"]))
-        return self._homes.get(whose[1], job.name.partition("/")[0])
+        return self._homes.get(whose[1], name.partition("/")[0])
 
     def at_rest(self) -> Iterator[Finding]:
         """V4, L1, L2, L3 and L4, when faults ended long ago: what is not as it should be."""

@@ -89,6 +89,7 @@ class Access:
     server_hostname  the name its certificate must have, where that is not the host's
     credentials      those of now; looks for newer ones where that is due
     renew            after a 401 on those of that generation: are there newer ones?  Raises ConfigError.
+    doubt            told that TLS failed: the sources are looked at soon, which may name another authority by now
     """
 
     server: str
@@ -96,6 +97,7 @@ class Access:
     proxy: str | None
     credentials: Callable[[], Awaitable[Credentials]]
     renew: Callable[[int], Awaitable[bool]]
+    doubt: Callable[[], None] = lambda: None
 
 
 async def load(
@@ -288,6 +290,7 @@ async def _access(
         proxy=loaded.proxy or _proxy_of_environment(loaded.host),
         credentials=kept.credentials,
         renew=kept.renew,
+        doubt=kept.doubt,
     )
 
 
@@ -326,6 +329,7 @@ class _Kept:
     _current: Credentials = Credentials(0, (), None)
     _looked_at: float = 0.0
     _problem: ConfigError | None = None
+    _doubted: bool = False
     _looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -350,11 +354,15 @@ class _Kept:
             raise self._problem
         return self._current.generation != used
 
+    def doubt(self) -> None:
+        """See Access."""
+        self._doubted = True
+
     def _is_due(self) -> bool:
         age = self.now() - self._looked_at
         if self.plugin is not None:
-            return age >= RENEW_EVERY_S and self.plugin.expired()
-        return age >= RELOAD_EVERY_S or (self._problem is not None and age >= RENEW_EVERY_S)
+            return age >= RENEW_EVERY_S and (self._doubted or self.plugin.expired())
+        return age >= RELOAD_EVERY_S or (age >= RENEW_EVERY_S and (self._doubted or self._problem is not None))
 
     async def _look(self) -> None:
         """Look at the sources once for all callers; the look goes on if one caller is cancelled."""
@@ -375,7 +383,7 @@ class _Kept:
         else:
             self._problem = None
         finally:
-            self._looked_at = self.now()
+            self._looked_at, self._doubted = self.now(), False
             self._looking = None
 
     async def _settled(self, found: _Found) -> None:
@@ -402,6 +410,8 @@ class _Kept:
             raise ConfigError(
                 f"{self.where}: a certificate or key of it cannot be read: {_reason(error)}.", TRY
             ) from None
+        if loaded.ssl_ca_cert and b"-----BEGIN" not in trusted:  # else those of the machine would be trusted instead
+            raise self._no_authority()
         found = _Found(token or None, trusted, certificate, key, bool(loaded.verify_ssl))
         return await self.plugin.run(found) if self.plugin is not None else found
 
@@ -412,12 +422,15 @@ class _Kept:
         self._current = Credentials(self._current.generation + 1, (*token, *self.impersonate), tls)
         self._found = found
 
+    def _no_authority(self) -> ConfigError:
+        return ConfigError(f"{self.where}: its certificate-authority holds no certificate.", TRY)
+
     def _context(self, found: _Found) -> ssl.SSLContext:
         try:
             # Not by way of a file: a container may have no place to write one.  None: the authorities of the machine.
             context = ssl.create_default_context(cadata=found.trusted.decode("ascii", "ignore") or None)
         except ssl.SSLError:
-            raise ConfigError(f"{self.where}: its certificate-authority holds no certificate.", TRY) from None
+            raise self._no_authority() from None
         # Python >= 3.13 demands extensions that the certificates of many clusters lack and that no other client asks for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not found.verify:

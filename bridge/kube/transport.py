@@ -130,6 +130,9 @@ class _Progress:
     may_send: Callable[[], bool] = lambda: True
 
 
+TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError, aiohttp.ClientSSLError)
+
+
 @dataclass(slots=True)
 class HttpTransport:
     """A Transport over aiohttp.
@@ -274,6 +277,8 @@ class HttpTransport:
     def _broken(
         self, operation: str, error: Exception, progress: _Progress, deadline_s: float
     ) -> Unreachable | Unanswered:
+        if isinstance(error, TLS_FAILED):
+            self.access.doubt()
         if isinstance(error, TimeoutError) and not progress.authenticated:
             return Unreachable(operation.lower(), SIDE, f"no credentials for {self.access.server} in time")
         return _broken(operation, self.access.server, error, progress.sent, deadline_s)
@@ -350,9 +355,7 @@ async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) 
 
 def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_s: float) -> Unreachable | Unanswered:
     """What a failed exchange was, in words of ours: the library's may quote headers."""
-    if isinstance(
-        error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError
-    ):
+    if isinstance(error, TLS_FAILED):
         why = f"TLS with {server} failed: {_tls_reason(error)}"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
         why = f"the name in {server} cannot be resolved"

@@ -577,7 +577,10 @@ class SlurmClient:
         if isinstance(tokens, UserToken):
             why = told or f"{tokens.name}: Slurm does not accept it (error {error.code}). {tokens.advice}"
             return self._no_token_of(user, error.operation, why, error.code, tokens.last)
-        advice = told or f"{error.message}. Is it a token of this Slurm cluster, and of a user who may do this?"
+        advice = told or (
+            f"{error.message}. {tokens.name}: a token of this Slurm cluster, of a user who may do this? If not, replace it: "
+            "scontrol token username=slurm"
+        )
         return Unauthorized(error.operation, SIDE, advice, error.code)
 
 

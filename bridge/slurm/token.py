@@ -49,6 +49,11 @@ class TokenSource(Protocol):
         """The Slurm user that the token names; "" where it names none."""
         ...
 
+    @property
+    def name(self) -> str:
+        """Where it comes from, for sentences: "token file /etc/token"."""
+        ...
+
     def check(self, now: float) -> None:
         """Raises ConfigError where something is wrong with it that can be seen from here."""
         ...
@@ -133,10 +138,11 @@ class FileToken:
         if self._trouble is not None:
             raise ConfigError(f"{self._trouble.what} The token that was read before is used.", self._trouble.do)
         if expires is not None and expires <= now:
-            raise _expired(self._name, now - expires, f"{RENEW} or point {self._option} elsewhere.")
+            raise _expired(self.name, now - expires, f"{RENEW} or point {self._option} elsewhere.")
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """See TokenSource."""
         return f"token file {self._path}"
 
     def _current(self) -> Known:
@@ -160,13 +166,11 @@ class FileToken:
             if self._known is not None and self._known.stamp == stamp:
                 return self._known
             with open(self._path, "rb") as file:
-                token = _read(file.read(MAX_TOKEN_BYTES + 1), self._name, self._option)
+                token = _read(file.read(MAX_TOKEN_BYTES + 1), self.name, self._option)
             if self._known is not None and not self._known.refused and _is_cut(token, self._known.token):
-                raise Unfinished(f"{self._name}: the end of the token is missing.", RENEW + ".")
+                raise Unfinished(f"{self.name}: the end of the token is missing.", RENEW + ".")
         except OSError as error:
-            raise ConfigError(
-                f"{self._name}: {_why(error)}.", f"Point {self._option} to a file with a token."
-            ) from None
+            raise ConfigError(f"{self.name}: {_why(error)}.", f"Point {self._option} to a file with a token.") from None
         return Known(stamp, token, claims_of(token))
 
 
@@ -174,9 +178,9 @@ class LiteralToken:
     """A token given as it is, from the environment variable `name`."""
 
     def __init__(self, token: str, *, name: str = "SLURM_JWT") -> None:
-        self._name = f"token in {name}"
+        self.name = f"token in {name}"
         self._option = name
-        self._token = _read(token.encode(), self._name, name)
+        self._token = _read(token.encode(), self.name, name)
         self._claims = claims_of(self._token)
 
     def __repr__(self) -> str:
@@ -203,7 +207,7 @@ class LiteralToken:
         """See TokenSource."""
         expires = self._claims.exp
         if expires is not None and expires <= now:
-            raise _expired(self._name, now - expires, f"{RENEW}; a token file needs no restart for that.")
+            raise _expired(self.name, now - expires, f"{RENEW}; a token file needs no restart for that.")
 
 
 def problem(tokens: TokenSource, now: float) -> str | None:

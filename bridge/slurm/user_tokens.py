@@ -51,7 +51,7 @@ class UserToken(FileToken):
     @property
     def name(self) -> str:
         """What a sentence calls it."""
-        return self._name
+        return self.name
 
     @property
     def last(self) -> str:
@@ -75,7 +75,7 @@ class UserToken(FileToken):
             raise type(error)(error.what, self.advice) from None
         if found.claims.user not in ("", self._whose):
             of = line(found.claims.user, LONGEST_SHOWN)
-            raise ConfigError(f"{self._name}: it is a token of {of}, not of {self._whose}.", self.advice)
+            raise ConfigError(f"{self.name}: it is a token of {of}, not of {self._whose}.", self.advice)
         return found
 
 

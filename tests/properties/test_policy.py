@@ -21,7 +21,7 @@ from tests.builders import CLUSTER, pod
 
 PODS = 100_000
 SLURM_USER = "slurmd-owner"
-USER_LABEL, ACCOUNT_LABEL = "x/slurm-user", "x/account"
+USER_LABEL, ACCOUNT_LABEL, MORE_LABEL = "x/slurm-user", "x/account", "x/more"
 GRES = {"nvidia.com/gpu": "gpu"}
 SETTINGS = Settings.model_validate(
     {
@@ -38,7 +38,10 @@ SETTINGS = Settings.model_validate(
                 {
                     "namespace_selector": {"matchLabels": {"tenant": "yes"}},
                     "user": f"{{namespace.labels['{USER_LABEL}']}}",
-                    "account": {"default": f"{{namespace.labels['{ACCOUNT_LABEL}']}}", "allowed": ["{namespace}-dev"]},
+                    "account": {
+                        "default": f"{{namespace.labels['{ACCOUNT_LABEL}']}}",
+                        "allowed": ["{namespace}-dev", "{namespace.labels['x/more']}"],
+                    },
                     "partition": {"default": "main", "allowed": ["gpu"]},
                     "reservation": {"allowed": ["maint"]},
                     "max_time": "2:00:00",
@@ -76,7 +79,12 @@ def given(namespace: str, labels: Mapping[str, str], account: str) -> Gives | No
         user, paid = labels.get(USER_LABEL, ""), labels.get(ACCOUNT_LABEL, "")
         if not user or not paid or user.lower() in ("root", SLURM_USER) or user.lstrip("+-").isdecimal():
             return None
-        accounts: tuple[set[str] | None, ...] = ({paid, f"{namespace}-dev"}, {"main", "gpu"}, nothing, {"", "maint"})
+        accounts: tuple[set[str] | None, ...] = (
+            {paid, f"{namespace}-dev", labels.get(MORE_LABEL) or paid},
+            {"main", "gpu"},
+            nothing,
+            {"", "maint"},
+        )
         return Gives(user, accounts, minutes=120, nodes=4, gpus=8, h100=1)
     return Gives(f"guest-{namespace}", (nothing, None, nothing, nothing))
 
@@ -96,6 +104,7 @@ class Chance:
             "tenant": self.one("yes", "yes", "yes", "no"),
             USER_LABEL: self.one(*users),
             ACCOUNT_LABEL: self.one("teamb", ""),
+            MORE_LABEL: self.one("teama", "", ""),
         }
         return {key: value for key, value in made.items() if self._random.random() < 0.9}
 

@@ -116,6 +116,7 @@ class Replicas(Life):
     """
 
     pauses: ClassVar[bool] = True
+    identities: ClassVar[bool] = False  # a replica that begins to lead has the policy of the start
     chaos_s: float = CHAOS_S
     pause_s: float = PAUSE_S
     leased: bool = True

@@ -441,6 +441,41 @@ async def test_files_that_are_not_there_are_said(tmp_path: Path) -> None:
         await load(kubeconfig(tmp_path, {"token": SECRET}, cluster))
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe" * 40], ids=["empty", "a line end", "binary"])
+async def test_an_empty_certificate_authority_does_not_mean_those_of_the_machine(
+    tmp_path: Path, certificates: Certificates, content: bytes
+) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(content)
+    config = kubeconfig(
+        tmp_path, {"token": SECRET}, {"server": "https://127.0.0.1:6443", "certificate-authority": str(authority)}
+    )
+    with pytest.raises(ConfigError, match="its certificate-authority holds no certificate"):
+        await load(config)
+    clock = Clock()
+    authority.write_bytes(certificates.authority.read_bytes())
+    access = await load(config, now=clock)
+    before = await access.credentials()
+    authority.write_bytes(content)
+    clock.now += 61
+    assert (await access.credentials()).tls is before.tls, "what was read before is used"
+
+
+async def test_after_tls_failed_the_files_are_looked_at_soon(tmp_path: Path, certificates: Certificates) -> None:
+    """The authority of another cluster was written there by mistake, and is put right."""
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(certificates.certificate.read_bytes())
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(authority)}
+    clock = Clock()
+    access = await load(kubeconfig(tmp_path, {"token": SECRET}, cluster), now=clock)
+    before = await access.credentials()
+    authority.write_bytes(certificates.authority.read_bytes())
+    clock.now += 6
+    assert (await access.credentials()).tls is before.tls, "nothing is amiss"
+    access.doubt()
+    assert (await access.credentials()).tls is not before.tls
+
+
 async def test_certificates_that_are_none_are_said(tmp_path: Path, certificates: Certificates) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_text("no certificate")

@@ -177,6 +177,20 @@ def test_a_job_that_waits_follows_the_policy_in_what_slurm_can_change_in_place()
     assert (update.user, update.changes, update.spec.partition) == ("alice", {"partition"}, "gpu")
 
 
+def test_a_job_that_waits_as_the_former_user_follows_nothing_of_the_new_users_rule_and_its_pod_says_so() -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"))))
+    story.queues(TRAIN, 17, at=NOW)
+    bobs = Tenant("bob", accounts=Choice("teamb"), partitions=Choice("gpu"))
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), bobs),)), NOW + 1))
+    job = job_of(TRAIN, 17, "PENDING", submitted=NOW)
+    told = [each.message for each in story.acts(Report, NOW + 2)]
+    assert lives_on(story, {17: "PENDING"}, job, at=NOW + 2) == []
+    note = (
+        "The policy gives the pod Slurm user bob now, and job 17 waits on as alice's; recreate the pod to ask as bob."
+    )
+    assert [each for each in told if each.endswith(note)]
+
+
 def test_pods_that_waited_for_a_limit_go_when_the_limit_is_gone() -> None:
     story = story_of(Rule(("hpc",), Tenant("alice", max_jobs=1)))
     story.runs(TRAIN, 17, at=NOW)
@@ -214,6 +228,40 @@ def test_each_user_of_a_template_has_the_limit_to_himself(users: tuple[str, str]
 
 
 # --- across lives -------------------------------------------------------------------------------------------------------
+
+
+WRITTEN_OUT = (Rule(("hpc",), Tenant("bob")), Rule(("other",), Tenant("alice")))
+
+
+def test_a_job_that_waits_since_the_policy_gave_another_user_ends_before_its_pod_gets_a_job_of_its_own() -> None:
+    """The policy changed while no bridge ran; singleton protects jobs of one user from one another only."""
+    story = story_of(*WRITTEN_OUT)
+    waits = replace(TRAIN, created=START - 100)
+    story.sees(waits)
+    job, found = job_of(TRAIN, 17, "PENDING", submitted=START - 90), []
+    story.polls({17: "PENDING"}, at=START + 1)
+    for second in range(1, 30):
+        states = "CANCELLED" if found else "PENDING"
+        story.polls({17: states}, at=START + second)
+        for action in story.decides(START + second):
+            if isinstance(action, ReadJob):
+                story.reads(replace(job, states=frozenset({states})), at=START + second)
+            elif isinstance(action, CancelJob | AllocateNow):
+                found.append(action)
+            story.ended(action, at=START + second)
+    first, second_one = found[:2]
+    assert isinstance(first, CancelJob)
+    assert (first.job_id, first.user) == (17, "alice")
+    assert isinstance(second_one, AllocateNow)
+    assert second_one.spec.user == "bob"
+
+
+def test_a_job_that_was_named_after_a_pod_since_the_policy_changed_last_is_left_alone() -> None:
+    story = story_of(*WRITTEN_OUT)
+    story.sees(replace(TRAIN, created=START - 100))
+    forged = job_of(TRAIN, 17, "PENDING", submitted=NOW + 30)
+    acts = lives_on(story, {17: "PENDING"}, forged, at=NOW + 30, seconds=20)
+    assert not [each for each in acts if isinstance(each, CancelJob)]
 
 
 def runs_since_before(story: Story) -> Pod:

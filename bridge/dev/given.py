@@ -1,0 +1,85 @@
+"""Whom the policy gave each namespace, now and before: what the promise V8 is judged by.
+
+The bridge learns of another policy at once, and of another label when its watch tells it.  So a job that is made now may be
+made by the policy of this moment, filled with labels of a minute ago, but by no policy or label older than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+Labels = Mapping[str, str]
+
+POLICY_S = 1.0  # a request is sent within this after the pass that decided it
+LABELS_S = 60.0  # the longest outage of the API server in a life, and the backoff of a watch after it
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Slurm user of a namespace, and the account of its pods that name none; None: any; "": the user's default."""
+
+    user: str
+    account: str | None = None
+
+
+Gives = Callable[[str, Labels], Who | None]
+"""What a policy makes of a namespace with these labels; None: nobody."""
+
+
+class Given:
+    """The policies and labels of a life, each with the time since which it has been there."""
+
+    def __init__(self, gives: Gives, labels: Mapping[str, Labels]) -> None:
+        start = float("-inf")
+        self._policies = [(start, gives)]
+        self._labels = {namespace: [(start, dict(there))] for namespace, there in labels.items()}
+        self._ever: dict[str, set[str]] = {}
+        self._note()
+
+    @classmethod
+    def always(cls, users: Mapping[str, str]) -> Given:
+        """A policy that stays: user by namespace."""
+        return cls(lambda namespace, _: Who(users[namespace]), {each: {} for each in users})
+
+    def policy(self, gives: Gives, at: float) -> None:
+        """Another policy is in force."""
+        self._policies.append((at, gives))
+        self._note()
+
+    def labels(self, namespace: str, labels: Labels, at: float) -> None:
+        """The namespace has other labels."""
+        self._labels[namespace].append((at, dict(labels)))
+        self._note()
+
+    def is_of_anybody(self, user: str) -> bool:
+        """True if some namespace was given that user at some time."""
+        return any(user in users for users in self._ever.values())
+
+    def ever_gave(self, namespace: str, user: str) -> bool:
+        """True if that namespace was given that user at some time; of an unknown namespace that cannot be denied."""
+        return namespace not in self._ever or user in self._ever[namespace]
+
+    def gives(self, namespace: str, user: str, account: str, at: float) -> bool:
+        """True if a job that is made, or changed, at that time may be of this user and of this account ("": of none)."""
+        found = (
+            gives(namespace, labels)
+            for gives in _since(self._policies, at - POLICY_S)
+            for labels in _since(self._labels.get(namespace, ()), at - LABELS_S)
+        )
+        return any(who is not None and who.user == user and who.account in (account, None) for who in found)
+
+    def _note(self) -> None:
+        for namespace, labels in self._labels.items():
+            all_of_them = (gives(namespace, each) for _, gives in self._policies for _, each in labels)
+            self._ever[namespace] = {who.user for who in all_of_them if who is not None}
+
+
+def _since(history: Sequence[tuple[float, T]], since: float) -> Iterator[T]:
+    """What was in force at some moment from then on, the latest first."""
+    for at, each in reversed(history):
+        yield each
+        if at <= since:
+            return
