@@ -49,11 +49,6 @@ class UserToken(FileToken):
             raise ConfigError(error.what, self.advice) from None
 
     @property
-    def name(self) -> str:
-        """What a sentence calls it."""
-        return self.name
-
-    @property
     def last(self) -> str:
         """The token that was used last; "": none was yet."""
         return self._known.token if self._known is not None else ""
