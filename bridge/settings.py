@@ -213,8 +213,10 @@ class Settings(Strict):
     )
     slurm_user_token_dir: str = Field(
         default="",
-        description="folder with a token of each Slurm user in a file of that name: with them jobs are made, changed and "
-        "ended, and slurm_token_file only needs to see all jobs; empty: one token acts for all users",
+        description="Folder with the JWT of each Slurm user, in a file of the user's name. Jobs are then made, changed and "
+        "ended with the user's own token, and `slurm_token_file` only needs to see all jobs. Empty: one token acts for "
+        "all users.\n"
+        "Set it if the bridge must not have a token that acts for every user.",
     )
     slurm_ca_file: str = Field(
         default="",

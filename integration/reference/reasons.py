@@ -93,6 +93,12 @@ OF_PODS = (
         "Wait. An admin finds the cause in /readyz.",
     ),
     Reason(
+        names.LACKS_RIGHTS,
+        WAITING,
+        "The bridge lacks a right that it needs in the namespace of the pod. No job is asked for.",
+        "Wait. An admin gives the right with the command in the message.",
+    ),
+    Reason(
         names.GRANT_WAITS,
         WAITING,
         "Slurm granted nodes, and the bind waits for something: a terminating pod, volumes, other members of the "

@@ -74,13 +74,14 @@ SINKS: dict[str, Sink] = {
     "CancelJob": Sink((6, "told"), fixed=names.GIVEN_BACK),
     "Failed": Sink((1, "message"), fixed=names.NODE_REFUSED),
     "ChangeNode": Sink((2, "reason"), fixed=IN_SLURM),
-    "RecordEnd": Sink((3, "comment"), fixed=IN_ACCOUNTING),
+    "RecordEnd": Sink((4, "comment"), fixed=IN_ACCOUNTING),
 }
 # Actions whose reason the log and the traces have, and nobody else.
 LOGGED = {
     **{name: Sink((2, "reason"), fixed=IN_LOG) for name in ("AllocateNow", "SubmitJob", "FindJobs", "ReadOwner")},
     **{name: Sink((1, "reason"), fixed=IN_LOG) for name in ("ReadJob", "RegisterNode", "RemoveNode")},
-    **{name: Sink((4, "reason"), fixed=IN_LOG) for name in ("CancelJob", "RecordEnd", "ReadClaims", "ReadPod")},
+    **{name: Sink((4, "reason"), fixed=IN_LOG) for name in ("CancelJob", "ReadClaims", "ReadPod")},
+    "RecordEnd": Sink((5, "reason"), fixed=IN_LOG),
     "UpdateJob": Sink((5, "reason"), fixed=IN_LOG),
     "Kick": Sink((3, "reason"), fixed=IN_LOG),
     "BindPod": Sink((7, "reason"), fixed=IN_LOG),

@@ -102,8 +102,10 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
     # These pass on the sentence of another error, of NotSeen or of a Refusal, which are listed themselves.
     passing_on = [
         "bridge.doctor.look",
+        "bridge.slurm.user_tokens",
         "bridge.webhook.own",
         "bridge.doctor.findings",
+        "bridge.doctor.slurm",
         "bridge.doctor.slurm",
         "bridge.doctor.both",
     ]
