@@ -106,8 +106,8 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
         "bridge.webhook.own",
         "bridge.doctor.findings",
         "bridge.doctor.slurm",
-        "bridge.doctor.slurm",
         "bridge.doctor.both",
+        "bridge.doctor.slurm",
     ]
     assert silent == passing_on
 
