@@ -19,6 +19,14 @@ PROGRAMS = ("docker", "helm", "kubectl", "make", "sacct", "scontrol", "slurm-bri
 JOURNEYS = "integration/journeys"
 RUN_BY: Mapping[tuple[str, str], str] = {
     ("for-slurm-admins.md", "Tokens"): f"{JOURNEYS}/test_installed.py",
+    (
+        "for-slurm-admins.md",
+        "A token for each user",
+    ): "integration/journeys/test_tokens.py makes such files for the users of its own Slurm",
+    (
+        "for-slurm-admins.md",
+        "Minted tokens",
+    ): "integration/journeys/test_tokens.py runs the mint with the key of its own Slurm",
     ("for-slurm-admins.md", "What you see of a placeholder"): f"{JOURNEYS}/test_installed.py",
     (
         "install.md",
