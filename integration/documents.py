@@ -22,11 +22,11 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     (
         "for-slurm-admins.md",
         "A token for each user",
-    ): "the journey of tokens makes such files for the users of its own Slurm",
+    ): "test_tokens.py makes such files for the users of its own Slurm",
     (
         "for-slurm-admins.md",
         "Minted tokens",
-    ): "the journey of tokens runs the mint with the key of its own Slurm",
+    ): "test_tokens.py runs the mint with the key of its own Slurm",
     ("for-slurm-admins.md", "What you see of a placeholder"): f"{JOURNEYS}/test_installed.py",
     (
         "install.md",
