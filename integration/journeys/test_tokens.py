@@ -118,7 +118,7 @@ def test_pods_of_two_users_run_and_end_with_their_own_tokens(
 
 def _comment(slurm: Slurm, job_id: int) -> str:
     comment: str = slurm.accounted(job_id).get("comment", {}).get("job", "")
-    return comment if "Completed" in comment else ""
+    return comment if "/done: Succeeded" in comment else ""
 
 
 def test_a_pod_that_waits_is_changed_and_withdrawn(kube: Kube, slurm: Slurm, space: Space, full: None) -> None:
