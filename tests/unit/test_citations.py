@@ -58,7 +58,7 @@ AMBIGUOUS = {
 
 
 def _files() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file())
+    yield from (path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".coverage"))
     for folder in FOLDERS:
         yield from (path for path in (ROOT / folder).rglob("*") if path.is_file() and not path.is_symlink())
 
