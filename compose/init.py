@@ -50,14 +50,14 @@ def main() -> None:
         print("init: keys and configuration are there")
         return
     password = secrets.token_hex(16)
-    _slurm(SHARED / "slurm", password)
+    jwt_key = secrets.token_bytes(32)
+    _slurm(SHARED / "slurm", password, jwt_key)
     _database(SHARED / "database", password)
     authority, admin, bridge = _kubernetes(SHARED / "kubernetes")
     _write(SHARED / "admin" / "kubeconfig", kubeconfig(INSIDE, authority, admin), SERVICE_UID)
     _write(SHARED / "admin" / "kubeconfig-outside", kubeconfig(OUTSIDE, authority, admin), SERVICE_UID)
     _write(SHARED / "bridge" / "kubeconfig", kubeconfig(INSIDE, authority, bridge), SERVICE_UID)
-    key = (SHARED / "slurm" / "jwt_hs256.key").read_bytes()
-    _write(SHARED / "bridge" / "slurm-token", slurm_token(key, "slurm", time.time()), SERVICE_UID)
+    _write(SHARED / "bridge" / "slurm-token", slurm_token(jwt_key, "slurm", time.time()), SERVICE_UID)
     _write(SHARED / "rules" / "slurm-bridge.yaml", rules(RULES.read_text(encoding="utf-8")), 0, mode=0o444)
     done.touch()
     print("init: made keys, certificates, tokens and configuration")
@@ -91,15 +91,17 @@ def rules(prometheus_rule: str) -> str:
     return yaml.safe_dump({"groups": groups}, sort_keys=False)
 
 
-def _slurm(folder: Path, password: str) -> None:
+def _slurm(folder: Path, password: str, jwt_key: bytes) -> None:
     for name in ("slurm.conf", "cgroup.conf"):
         shutil.copyfile(GIVEN / "slurm" / name, folder / name)
     database = (GIVEN / "slurm" / "slurmdbd.conf").read_text(encoding="utf-8")
-    # slurmdbd insists on being the only one who can read its file.
+    token = slurm_token(jwt_key, "slurm", time.time())
+    # slurmdbd refuses a file of any other mode than 600 and 640.
     keys: dict[str, bytes | str] = {
         "slurmdbd.conf": f"{database}StoragePass={password}\n",
         "slurm.key": secrets.token_bytes(1024),
-        "jwt_hs256.key": secrets.token_bytes(32),
+        "jwt_hs256.key": jwt_key,
+        "token": token,
     }
     for name, content in keys.items():
         _write(folder / name, content, 0)
@@ -161,7 +163,7 @@ def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
 
 
-def _write(path: Path, content: bytes | str, owner: int, mode: int = 0o400) -> None:
+def _write(path: Path, content: bytes | str, owner: int, mode: int = 0o600) -> None:
     path.unlink(missing_ok=True)  # of an init that was killed half-way
     path.touch(mode=0o600)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -1,6 +1,8 @@
 #!/bin/sh
 # The accounts and users of compose/bridge.yaml.  AccountingStorageEnforce wants them before the first job.
 set -eu
+SLURM_JWT=$(cat /etc/slurm/token)  # the socket for Slurm's own users is in the container of slurmdbd
+export SLURM_JWT
 if [ -n "$(sacctmgr -nP show assoc user=bob format=user)" ]; then
     exit 0  # made at an earlier start
 fi

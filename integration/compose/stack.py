@@ -51,7 +51,7 @@ class Stack:
     def run(self, *argv: str | Path, check: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
         """A command in the stack's network, outside of its containers.  Raises AssertionError if it fails."""
         done = subprocess.run(
-            self.inside(argv), cwd=compose_images.ROOT, env=self._environment(), input=text,
+            self.inside(argv), env=self._environment(), input=text,
             stdin=subprocess.DEVNULL if text is None else None, capture_output=True, text=True, check=False,
             timeout=SLOW_S,
         )  # fmt: skip
@@ -61,7 +61,7 @@ class Stack:
     def compose(self, *arguments: str, check: bool = True) -> str:
         """podman-compose; returns what it printed."""
         podman = compose_images.ROOT / "integration" / "compose" / "podman"
-        command = [compose_images.podman_compose(), "--podman-path", podman, *arguments]
+        command = [compose_images.podman_compose(), "--podman-path", podman, "--file", compose_images.FILE, *arguments]
         return self.run(*command, check=check).stdout
 
     def podman(self, *arguments: str) -> str:
