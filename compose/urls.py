@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 
 PLACES = (
-    ("Prometheus", "PROMETHEUS_PORT", "", "histogram_quantile(0.99, rate(slurm_bridge_create_to_bind_seconds_bucket[1m]))"),
+    (
+        "Prometheus",
+        "PROMETHEUS_PORT",
+        "",
+        "histogram_quantile(0.99, rate(slurm_bridge_create_to_bind_seconds_bucket[1m]))",
+    ),
     ("Jaeger", "JAEGER_PORT", "/search?service=slurm-bridge", "one trace a workload"),
     ("slurm-bridge", "BRIDGE_PORT", "/readyz", "also /metrics"),
     ("Grafana", "GRAFANA_PORT", "/d/slurm-bridge-latency", "only with: docker compose --profile grafana up"),

@@ -99,7 +99,9 @@ def make() -> None:
 
 def podman_compose() -> Path:
     """The program, in an environment of its own; the project does not depend on it."""
-    return places.cache() / f"podman-compose-{hashlib.sha256(TOOLS.read_bytes()).hexdigest()[:8]}" / "bin/podman-compose"
+    return (
+        places.cache() / f"podman-compose-{hashlib.sha256(TOOLS.read_bytes()).hexdigest()[:8]}" / "bin/podman-compose"
+    )
 
 
 def services() -> dict[str, dict[str, object]]:
@@ -148,7 +150,7 @@ def _slurm(log: Path) -> None:
 
 
 def _stand_in(name: str, image: StandIn, log: Path) -> None:
-    lines = ["FROM scratch", "COPY root /", *image.config]
+    lines = ["FROM scratch", "ADD root.tar /", *image.config]
     digest = hashlib.sha256(repr((lines, image.folders)).encode())
     for path, program in sorted(image.programs.items()):
         digest.update(path.encode() + _stamp(program))
@@ -156,21 +158,19 @@ def _stand_in(name: str, image: StandIn, log: Path) -> None:
     if _has(name, KEY, key):
         return
     with _folder() as folder:
-        (folder / "Dockerfile").write_text("\n".join([*lines, *_owners(image), ""]))
+        (folder / "Dockerfile").write_text("\n".join([*lines, ""]))
         root = folder / "root"
         for path in ("etc", "tmp", *image.folders):
             (root / path).mkdir(parents=True, exist_ok=True)
+            os.chown(root / path, image.folders.get(path, 0), image.folders.get(path, 0))
         (root / "tmp").chmod(0o1777)
         (root / "etc/passwd").write_text("root:x:0:0:root:/:/none\nnobody:x:65534:65534:nobody:/:/none\n")
         for path, program in image.programs.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             os.link(program, root / path)
+        # An archive, because COPY would give everything to root, and there is no chown in there.
+        logged("Packing an image", log, ["tar", "-C", root, "-cf", folder / "root.tar", "."])
         logged(f"Making the image {name}", log, [*_bud(), "--label", f"{KEY}={key}", "--tag", name, folder])
-
-
-def _owners(image: StandIn) -> list[str]:
-    """COPY gives everything to root, and there is no chown in there."""
-    return [f"COPY --chown={owner}:{owner} root/{path} /{path}" for path, owner in image.folders.items() if owner]
 
 
 @contextmanager

@@ -78,7 +78,9 @@ def _build_prometheus(go: str, env: Mapping[str, str], folder: Path) -> None:
 def _module(go: str, env: Mapping[str, str], folder: Path, module: str) -> Path:
     """The folder of a module's source, in Go's cache; its hash is checked there."""
     return Path(
-        json.loads(output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder))["Dir"]
+        json.loads(output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder))[
+            "Dir"
+        ]
     )
 
 

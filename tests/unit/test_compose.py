@@ -63,7 +63,9 @@ def test_the_urls_are_told_after_everything_that_runs_is_healthy() -> None:
 def test_every_image_is_of_one_exact_version() -> None:
     for name, service in SERVICES.items():
         image = service["image"]
-        assert re.fullmatch(r"(docker\.io|quay\.io|registry\.k8s\.io|localhost)/[\w./-]+:v?\d+\.\d+(\.\d+)?", image), name
+        assert re.fullmatch(r"(docker\.io|quay\.io|registry\.k8s\.io|localhost)/[\w./-]+:v?\d+\.\d+(\.\d+)?", image), (
+            name
+        )
         assert service.get("build") == BUILT.get(image), name
 
 
@@ -82,7 +84,7 @@ def test_what_ci_runs_has_the_versions_of_the_rig() -> None:
 
 def test_nothing_is_privileged_and_nothing_sees_the_engine() -> None:
     text = json.dumps(COMPOSE)
-    assert "privileged\": true" not in text
+    assert 'privileged": true' not in text
     for word in (".sock:", "docker.sock", "podman.sock", "network_mode", "devices", "userns_mode"):
         assert word not in text, word
     for name, service in SERVICES.items():
@@ -162,7 +164,7 @@ def test_the_urls_are_those_of_the_published_ports() -> None:
 
 # --- stand-ins --------------------------------------------------------------------------------------------------------
 
-FACTORY = '''import (
+FACTORY = """import (
 {imports}
 	"github.com/jaegertracing/jaeger/internal/storage/v1/memory"
 )
@@ -170,7 +172,7 @@ FACTORY = '''import (
 {cases}
 	case memoryStorageType:
 		return memory.NewFactory(), nil
-'''
+"""
 
 
 def factory(*names: str) -> str:
