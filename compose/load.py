@@ -1,7 +1,8 @@
 """Pods and gangs that come and go, so that there is something to look at: `load` of the compose stack.
 
 Every LOAD_EVERY_S seconds one workload is created in one of the two tenants' namespaces: a pod, one in three with GPUs; every
-eighth time a gang of four.  Each runs for 5 to 45 seconds (kwok ends it, compose/kwok.yaml), and is deleted once it has ended.
+eighth time a gang of four.  Each runs for 5 to 45 seconds (kwok ends it, compose/kwok.yaml), and is deleted once it
+has ended.
 While LOAD_MOST pods exist nothing is created, so a stopped bridge or a full Slurm does not fill the API server.
 """
 

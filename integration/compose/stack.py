@@ -1,6 +1,7 @@
 """docker-compose.yml, run by podman-compose in namespaces of its own: its networks, ports and processes are nobody else's.
 
-The first process in there holds the namespaces.  When it is killed, the kernel ends every container with it; the stack's folder
+The first process in there holds the namespaces.  When it is killed, the kernel ends every container with it; the
+stack's folder
 and its cgroups, which the kernel does not remove, are removed then.  So nothing stays, however the tests end.
 """
 

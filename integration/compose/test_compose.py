@@ -1,6 +1,8 @@
-"""`podman-compose up` on docker-compose.yml: one command, and pods are bound, counted and traced; `down`, and nothing is left.
+"""`podman-compose up` on docker-compose.yml: one command,
+and pods are bound, counted and traced; `down`, and nothing is left.
 
-The images are stand-ins of the same names (integration/rigging/compose_images.py).  kubectl runs outside of the containers, as a
+The images are stand-ins of the same names (integration/rigging/compose_images.py).  kubectl runs outside of the
+containers, as a
 person's does, by the kubeconfig and the ports that the stack publishes.
 """
 
@@ -19,7 +21,7 @@ import pytest
 import yaml
 
 from integration.clusters import eventually
-from integration.compose.stack import SLOW_S, Stack, namespaces
+from integration.compose.stack import Stack, namespaces
 from integration.rigging import compose_images, places
 
 PODS, GANG = 50, 4

@@ -1,4 +1,5 @@
-"""docker-compose.yml is coherent, and says what the rig really has.  A suite runs it (integration/compose); this needs no engine."""
+"""docker-compose.yml is coherent, and says what the rig really has.  A suite runs it (integration/compose); this
+needs no engine."""
 
 from __future__ import annotations
 
