@@ -29,12 +29,17 @@ GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Tests, and the rig they want; None: none.  image: they want the bridge's image, which needs the network to be built."""
+    """Tests, and the rig they want; None: none.
+
+    image    they want the bridge's image, which needs the network to be built
+    compose  they want the images of docker-compose.yml, and what runs it
+    """
 
     name: str
     tests: tuple[str, ...]
     rig: tuple[str, ...] | None = ()
     image: bool = False
+    compose: bool = False
 
 
 def _journeys(*names: str) -> tuple[str, ...]:
@@ -91,6 +96,7 @@ SUITES = (
         ),
     ),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
+    Suite("compose", ("integration/compose",), None, compose=True),
     Suite("page", ("integration/page",), None),
     Suite(
         "uncounted",
@@ -148,7 +154,14 @@ def _left_out(what: str, why: str) -> int:
 
 def _here(suite: Suite, *, again: bool = False) -> int:
     """Run one suite without a rig of its own; what it printed comes in one piece."""
-    if suite.rig is None and (why := _no_browser()):
+    if suite.compose:
+        if why := _no_rig():
+            return _left_out("docker-compose.yml, run by podman-compose", why)
+        made = subprocess.run([RIG, "compose"], capture_output=True, text=True, check=False)
+        if made.returncode:
+            print(f"integration: {suite.name}: `rig compose` failed:\n{made.stdout}{made.stderr}", flush=True)
+            return 1
+    elif suite.rig is None and (why := _no_browser()):
         return _left_out("the page in a browser", why)
     done = subprocess.run(
         _pytest(suite, again=again), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

@@ -25,6 +25,7 @@ from .shell import logged, output
 ROOT = places.HERE.parent.parent
 PROGRAMS = {"buildah": "buildah", "debootstrap": "debootstrap"}
 NAME = "localhost/slurm-bridge"
+REVISION = "org.opencontainers.image.revision"  # the label with the digest of what went into it
 LOCKS = ("requirements.txt", "requirements-build.txt")
 SOURCES = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "bridge", "pyproject.toml", "scheduler", *LOCKS)
 SUITE, PYTHON = "bookworm", "3.11"
@@ -80,15 +81,15 @@ def _build(tag: str, key: str, archive: Path, log: Path) -> None:
         "--build-arg", f"BASE={base}", "--build-arg", f"VERSION={tag.rpartition(':')[2]}", "--build-arg", f"REVISION={key}",
         "--secret", f"id=pip.conf,src={conf}", "--volume", f"{wheels}:/wheels:ro", "--tag", tag, ROOT,
     ]  # fmt: skip
-    logged("Building the image of slurm-bridge", log, _buildah(*command))
+    logged("Building the image of slurm-bridge", log, buildah(*command))
     archive.parent.mkdir(parents=True, exist_ok=True)
     half = archive.with_suffix(".half")
     half.unlink(missing_ok=True)
-    logged("Writing the image of slurm-bridge", log, _buildah("push", tag, f"docker-archive:{half}:{tag}"))
+    logged("Writing the image of slurm-bridge", log, buildah("push", tag, f"docker-archive:{half}:{tag}"))
     half.rename(archive)
 
 
-def _buildah(*arguments: str | Path) -> list[str | Path]:
+def buildah(*arguments: str | Path) -> list[str | Path]:
     """With a storage of our own; nothing of it outlives the machine's start but what is in the cache."""
     return [
         "buildah",
@@ -104,7 +105,7 @@ def _base(log: Path) -> str:
     """The name of the base image, which is in our storage now."""
     key = hashlib.sha256(repr((SUITE, BASE_PACKAGES, LEFT_OUT)).encode()).hexdigest()[:8]
     name = f"localhost/python-{PYTHON}-{SUITE}:{key}"
-    if subprocess.run(_buildah("inspect", "--type", "image", name), capture_output=True, check=False).returncode == 0:
+    if subprocess.run(buildah("inspect", "--type", "image", name), capture_output=True, check=False).returncode == 0:
         return name
     half = places.cache() / "python-base.half"
     shutil.rmtree(half, ignore_errors=True)
@@ -116,13 +117,13 @@ def _base(log: Path) -> str:
         _empty(half / folder, keep=lambda file: file.name == "copyright")
     for folder in IN_CONTAINERS:
         _empty(half / folder)
-    container = output("Making the base image", _buildah("from", "scratch")).strip()
-    logged("Making the base image", log, _buildah("add", container, half, "/"))
-    logged("Making the base image", log, _buildah("config", "--cmd", "python3", container))
+    container = output("Making the base image", buildah("from", "scratch")).strip()
+    logged("Making the base image", log, buildah("add", container, half, "/"))
+    logged("Making the base image", log, buildah("config", "--cmd", "python3", container))
     logged(
         "Making the base image",
         log,
-        _buildah("commit", "--rm", "--format", "docker", "--timestamp", "0", container, name),
+        buildah("commit", "--rm", "--format", "docker", "--timestamp", "0", container, name),
     )
     shutil.rmtree(half)
     return name

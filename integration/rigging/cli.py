@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from . import bridge_image, build, daemons, kube, kubelets, nodes, packages, places, slurm, space
+from . import bridge_image, build, compose_images, daemons, kube, kubelets, nodes, packages, places, slurm, space
 from .daemons import Daemon
 from .places import Options, Rig
 from .shell import SLOW_S, RigError
@@ -90,6 +90,10 @@ def _command(arguments: Sequence[str]) -> int:
     if asked.command == "image":
         print(bridge_image.build(asked.version))
         return 0
+    if asked.command == "compose":
+        compose_images.make()
+        print(f"rig: the images of docker-compose.yml are in {places.cache()}")
+        return 0
     if asked.command == "list":
         return _list()
     rig = Rig(asked.name)
@@ -121,6 +125,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     commands.add_parser("build", help="bring everything that is slow to get into the cache")
     image = commands.add_parser("image", help="build the bridge's container image; print the path of its archive")
     image.add_argument("--version", default="0.1.0", help="its tag (default: 0.1.0)")
+    commands.add_parser("compose", help="build stand-ins for the images of docker-compose.yml, and what runs it")
     up = commands.add_parser("up", parents=[named], help="start a rig")
     up.add_argument("--fresh", action="store_true", help="end it first if it is up")
     up.add_argument(

@@ -28,7 +28,7 @@ def build() -> None:
     missing = {folder: how for folder, how in wanted.items() if not folder.exists()}
     if not missing:
         return
-    go, env = _go()
+    go, env = go_program()
     for folder, how in missing.items():
         half = folder.with_name(f"{folder.name}.half")
         shutil.rmtree(half, ignore_errors=True)
@@ -129,7 +129,7 @@ def _compile(
     shutil.rmtree(source)
 
 
-def _go() -> tuple[str, Mapping[str, str]]:
+def go_program() -> tuple[str, Mapping[str, str]]:
     """A Go that is new enough, and the environment to call it in."""
     env = {**os.environ, "CGO_ENABLED": "0"}
     go = packages.find("go") or shutil.which("go", path="/usr/local/go/bin")

@@ -1,0 +1,96 @@
+"""Jaeger and Prometheus for the compose stack,
+built from their published Go modules, with less in them than their images have.
+
+Both are built in their own module, by their own go.sum, as their projects build them; what they leave out is what costs time:
+
+* Jaeger's all-in-one without the storages that are other servers (Cassandra, Elasticsearch, …): 731 packages instead of 1707.
+  Its factory of storages is edited before the build, by lines; nothing of its source is kept here.
+* Prometheus with the build tag `remove_all_sd`, its own: without service discovery in clouds and Kubernetes.
+
+Neither module holds the pages that a browser shows, which npm makes: these programs answer their APIs alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import places
+from .kube_programs import go_program
+from .shell import RigError, logged, output
+
+JAEGER, PROMETHEUS = "github.com/jaegertracing/jaeger", "github.com/prometheus/prometheus"
+FACTORY = Path("internal/storage/v1/factory/factory.go")
+LEFT_OUT = ("badger", "cassandra", "elasticsearch", "grpc", "kafka")
+
+
+def build() -> None:
+    """Build what is not there.  Raises RigError."""
+    wanted = {
+        places.programs("jaeger", places.JAEGER): _build_jaeger,
+        places.programs("prometheus", places.PROMETHEUS): _build_prometheus,
+    }
+    missing = {folder: how for folder, how in wanted.items() if not folder.exists()}
+    if not missing:
+        return
+    go, env = go_program()
+    # Modules of a repository list the repository's other modules in a go.work, and do not hold them.
+    env = {**env, "GOWORK": "off"}
+    for folder, how in missing.items():
+        half = folder.with_name(f"{folder.name}.half")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        how(go, env, half)
+        half.rename(folder)
+
+
+def without_storages(factory: str) -> str:
+    """Jaeger's factory of storages, without those that are other servers.  Raises RigError if it looks otherwise."""
+    for name in LEFT_OUT:
+        factory, imports = re.subn(rf'(?m)^\t(?:\w+ )?"[^"]*/storage/v1/{name}"\n', "", factory)
+        factory, cases = re.subn(rf"(?m)^\tcase {name}StorageType[^:]*:\n\t\treturn .*\n", "", factory)
+        if imports != 1 or cases == 0:
+            raise RigError(f"Jaeger {places.JAEGER} makes its storage {name} in another way than {__name__} expects.")
+    return factory
+
+
+def _build_jaeger(go: str, env: Mapping[str, str], folder: Path) -> None:
+    source = folder / "source"  # a copy, because Go builds nothing from a cache that was changed
+    shutil.copytree(_module(go, env, folder, f"{JAEGER}@v{places.JAEGER}"), source, copy_function=shutil.copyfile)
+    for each in (source, *source.rglob("*/")):
+        each.chmod(0o755)
+    factory = source / FACTORY
+    factory.write_text(without_storages(factory.read_text()))
+    say = f"-X {JAEGER}/internal/version.latestVersion=v{places.JAEGER}"
+    _compile(go, env, source, folder / "jaeger", "./cmd/all-in-one", [], say)
+    shutil.rmtree(source)
+
+
+def _build_prometheus(go: str, env: Mapping[str, str], folder: Path) -> None:
+    minor, patch = places.PROMETHEUS.split(".")[1:]
+    source = _module(go, env, folder, f"{PROMETHEUS}@v0.3{minor}.{patch}")  # 3.13.5 is the module's v0.313.5
+    say = f"-X github.com/prometheus/common/version.Version={places.PROMETHEUS}"
+    _compile(go, env, source, folder / "prometheus", "./cmd/prometheus", ["-tags", "remove_all_sd"], say)
+
+
+def _module(go: str, env: Mapping[str, str], folder: Path, module: str) -> Path:
+    """The folder of a module's source, in Go's cache; its hash is checked there."""
+    return Path(
+        json.loads(output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder))[
+            "Dir"
+        ]
+    )
+
+
+def _compile(
+    go: str, env: Mapping[str, str], source: Path, program: Path, package: str, options: Sequence[str], link: str
+) -> None:
+    log = places.cache() / "log" / f"{program.parent.name}.log"
+    log.unlink(missing_ok=True)
+    flags = ["-mod=readonly", "-trimpath", "-ldflags", f"-s -w {link}", *options]
+    # Other suites run meanwhile.
+    build = ["nice", "-n", "10", go, "build", *flags, "-o", program, package]
+    logged(f"Building {program.name}", log, build, env=env, cwd=source)
