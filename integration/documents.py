@@ -20,6 +20,10 @@ JOURNEYS = "integration/journeys"
 RUN_BY: Mapping[tuple[str, str], str] = {
     ("for-slurm-admins.md", "Tokens"): f"{JOURNEYS}/test_installed.py",
     (
+        "compose.md",
+        "",
+    ): "no image can be pulled here; integration/compose/test_compose.py runs the same file by podman-compose",
+    (
         "for-slurm-admins.md",
         "A token for each user",
     ): "test_tokens.py makes such files for the users of its own Slurm",
