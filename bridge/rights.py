@@ -122,7 +122,7 @@ class HeldRights:
         self.lacking: dict[str, list[Right]] = {}
 
     def follow(self, world: World, emit: Callable[[Event], None]) -> None:
-        """From now on the namespaces are those that this bridge knows, and it is told what is missing."""
+        """Watch the namespaces that this bridge knows, and report missing rights to the bridge."""
         self._world, self._emit = world, emit
         if self.lacking:
             self._tell()
@@ -206,7 +206,7 @@ class HeldRights:
         return lacking != before
 
     def _tell(self) -> None:
-        """The World is told of the namespaces in which pods cannot be bound or ended."""
+        """Report the namespaces in which pods cannot be bound or ended to the World."""
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
         said = {name: "" if SAYS in rights else _sentence(name, rights) for name, rights in waits.items()}
         self._emit(RightsTold(said, self._clock()))

@@ -43,7 +43,7 @@ class Asked:
         self.operator = False
 
     def may_look_into(self, job: SimJob) -> bool:
-        """Whether the caller is the job's user, or at least an operator: what a job holds is told to nobody else."""
+        """True if the caller is the user of the job or an operator.  Other callers may not read what a job holds."""
         return self.operator or self.acts_as == job.user or self.acts_as in self.cluster.operators
 
 

@@ -89,7 +89,7 @@ class Access:
     server_hostname  the name its certificate must have, where that is not the host's
     credentials      those of now; looks for newer ones where that is due
     renew            after a 401 on those of that generation: are there newer ones?  Raises ConfigError.
-    doubt            told that TLS failed: the sources are looked at soon, which may name another authority by now
+    doubt            marks that TLS failed: the sources are read again soon, because they may name another authority
     """
 
     server: str

@@ -76,7 +76,7 @@ class UserToken(FileToken):
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """Why a user's token is of no use.  token: the one that Slurm did not accept; "": there was none to try."""
+    """Why the token of a user cannot be used.  token: the token that Slurm did not accept; "": no token was sent."""
 
     why: str
     token: str
@@ -119,7 +119,7 @@ class UserTokens:
         return {user: lost.why for user, lost in self._lost.items()}
 
     def look(self) -> None:
-        """Forget what was wrong with files that hold another token by now."""
+        """Forget the errors of files whose token has changed."""
         for user, lost in list(self._lost.items()):
             try:
                 renewed = self.of(user).token() != lost.token

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import places
-from .kube_programs import go_program
+from .kube_programs import Builder, build_missing
 from .shell import RigError, logged, output
 
 JAEGER, PROMETHEUS = "github.com/jaegertracing/jaeger", "github.com/prometheus/prometheus"
@@ -29,22 +29,12 @@ LEFT_OUT = ("badger", "cassandra", "elasticsearch", "grpc", "kafka")
 
 def build() -> None:
     """Build what is not there.  Raises RigError."""
-    wanted = {
+    wanted: dict[Path, Builder] = {
         places.programs("jaeger", places.JAEGER): _build_jaeger,
         places.programs("prometheus", places.PROMETHEUS): _build_prometheus,
     }
-    missing = {folder: how for folder, how in wanted.items() if not folder.exists()}
-    if not missing:
-        return
-    go, env = go_program()
     # Modules of a repository list the repository's other modules in a go.work, and do not hold them.
-    env = {**env, "GOWORK": "off"}
-    for folder, how in missing.items():
-        half = folder.with_name(f"{folder.name}.half")
-        shutil.rmtree(half, ignore_errors=True)
-        half.mkdir(parents=True)
-        how(go, env, half)
-        half.rename(folder)
+    build_missing(wanted, {"GOWORK": "off"})
 
 
 def without_storages(factory: str) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from . import packages, places
@@ -15,20 +15,27 @@ from .shell import RigError, logged, output
 
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
 GO = f"{places.GO[0]}.{places.GO[1]}"
+Builder = Callable[[str, Mapping[str, str], Path], None]  # the Go program, its environment, the folder to fill
 
 
 def build() -> None:
     """Build what is not there.  Raises RigError."""
-    wanted = {
+    wanted: dict[Path, Builder] = {
         places.programs("etcd", places.ETCD): _build_etcd,
         places.programs("kwok", places.KWOK): _build_kwok,
         places.programs("kubernetes", places.KUBERNETES): _build_kubernetes,
         places.programs("helm", places.HELM): _build_helm,
     }
+    build_missing(wanted, {})
+
+
+def build_missing(wanted: Mapping[Path, Builder], settings: Mapping[str, str]) -> None:
+    """Build the folders of the cache that do not exist yet.  settings: further environment of Go.  Raises RigError."""
     missing = {folder: how for folder, how in wanted.items() if not folder.exists()}
     if not missing:
         return
     go, env = go_program()
+    env = {**env, **settings}
     for folder, how in missing.items():
         half = folder.with_name(f"{folder.name}.half")
         shutil.rmtree(half, ignore_errors=True)
