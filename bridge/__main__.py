@@ -9,8 +9,8 @@ import logging
 import os
 import sys
 
+from bridge.cli.terminal import LogFormatter, printable
 from bridge.errors import ConfigError
-from bridge.terminal import LogFormatter, printable
 
 EXIT_CONFIG = 2
 
@@ -214,7 +214,7 @@ def _log_to_stderr(level: str) -> None:
 
 def _uninstall(options: argparse.Namespace) -> int:
     from bridge import settings
-    from bridge.uninstall import main as uninstall
+    from bridge.cli.uninstall import main as uninstall
 
     chosen = settings.load(vars(options), os.environ)
     _log_to_stderr("error" if options.dry_run else chosen.log_level)
@@ -222,32 +222,32 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from bridge.doctor.command import main as doctor
+    from bridge.cli.doctor.command import main as doctor
 
     return doctor(vars(options))
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from bridge.explain import main as explain
+    from bridge.cli.explain import main as explain
 
     return explain(vars(options))
 
 
 def _release(options: argparse.Namespace) -> int:
-    from bridge.release import main as release
+    from bridge.cli.release import main as release
 
     return release(vars(options))
 
 
 def _policy_check(options: argparse.Namespace) -> int:
-    from bridge.policy_check import main as check
+    from bridge.cli.policy_check import main as check
 
     given = vars(options)
     return check(given, given.pop("namespace"))
 
 
 def _policy_show(options: argparse.Namespace) -> int:
-    from bridge.policy_show import main as show
+    from bridge.cli.policy_show import main as show
 
     return show(vars(options))
 

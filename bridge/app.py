@@ -38,7 +38,7 @@ from bridge.notify import READY, STOPPING, notify
 from bridge.policy_file import PolicyFile, lacking_partition, policy_trouble, privileged_user
 from bridge.replica import Replica
 from bridge.settings import Settings
-from bridge.slurm import survey
+from bridge.slurm import admin_reads
 from bridge.slurm.client import Discovery, SlurmClient
 from bridge.slurm.poll import Poller
 from bridge.slurm.pool import HttpPool
@@ -49,10 +49,10 @@ from bridge.slurm.user_tokens import SETTING, UserTokens, follow
 from bridge.starting import Waiting, unless
 from bridge.telemetry import Telemetry
 from scheduler.events import Event
-from scheduler.model import Undecoded
+from scheduler.model.kubernetes import Undecoded
 from scheduler.phase import Phase
-from scheduler.templates import is_template
-from scheduler.world import World
+from scheduler.policy.templates import is_template
+from scheduler.state.world import World
 
 log = logging.getLogger("slurm-bridge")
 
@@ -85,7 +85,7 @@ class Bridge:
         slurm: SlurmClient,
         clock: Callable[[], float],
         observer: Observer,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         on_left_out: Callable[[str, str, str], None] = lambda _what, _which, _why: None,
         guard: Guard | None = None,
         mirror: Mirror | None = None,
@@ -115,7 +115,7 @@ class Bridge:
         self._clock = clock
         self._user_tokens = slurm.user_tokens
         self._mirror = mirror
-        self._watches = watches_of(settings, kube_transport, clock, chance)(self._emit, self.undecoded)
+        self._watches = watches_of(settings, kube_transport, clock, rng)(self._emit, self.undecoded)
         self._policy_file: PolicyFile | None = None
 
     def follow(self, file: PolicyFile) -> None:
@@ -164,12 +164,12 @@ async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard)
 
 
 def watches_of(
-    settings: Settings, transport: KubeTransport, clock: Callable[[], float], chance: random.Random | None = None
+    settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
     """What makes the watches of these settings, given where their events go and what they could not decode."""
 
     def watches(emit: Callable[[Event], None], on_undecoded: Callable[[Undecoded], None]) -> KubeWatches:
-        jitter = chance or random.Random()  # noqa: S311
+        jitter = rng or random.Random()  # noqa: S311
         return KubeWatches(transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded)
 
     return watches
@@ -530,8 +530,8 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
     try:
         found = await slurm.discover()
         # A ping is answered even to a token that nothing else accepts.
-        partitions, conf = await _both(_partitions(slurm), survey.configuration(slurm))
-        if conf is not None and not await survey.sees_all_jobs(slurm, conf, user):
+        partitions, conf = await _both(_partitions(slurm), admin_reads.configuration(slurm))
+        if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):
             raise ConfigError(
                 f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
                 f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."

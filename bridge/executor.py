@@ -32,17 +32,19 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
-from scheduler.model import Grant, Job, Refusal, Undecoded, holds_nodes
-from scheduler.plain import line
-from scheduler.proving import event_of
-from scheduler.workload import Announced
+from scheduler.model.kubernetes import Undecoded
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, Job, holds_nodes
+from scheduler.model.text import line
+from scheduler.rules.confirmation import event_of
+from scheduler.state.workload import Announced
 
 # Kubernetes events are news, not truth: they wait while pods are on their way to their nodes or to their end, and are
 # dropped rather than in the way (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 MAX_UNDECODED_SAID = 4096
-URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.EvictPod | act.EndByDeadline
+URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.DeletePod | act.FailByDeadline
 
 OWN_ERROR = Refusal(
     names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
@@ -92,27 +94,27 @@ class Executor:
             act.ReadJob: self._read_job,
             act.FindJobs: self._find_jobs,
             act.UpdateJob: self._update_job,
-            act.Kick: self._kick,
+            act.NudgeScheduler: self._nudge,
             act.CancelJob: self._cancel_job,
             act.RecordEnd: self._record_end,
             act.BindPod: self._bind,
-            act.EvictPod: self._evict,
-            act.EndByDeadline: self._end_by_deadline,
-            act.HandDeadline: self._hand_deadline,
-            act.AskEviction: self._ask_eviction,
-            act.ReportRunning: self._report_running,
-            act.Report: self._report,
+            act.DeletePod: self._delete_pod,
+            act.FailByDeadline: self._fail_by_deadline,
+            act.SetDeadline: self._set_deadline,
+            act.EvictPod: self._evict_pod,
+            act.SetJobCondition: self._set_job_condition,
+            act.SetPodCondition: self._set_pod_condition,
             act.RestoreKeys: self._restore_keys,
             act.ReadOwner: self._read_owner,
             act.ReadClaims: self._read_claims,
-            act.PlaceClaims: self._place_claims,
+            act.SelectVolumeNode: self._select_volume_node,
             act.ReadPod: self._read_pod,
             act.PollNodes: self._nodes,
             act.RegisterNode: self._register_node,
             act.ChangeNode: self._change_node,
             act.RemoveNode: self._remove_node,
             act.Reconfigure: self._reconfigure,
-            act.ShowNode: self._show_node,
+            act.SetNodeCondition: self._set_node_condition,
             act.TaintNode: self._taint_node,
             act.ReleaseNode: self._release_node,
         }
@@ -234,7 +236,7 @@ class Executor:
         component = (action.spec, *action.spec.parts)[action.component]
         await self._slurm.update(job_id, action.user, component, action.changes)
 
-    async def _kick(self, action: act.Kick, began: float) -> None:
+    async def _nudge(self, action: act.NudgeScheduler, began: float) -> None:
         await self._slurm.kick(action.job_id, action.user)
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
@@ -268,26 +270,26 @@ class Executor:
         await self._kube.bind(action)
         self._say(action)
 
-    async def _evict(self, action: act.EvictPod, began: float) -> None:
+    async def _delete_pod(self, action: act.DeletePod, began: float) -> None:
         await self._kube.evict_by_delete(action)
         self._say(action)
 
-    async def _end_by_deadline(self, action: act.EndByDeadline, began: float) -> None:
+    async def _fail_by_deadline(self, action: act.FailByDeadline, began: float) -> None:
         await self._kube.end_by_deadline(action)
         self._say(action)
 
-    async def _hand_deadline(self, action: act.HandDeadline, began: float) -> None:
+    async def _set_deadline(self, action: act.SetDeadline, began: float) -> None:
         await self._kube.hand_deadline(action)  # what it means was said before
 
-    async def _ask_eviction(self, action: act.AskEviction, began: float) -> None:
+    async def _evict_pod(self, action: act.EvictPod, began: float) -> None:
         await self._kube.evict(action)
         self._say(action)
 
-    async def _report_running(self, action: act.ReportRunning, began: float) -> None:
+    async def _set_job_condition(self, action: act.SetJobCondition, began: float) -> None:
         await self._kube.report_running(action)
         self._queue(action.namespace, action.name, action.uid, action.condition, action.message, action.warning)
 
-    async def _report(self, action: act.Report, began: float) -> None:
+    async def _set_pod_condition(self, action: act.SetPodCondition, began: float) -> None:
         if action.condition:
             await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
         if action.annotations is not None:
@@ -300,7 +302,7 @@ class Executor:
         if action.say:
             self._queue(action.namespace, action.name, action.uid, names.PUT_BACK, action.reason, warning=True)
 
-    async def _show_node(self, action: act.ShowNode, began: float) -> None:
+    async def _set_node_condition(self, action: act.SetNodeCondition, began: float) -> None:
         await self._kube.show_node(action)
         self._queue("", action.node, action.uid, action.condition, action.message, action.warning)
 
@@ -319,7 +321,7 @@ class Executor:
         node = pod.node if pod is not None and pod.uid == action.uid else ""
         return ActionEnded(action, Outcome.DONE, began, self._clock(), node=node)
 
-    async def _place_claims(self, action: act.PlaceClaims, began: float) -> None:
+    async def _select_volume_node(self, action: act.SelectVolumeNode, began: float) -> None:
         for claim in action.waiting:
             await self._kube.select_node(action.namespace, claim, action.node)
         await self._read_claims(act.ReadClaims(action.key, action.uid, action.namespace, action.claims, ""), began)

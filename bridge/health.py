@@ -12,27 +12,27 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
+from bridge.cli.explain_text import encoded
+from bridge.cli.release import HEADER
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
-from bridge.explain_text import encoded
 from bridge.http_access import BearerFile, refusal
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
-from bridge.release import HEADER
 from bridge.rights import HeldRights
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
 from scheduler.actions import Kind
-from scheduler.doubt import Doubt, held_back, missing
 from scheduler.events import AbsenceBelieved, Side
-from scheduler.explaining import explain, key_of, prepared
+from scheduler.explain import explain, key_of, prepared
 from scheduler.phase import Phase
-from scheduler.telling import clock as time_of_day
-from scheduler.world import World
+from scheduler.rules.status import clock as time_of_day
+from scheduler.state.anomalies import Anomaly, held_back, missing
+from scheduler.state.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S
 
@@ -91,7 +91,7 @@ def partly(world: World, now: float) -> list[str]:
 
 
 def explained(world: World, request: web.Request, now: float) -> web.Response:
-    """`?namespace=&pod=`: 200 and scheduler.explaining.Explanation as JSON; 404 where no such pod is ours."""
+    """`?namespace=&pod=`: 200 and scheduler.explain.Explanation as JSON; 404 where no such pod is ours."""
     namespace, name = asked_for(request)
     key = key_of(world, namespace, name)
     if key is None:
@@ -177,7 +177,7 @@ class Health:
         telemetry.gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
 
         telemetry.counter(
-            "slurm_bridge_disbelieved", "observations rejected as implausible, by reason", self._disbelieved
+            "slurm_bridge_observations_rejected", "observations rejected as implausible, by reason", self._rejected
         )
         telemetry.gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
         telemetry.counter(
@@ -195,8 +195,8 @@ class Health:
     def _errors(self) -> list[tuple[float, dict[str, str]]]:
         return [(count, {"kind": kind}) for kind, count in sorted(self._loop.guard.contained.items())]
 
-    def _disbelieved(self) -> list[tuple[float, dict[str, str]]]:
-        counted = {why.value: self._loop.world.disbelieved[why] for why in Doubt} | self._telemetry.disbelieved
+    def _rejected(self) -> list[tuple[float, dict[str, str]]]:
+        counted = {why.value: self._loop.world.rejected[why] for why in Anomaly} | self._telemetry.rejected
         return [(count, {"reason": reason}) for reason, count in counted.items()]
 
     def _by_phase(self) -> list[tuple[float, dict[str, str]]]:

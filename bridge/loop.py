@@ -17,7 +17,7 @@ from bridge.guard import Guard
 from scheduler.actions import Action, Outcome
 from scheduler.decide import decide
 from scheduler.events import ActionEnded, Event, Planned
-from scheduler.world import World
+from scheduler.state.world import World
 
 P = ParamSpec("P")
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from bridge.errors import ConfigError
 from bridge.settings import Settings
-from scheduler import templates
 from scheduler.events import Event, PolicyChanged
-from scheduler.policy import ANY
-from scheduler.telling import clock as time_of_day
-from scheduler.world import World
+from scheduler.policy import templates
+from scheduler.policy.rules import ANY
+from scheduler.rules.status import clock as time_of_day
+from scheduler.state.world import World
 
 log = logging.getLogger("slurm-bridge")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
 from scheduler.events import Event, RightsTold
-from scheduler.world import World
+from scheduler.state.world import World
 
 Right = tuple[str, str, str, str]  # verb, resource, API group, subresource
 

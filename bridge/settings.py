@@ -24,14 +24,14 @@ from pydantic.fields import FieldInfo
 from bridge.errors import ConfigError
 from bridge.kube.lease import LONGEST_S, SHORTEST_S, Terms
 from bridge.settings_policy import Policy, PriorityClass, Strict
-from scheduler import registration as core_nodes
-from scheduler.jobspec import Translation
+from scheduler.model.text import line
 from scheduler.names import SCHEDULER_NAME
-from scheduler.plain import line
-from scheduler.policy import Policy as CorePolicy
+from scheduler.nodes import registration as core_nodes
+from scheduler.policy.rules import Policy as CorePolicy
+from scheduler.translate.job_spec import Translation
+from scheduler.translate.values import GRES_NAME
 from scheduler.tuning import Config
 from scheduler.tuning import Tuning as CoreTuning
-from scheduler.values import GRES_NAME
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from scheduler import policy as core
-from scheduler import templates, values
-from scheduler.model import UNLIMITED, Requirement
+from scheduler.model.kubernetes import Requirement
+from scheduler.model.slurm import UNLIMITED
+from scheduler.policy import rules as core
+from scheduler.policy import templates
+from scheduler.translate import values
 
 
 class Strict(BaseModel):

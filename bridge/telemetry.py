@@ -34,17 +34,17 @@ from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.doubt import Doubt, claims_held_back, held_back
 from scheduler.events import AbsenceBelieved, AccountingLost, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
-from scheduler.model import Pod, PodPhase
-from scheduler.world import World
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.state.anomalies import Anomaly, claims_held_back, held_back
+from scheduler.state.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
 LATEST_S = 9.2e9  # a span's times are nanoseconds in 64 bits, of which some readers take one for a sign
 WORKLOAD = "slurm_bridge.workload"  # the attribute that says whose span it is
-READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.ReadPod | act.FindJobs | act.PollNodes | act.Kick
+READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.ReadPod | act.FindJobs | act.PollNodes | act.NudgeScheduler
 log = logging.getLogger("slurm-bridge")
 
 
@@ -124,7 +124,9 @@ class Telemetry:
             "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
         )
         self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
-        self._told = meter.create_counter("slurm_bridge_bound_pods_told", "1", "what bound pods were told, by reason")
+        self._told = meter.create_counter(
+            "slurm_bridge_pod_conditions_written", "1", "what bound pods were told, by reason"
+        )
         self._unreadable = meter.create_counter(
             "slurm_bridge_unreadable_items", "1", "items of lists that were left out"
         )
@@ -148,8 +150,8 @@ class Telemetry:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._tracers.get_tracer("slurm-bridge")
         self.lost_sides: dict[str, str] = {}
-        self.disbelieved: Counter[str] = Counter()  # what made no sense, before it came to the core
-        self._told_of: Counter[Doubt] = Counter()  # how much of what the core did not believe is in the log
+        self.rejected: Counter[str] = Counter()  # what made no sense, before it came to the core
+        self._told_of: Counter[Anomaly] = Counter()  # how much of what the core did not believe is in the log
         self._held_back = False
         self._accounting_lost: AccountingLost | None = None
         self._claims_held_back = False
@@ -169,7 +171,7 @@ class Telemetry:
 
     def unasked(self) -> None:
         """A connection to slurmrestd answered twice, or without having been asked."""
-        self.disbelieved["doubled answer"] += 1
+        self.rejected["doubled answer"] += 1
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ class Telemetry:
         def called(operation: str, seconds: float, outcome: str) -> None:
             self._calls.record(seconds, {"side": side, "operation": operation, "outcome": outcome})
             if outcome == "contracterror":  # a 404 without a number of Slurm's, a text that is no answer, …
-                self.disbelieved[f"nonsense from {side}"] += 1
+                self.rejected[f"nonsense from {side}"] += 1
 
         return called
 
@@ -245,7 +247,7 @@ class Telemetry:
     def passed(self, world: World, took_s: float) -> None:
         """What the core does not believe is worth a line, each kind at most one a pass; and that it is over."""
         self._passes.record(took_s)
-        for why, count in world.disbelieved.items():
+        for why, count in world.rejected.items():
             if new := count - self._told_of[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
                 self._told_of[why] = count
@@ -279,9 +281,9 @@ class Telemetry:
                     self._given_back.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
-            case act.ReportRunning() as told:
+            case act.SetJobCondition() as told:
                 self._told.add(1, {"reason": told.condition})
-            case (act.EvictPod() | act.EndByDeadline()) as end:
+            case (act.DeletePod() | act.FailByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0
                 job = world.placeholders.get(job_id)
@@ -383,12 +385,12 @@ def _well_formed(traceparent: str) -> bool:
 
 _ON_A_POD = (
     act.BindPod
+    | act.DeletePod
+    | act.FailByDeadline
+    | act.SetDeadline
     | act.EvictPod
-    | act.EndByDeadline
-    | act.HandDeadline
-    | act.AskEviction
-    | act.ReportRunning
-    | act.Report
+    | act.SetJobCondition
+    | act.SetPodCondition
     | act.RestoreKeys
 )
 
@@ -399,16 +401,16 @@ def _about(action: Action) -> str:
         return action.spec.name
     if isinstance(action, _ON_A_POD):
         return f"{action.namespace}/{action.name}"
-    if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.Kick | act.RecordEnd):
+    if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.NudgeScheduler | act.RecordEnd):
         return f"job {action.job_id}"
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
         return f"Slurm node {action.name}"
-    if isinstance(action, act.ShowNode | act.TaintNode | act.ReleaseNode):
+    if isinstance(action, act.SetNodeCondition | act.TaintNode | act.ReleaseNode):
         return f"node {action.node}"
     return ""
 
 
 def _level(event: ActionEnded) -> int:
     """A full partition is no trouble; what may or may not have happened is."""
-    expected = event.outcome is Outcome.REFUSED and isinstance(event.action, act.AllocateNow | act.Kick)
+    expected = event.outcome is Outcome.REFUSED and isinstance(event.action, act.AllocateNow | act.NudgeScheduler)
     return logging.DEBUG if expected else logging.WARNING

@@ -38,35 +38,35 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 has no default
     config.load_kube_config()
     core = client.CoreV1Api()
-    chance = random.Random()  # noqa: S311 - which pod comes next is no secret
+    rng = random.Random()  # noqa: S311 - which pod comes next is no secret
     number = 0
     while True:
         number += 1
         try:
-            _round(core, chance, number)
+            _round(core, rng, number)
             ALIVE.touch()
         except (ApiException, HTTPError) as error:  # the API server is away for a while: the health check tells
             print(f"load: {type(error).__name__}: {' '.join(str(error).split())[:200]}", flush=True)
         time.sleep(EVERY_S)
 
 
-def _round(core: client.CoreV1Api, chance: random.Random, number: int) -> None:
+def _round(core: client.CoreV1Api, rng: random.Random, number: int) -> None:
     pods = core.list_pod_for_all_namespaces(label_selector=LABEL, resource_version="0").items
     for pod in pods:
         if pod.status.phase in ("Succeeded", "Failed") and not pod.metadata.deletion_timestamp:
             with contextlib.suppress(ApiException):  # gone already
                 core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace)
     if len(pods) < MOST:
-        namespace = chance.choice(NAMESPACES)
-        for body in workload(chance, f"{int(time.time())}-{number}", gang=number % GANG_EVERY == 0):
+        namespace = rng.choice(NAMESPACES)
+        for body in workload(rng, f"{int(time.time())}-{number}", gang=number % GANG_EVERY == 0):
             core.create_namespaced_pod(namespace, body)
 
 
-def workload(chance: random.Random, name: str, *, gang: bool) -> list[dict[str, Any]]:
+def workload(rng: random.Random, name: str, *, gang: bool) -> list[dict[str, Any]]:
     """The pods of one workload, of random size and duration."""
-    gpus = chance.choice((1, 2, 4)) if gang or chance.random() < 1 / 3 else 0
-    amounts = {"cpu": str(chance.choice((1, 2, 4, 8))), "memory": f"{chance.choice((1, 4, 16))}Gi"}
-    annotations = {"compose/runs-for": f"{chance.randint(*RUNS_S)}s", "slurm-bridge/time-limit": "5"}
+    gpus = rng.choice((1, 2, 4)) if gang or rng.random() < 1 / 3 else 0
+    amounts = {"cpu": str(rng.choice((1, 2, 4, 8))), "memory": f"{rng.choice((1, 4, 16))}Gi"}
+    annotations = {"compose/runs-for": f"{rng.randint(*RUNS_S)}s", "slurm-bridge/time-limit": "5"}
     if gpus:
         amounts["nvidia.com/gpu"] = str(gpus)
         annotations["slurm-bridge/partition"] = "gpu"

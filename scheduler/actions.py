@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scheduler.model import JobSpec, NodeSpec, OwnerKey, OwnerRef, SlurmNode
+from scheduler.model.kubernetes import OwnerKey, OwnerRef
+from scheduler.model.slurm import JobSpec, NodeSpec, SlurmNode
 
 
 class Outcome(Enum):
@@ -58,7 +59,7 @@ class ReadJob:
     job_id: int
     reason: str
     key: str = ""
-    lane: str = "check"
+    limit_class: str = "check"
     grant: bool = True
 
 
@@ -90,7 +91,7 @@ class UpdateJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Kick:
+class NudgeScheduler:
     """A job update without any field, so that slurmctld looks at its queue now (ARCHITECTURE 5)."""
 
     key: str
@@ -150,7 +151,7 @@ class BindPod:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictPod:
+class DeletePod:
     """Condition DisruptionTarget with the reason, then delete with grace and the uid as precondition (S4).
 
     grace_s   None: the pod's own
@@ -165,7 +166,7 @@ class EvictPod:
 
 
 @dataclass(frozen=True, slots=True)
-class EndByDeadline:
+class FailByDeadline:
     """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4).
 
     counts   no disruption: the time ran out, or the pod never started; a backoff limit counts such an end (S4b, S12)
@@ -180,7 +181,7 @@ class EndByDeadline:
 
 
 @dataclass(frozen=True, slots=True)
-class HandDeadline:
+class SetDeadline:
     """activeDeadlineSeconds, counted from the pod's startTime: kubelet ends the pod before Slurm ends its job (S4b)."""
 
     key: str
@@ -192,7 +193,7 @@ class HandDeadline:
 
 
 @dataclass(frozen=True, slots=True)
-class AskEviction:
+class EvictPod:
     """The Eviction API, which a PodDisruptionBudget may refuse: there is time left to ask again (S4b)."""
 
     key: str
@@ -203,7 +204,7 @@ class AskEviction:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRunning:
+class SetJobCondition:
     """Say it on a bound pod: condition names.RUNNING_CONDITION, and an event with the same sentence (S5, S6, S9, S12).
 
     condition   the condition's reason, and the event's
@@ -228,7 +229,7 @@ class ReportRunning:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SetPodCondition:
     """Say it on the pod: its PodScheduled=False condition, and an event with the same sentence (O1, Q2).
 
     condition   the condition's reason; "": the event alone
@@ -298,7 +299,7 @@ class ReadClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceClaims:
+class SelectVolumeNode:
     """Tell claims that wait for their first consumer on which node it will be, and read them again (F4)."""
 
     key: str
@@ -384,7 +385,7 @@ class Reconfigure:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowNode:
+class SetNodeCondition:
     """Say on a Kubernetes node how Slurm sees it: the bridge's condition, and an event with the same sentence (N3).
 
     turns   the status is another than before, not only the reason
@@ -423,7 +424,7 @@ class ReleaseNode:
 
 
 # Which actions share a limit of how many are under way (Tuning); the others are rationed or rare.
-LANES: Mapping[type, str] = {
+LIMIT_CLASSES: Mapping[type, str] = {
     AllocateNow: "submits",
     SubmitJob: "submits",
     ReadJob: "reads",
@@ -432,21 +433,21 @@ LANES: Mapping[type, str] = {
     UpdateJob: "cancels",
     RecordEnd: "records",
     BindPod: "binds",
+    DeletePod: "binds",
+    FailByDeadline: "binds",
+    SetDeadline: "binds",
     EvictPod: "binds",
-    EndByDeadline: "binds",
-    HandDeadline: "binds",
-    AskEviction: "binds",
-    ReportRunning: "reports",
+    SetJobCondition: "reports",
     RestoreKeys: "reports",
-    Report: "reports",
+    SetPodCondition: "reports",
     ReadOwner: "reads",
     ReadClaims: "reads",
-    PlaceClaims: "reads",
+    SelectVolumeNode: "reads",
     ReadPod: "reads",
     RegisterNode: "node_changes",
     ChangeNode: "node_changes",
     RemoveNode: "node_changes",
-    ShowNode: "node_reports",
+    SetNodeCondition: "node_reports",
     TaintNode: "node_reports",
     ReleaseNode: "node_reports",
 }
@@ -459,16 +460,16 @@ CHANGES = (
     CancelJob,
     RecordEnd,
     BindPod,
+    DeletePod,
+    FailByDeadline,
+    SetDeadline,
     EvictPod,
-    EndByDeadline,
-    HandDeadline,
-    AskEviction,
     RestoreKeys,
-    PlaceClaims,
+    SelectVolumeNode,
 )
 
 OnSlurmNode = RegisterNode | ChangeNode | RemoveNode
-OnKubernetesNode = ShowNode | TaintNode | ReleaseNode
+OnKubernetesNode = SetNodeCondition | TaintNode | ReleaseNode
 
 Action = (
     AllocateNow
@@ -476,27 +477,27 @@ Action = (
     | ReadJob
     | FindJobs
     | UpdateJob
-    | Kick
+    | NudgeScheduler
     | CancelJob
     | RecordEnd
     | BindPod
+    | DeletePod
+    | FailByDeadline
+    | SetDeadline
     | EvictPod
-    | EndByDeadline
-    | HandDeadline
-    | AskEviction
-    | ReportRunning
-    | Report
+    | SetJobCondition
+    | SetPodCondition
     | RestoreKeys
     | ReadOwner
     | ReadClaims
-    | PlaceClaims
+    | SelectVolumeNode
     | ReadPod
     | PollNodes
     | RegisterNode
     | ChangeNode
     | RemoveNode
     | Reconfigure
-    | ShowNode
+    | SetNodeCondition
     | TaintNode
     | ReleaseNode
 )

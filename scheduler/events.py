@@ -12,22 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.actions import Action, Outcome, Plan
-from scheduler.model import (
-    Claim,
-    Grant,
-    Job,
-    Namespace,
-    Node,
-    Owner,
-    OwnerRef,
-    Partition,
-    Pod,
-    Refusal,
-    SlurmNode,
-    States,
-    Undecoded,
-)
-from scheduler.policy import Policy
+from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerRef, Pod, Undecoded
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, Job, Partition, SlurmNode, States
+from scheduler.policy.rules import Policy
 
 
 class Scope(StrEnum):

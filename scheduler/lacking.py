@@ -8,14 +8,14 @@ failed for lack of them is tried at once.
 from __future__ import annotations
 
 from scheduler import names
-from scheduler.telling import say_all
-from scheduler.view import View
-from scheduler.workload import Workload
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import say_all
+from scheduler.state.workload import Workload
 
 
-def say_lacking(workload: Workload, view: View) -> bool:
+def say_lacking(workload: Workload, this_pass: Pass) -> bool:
     """Tell the waiting pods which rights are missing, where that can be written on them.  False: none is missing."""
-    why = view.world.lacking_rights.get(workload.namespace)
+    why = this_pass.world.lacking_rights.get(workload.namespace)
     if why:
-        say_all(workload, workload.members, view, names.LACKS_RIGHTS, why)
+        say_all(workload, workload.members, this_pass, names.LACKS_RIGHTS, why)
     return why is not None

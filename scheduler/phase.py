@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from scheduler.workload import Placeholder, Workload
+from scheduler.state.workload import Placeholder, Workload
 
 
 class Phase(StrEnum):
@@ -20,36 +20,36 @@ class Phase(StrEnum):
     """
 
     GATHERING = "gathering"
-    UNCLAIMED = "unclaimed"
+    UNSUBMITTED = "unsubmitted"
     QUEUED = "queued"
     GRANTED = "granted"
     BOUND = "bound"
-    REVOKED = "revoked"
+    ORPHANED = "orphaned"
     DONE = "done"
 
 
 def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:
     """The one answer."""
-    tally = workload.tally
-    if not tally.unfinished:
+    pod_counts = workload.pod_counts
+    if not pod_counts.unfinished:
         return Phase.DONE
     mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
-    mine += [workload.bereft] if workload.bereft is not None else []
-    if tally.homeless < tally.unfinished and revoked(workload, mine, absent_s):
-        return Phase.REVOKED
-    if not tally.homeless:
+    mine += [workload.lost_job] if workload.lost_job is not None else []
+    if pod_counts.unbound < pod_counts.unfinished and orphaned(workload, mine, absent_s):
+        return Phase.ORPHANED
+    if not pod_counts.unbound:
         return Phase.BOUND
     live = chosen(workload, mine)
-    if tally.homeless < tally.unfinished:
+    if pod_counts.unbound < pod_counts.unfinished:
         return Phase.GRANTED if live is not None and live.holds_nodes else Phase.BOUND
     if not workload.complete:
         return Phase.GATHERING
     if live is None:
-        return Phase.UNCLAIMED
+        return Phase.UNSUBMITTED
     return Phase.GRANTED if live.holds_nodes else Phase.QUEUED
 
 
-def revoked(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
+def orphaned(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
     """The job that the pods were bound for is proven to have ended.  No evidence is no revocation (V7).
 
     That is the job that the pods name, if a read proved it to be theirs; else every job that is or may be theirs.  A job that

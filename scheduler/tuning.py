@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from scheduler.jobspec import Translation
-from scheduler.policy import Policy
-from scheduler.registration import ExternalNodes
+from scheduler.nodes.registration import ExternalNodes
+from scheduler.policy.rules import Policy
+from scheduler.translate.job_spec import Translation
 
 MEANING = "meaning"  # in the metadata of a field
 
@@ -37,7 +37,7 @@ class Tuning:
     missing_rate, retake_rate, absent_rate  jobs that vanished and are read in a second (X6); lost jobs that are asked for
                       anew in a second (S7); pods that are ended in a second
     exclude_s         a node on which a grant could not be used is not asked for again for this time, and is judged again
-                      each time that passes (F6, scheduler/crowding.py)
+                      each time that passes (F6, scheduler/rules/crowding.py)
     gone_grace_s      a pod that vanished without an end keeps its placeholder for its grace (at most silent_node_s) and
                       this time (S3)
     claims_every_s    time between two looks at volumes that a bind waits for (F4)
@@ -167,7 +167,7 @@ class Tuning:
         "A bound pod that does not start says so after this time (`PodNotStarting`).\n"
         "Raise it if large images usually take longer to pull.",
     )
-    start_timeout_s: float = for_admins(  # S12, scheduler/kubelet.py
+    start_timeout_s: float = for_admins(  # S12, scheduler/rules/kubelet.py
         600.0,
         "A bound pod that cannot start for a reason that waiting does not mend (an image that does not exist, "
         "for example) is ended after this time, so that its nodes become free. 0: never.\n"

@@ -23,25 +23,14 @@ from scheduler.events import (
     Scope,
     SlurmNodesPolled,
 )
-from scheduler.feasible import slurm_name
-from scheduler.jobspec import Translation
-from scheduler.model import (
-    Container,
-    Grant,
-    GrantedNode,
-    Job,
-    Namespace,
-    Node,
-    OwnerRef,
-    Partition,
-    Pod,
-    PodPhase,
-    Refusal,
-    SlurmNode,
-)
-from scheduler.policy import Choice, Policy, Rule, Tenant
+from scheduler.model.kubernetes import Container, Namespace, Node, OwnerRef, Pod, PodPhase
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, SlurmNode
+from scheduler.place.feasible import slurm_name
+from scheduler.policy.rules import Choice, Policy, Rule, Tenant
+from scheduler.state.world import World
+from scheduler.translate.job_spec import Translation
 from scheduler.tuning import Config, Tuning
-from scheduler.world import World
 
 A = TypeVar("A", bound=Action)
 MIB = 1024 * 1024

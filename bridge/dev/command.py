@@ -12,12 +12,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.dev import sides
-from bridge.dev.hands import AGAIN_S, Hands
+from bridge.dev import backends
+from bridge.dev.headless import Run, StalledError, exit_code
 from bridge.dev.load import IMAGE, KINDS, SERVICES, Load, fitted
-from bridge.dev.show import show
-from bridge.dev.stage import Stage
-from bridge.dev.story import Run, StalledError, exit_code
+from bridge.dev.session import Session
+from bridge.dev.web import show
+from bridge.dev.workload_client import AGAIN_S, WorkloadClient
 from bridge.errors import ConfigError, FarSideError, said
 from bridge.kube.transport import HttpTransport
 
@@ -99,7 +99,7 @@ class _Dev:
     async def _run(self) -> int:
         options = self._options
         async with AsyncExitStack() as stack:
-            kube, slurm = await sides.both(
+            kube, slurm = await backends.both(
                 stack,
                 kubeconfig=options.kubeconfig,
                 slurm_url=options.slurm_url,
@@ -109,45 +109,49 @@ class _Dev:
             )
             transport = HttpTransport(kube.access)
             stack.push_async_callback(transport.close)
-            hands = Hands(transport, kube.space, time.time)
+            workload_client = WorkloadClient(transport, kube.space, time.time)
             load = Load(fitted(KINDS, kube.nodes), kube.scheduler_name, options.seed, options.image or IMAGE)
-            stage = Stage(kube, slurm, options.seed)
+            session = Session(kube, slurm, options.seed)
             if kube.simulated is None:
-                await hands.open()
+                await workload_client.open()
             async with asyncio.TaskGroup() as group:
-                background = [group.create_task(stage.run()), group.create_task(hands.watch())]
+                background = [group.create_task(session.run()), group.create_task(workload_client.watch())]
                 try:
-                    return await self._performance(stage, hands, load)
+                    return await self._performance(session, workload_client, load)
                 finally:
-                    await _tidy(stage, hands)
+                    await _tidy(session, workload_client)
                     for task in background:
                         task.cancel()
         raise AssertionError("the performance returns or raises")
 
-    async def _performance(self, stage: Stage, hands: Hands, load: Load) -> int:
+    async def _performance(self, session: Session, workload_client: WorkloadClient, load: Load) -> int:
         if self._options.headless:
-            return await self._headless(stage, hands, load)
+            return await self._headless(session, workload_client, load)
         try:
-            await show(stage, hands, load, most=self._options.pods or LIVE_PODS, port=self._options.port or 0)
+            await show(
+                session, workload_client, load, most=self._options.pods or LIVE_PODS, port=self._options.port or 0
+            )
         except FarSideError as error:
             raise ConfigError(said(error)) from None
         return 0
 
     # --- in the terminal ------------------------------------------------------------------------------------------
 
-    async def _headless(self, stage: Stage, hands: Hands, load: Load) -> int:
+    async def _headless(self, session: Session, workload_client: WorkloadClient, load: Load) -> int:
         pods = self._options.pods or HEADLESS_PODS
-        run = Run(stage, hands, load, pods, self._tell, GIVE_UP_S + A_POD_S * pods)
+        run = Run(session, workload_client, load, pods, self._tell, GIVE_UP_S + A_POD_S * pods)
         stalled = ""
-        self._tell("", f"Kubernetes {stage.kube.version}, Slurm {stage.slurm.release}; the real bridge between them")
+        self._tell(
+            "", f"Kubernetes {session.kube.version}, Slurm {session.slurm.release}; the real bridge between them"
+        )
         try:
-            await run.go(fitted(SERVICES, stage.kube.nodes))
+            await run.go(fitted(SERVICES, session.kube.nodes))
         except StalledError as error:
             stalled = str(error)
         except FarSideError as error:
             stalled = said(error)
         finally:
-            hands.on_change = lambda _life: None
+            workload_client.on_change = lambda _life: None
         result = run.result() | ({"stalled": stalled} if stalled else {})
         if self._options.json:
             _say(json.dumps(result))
@@ -179,21 +183,21 @@ def _end_once(task: asyncio.Task[int]) -> None:
         task.cancel()
 
 
-async def _tidy(stage: Stage, hands: Hands) -> None:
+async def _tidy(session: Session, workload_client: WorkloadClient) -> None:
     """Leave nothing behind on a real end; the bridge still runs, and ends the jobs."""
-    if stage.kube.simulated and stage.slurm.simulated:
+    if session.kube.simulated and session.slurm.simulated:
         return
     try:
         async with asyncio.timeout(TIDY_S):
-            stage.cable.cut = False
-            await hands.clear()
-            while await hands.pods() or stage.left:  # noqa: ASYNC110 - asked, not told
+            session.cable.cut = False
+            await workload_client.clear()
+            while await workload_client.pods() or session.left:  # noqa: ASYNC110 - asked, not told
                 await asyncio.sleep(AGAIN_S)
-            if not stage.kube.simulated:
-                await hands.close()
+            if not session.kube.simulated:
+                await workload_client.close()
     except TimeoutError:
-        left = ", ".join(f"Slurm job {job.id}" for job in stage.promises.ours())
-        where = "" if stage.kube.simulated else f"namespace {stage.kube.space}; "
+        left = ", ".join(f"Slurm job {job.id}" for job in session.invariants.ours())
+        where = "" if session.kube.simulated else f"namespace {session.kube.space}; "
         print(f"slurm-bridge: not all could be tidied up: {where}{left}", file=sys.stderr)  # noqa: T201 - the one line
     except FarSideError as error:
         print(f"slurm-bridge: not all could be tidied up: {said(error)}", file=sys.stderr)  # noqa: T201

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bridge.dev.sides import GPU, Size
+from bridge.dev.backends import GPU, Size
 from scheduler import names
 
 Object = dict[str, Any]

@@ -36,14 +36,22 @@ from bridge.errors import (
     Unauthorized,
 )
 from bridge.kube import codec
-from bridge.kube.answers import judged
 from bridge.kube.codec import encode
 from bridge.kube.objects import node_terms
+from bridge.kube.responses import judged
 from bridge.kube.transport import NO_PARAMS, SIDE, Call, Reply, Transport
 from bridge.kube.wire import Meta, WireClaim
 from scheduler import names
-from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod, HandDeadline, ReportRunning, ShowNode
-from scheduler.model import Claim, Namespace, Owner, OwnerRef, Pod
+from scheduler.actions import (
+    BindPod,
+    DeletePod,
+    EvictPod,
+    FailByDeadline,
+    SetDeadline,
+    SetJobCondition,
+    SetNodeCondition,
+)
+from scheduler.model.kubernetes import Claim, Namespace, Owner, OwnerRef, Pod
 
 DEADLINE_S = 10.0  # shorter than the settle time after an unknown outcome (12 s), which must outlast it
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -73,7 +81,7 @@ MAY_BE_MISSING = {
     ("scheduling.k8s.io", "PodGroup"): ("v1alpha2", "podgroups"),
 }
 
-_Ending = EvictPod | EndByDeadline | HandDeadline | AskEviction
+_Ending = DeletePod | FailByDeadline | SetDeadline | EvictPod
 
 
 @dataclass(slots=True)
@@ -135,7 +143,7 @@ class KubeClient:
             return None
         return codec.PODS.one(reply.body)
 
-    async def evict_by_delete(self, action: EvictPod) -> None:
+    async def evict_by_delete(self, action: DeletePod) -> None:
         """Say why (condition DisruptionTarget), then delete with the pod's grace, or `grace_s` where it is given.
 
         Returns when this incarnation is being deleted or is gone, whoever did it.
@@ -155,7 +163,7 @@ class KubeClient:
             except (NotFound, Conflict) as no:
                 await self._must_be_gone(no, action)
 
-    async def end_by_deadline(self, action: EndByDeadline) -> None:
+    async def end_by_deadline(self, action: FailByDeadline) -> None:
         """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
 
         Nothing is said where it `counts`: DisruptionTarget would have controllers not count it.
@@ -167,21 +175,21 @@ class KubeClient:
             async with self._unless_refused(action):
                 await self._set_deadline("end pod", action, 1)
 
-    async def hand_deadline(self, action: HandDeadline) -> None:
+    async def hand_deadline(self, action: SetDeadline) -> None:
         """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
 
         Returns when it is written, or this incarnation is gone.  Raises Invalid where its deadline is nearer already.
         """
         await self._set_deadline("hand deadline", action, action.seconds)
 
-    async def _set_deadline(self, operation: str, action: EndByDeadline | HandDeadline, seconds: int) -> None:
+    async def _set_deadline(self, operation: str, action: FailByDeadline | SetDeadline, seconds: int) -> None:
         body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": seconds}}
         try:
             await self._patch(operation, _pod_path(action.namespace, action.name), body, MERGE)
         except (NotFound, Conflict) as no:
             await self._must_be_gone(no, action)
 
-    async def evict(self, action: AskEviction) -> None:
+    async def evict(self, action: EvictPod) -> None:
         """Ask the Eviction API: a deletion with the pod's grace, unless a PodDisruptionBudget is in the way.
 
         Returns when this incarnation is being deleted or is gone.  Raises Exhausted where a budget refuses it now.
@@ -212,13 +220,13 @@ class KubeClient:
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self._patch("write annotations", _pod_path(namespace, name), body, MERGE)
 
-    async def report_running(self, action: ReportRunning) -> None:
+    async def report_running(self, action: SetJobCondition) -> None:
         """Write the condition of bound pods.  Raises as `set_condition`."""
         status = "True" if action.runs else "False"
         condition = (names.RUNNING_CONDITION, status, action.condition, action.message)
         await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
-    async def _say_disruption(self, action: EvictPod | EndByDeadline) -> bool:
+    async def _say_disruption(self, action: DeletePod | FailByDeadline) -> bool:
         """False: this incarnation is gone.
 
         Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
@@ -234,7 +242,7 @@ class KubeClient:
         return True
 
     @contextlib.asynccontextmanager
-    async def _unless_refused(self, action: EvictPod | EndByDeadline) -> AsyncIterator[None]:
+    async def _unless_refused(self, action: DeletePod | FailByDeadline) -> AsyncIterator[None]:
         """If the API server refuses for good to end the pod, take the condition DisruptionTarget back.
 
         After a conflict or a full queue the write is repeated soon, so that the announcement stays true.
@@ -279,7 +287,7 @@ class KubeClient:
 
     # --- nodes ---
 
-    async def show_node(self, action: ShowNode) -> None:
+    async def show_node(self, action: SetNodeCondition) -> None:
         """Write how Slurm sees the node: our condition, beside kubelet's.
 
         Raises NotFound, Conflict where the node is gone or another one.

@@ -36,8 +36,8 @@ from bridge.kube.wire import (
     WireStorageClass,
     WireVolume,
 )
-from scheduler import model
-from scheduler.model import Undecoded
+from scheduler.model import kubernetes as model
+from scheduler.model.kubernetes import Undecoded
 
 W = TypeVar("W", bound=Wire)
 M = TypeVar("M")

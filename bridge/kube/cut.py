@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from scheduler.jobspec import summed
-from scheduler.limits import MAX_KINDS, MAX_NAMESPACES, MAX_PORTS, beyond_limits
-from scheduler.model import ALL_PORTS, EMPTY, NO_TEXT, Amounts, Container, Pod, PodTerm
+from scheduler.model.amounts import EMPTY, NO_TEXT, Amounts
+from scheduler.model.kubernetes import ALL_PORTS, Container, Pod, PodTerm
+from scheduler.translate.job_spec import summed
+from scheduler.translate.pod_limits import MAX_KINDS, MAX_NAMESPACES, MAX_PORTS, beyond_limits
 
 FIRST = ("cpu", "memory")
 

@@ -35,12 +35,12 @@ from urllib.parse import quote
 import msgspec
 
 from bridge.errors import Conflict, ContractError, FarSideError, NotFound, Unauthorized, said
-from bridge.kube.answers import judged
 from bridge.kube.codec import encode
 from bridge.kube.decoding import decoded
+from bridge.kube.responses import judged
 from bridge.kube.transport import SIDE, Call, Transport
 from scheduler import names
-from scheduler.plain import line
+from scheduler.model.text import line
 
 PROCESS = names.PREFIX + "process"
 DRAINED = names.PREFIX + "drained"

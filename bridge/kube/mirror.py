@@ -18,8 +18,8 @@ from typing import TypeVar
 from bridge.kube.watch import KubeWatches
 from scheduler import events as ev
 from scheduler.events import Event, Scope, Side
-from scheduler.model import Namespace, Node, Pod, Undecoded
-from scheduler.undecoded import NAMESPACE, NODE
+from scheduler.model.kubernetes import Namespace, Node, Pod, Undecoded
+from scheduler.state.undecoded import NAMESPACE, NODE
 
 Key = tuple[object, ...]
 Named = TypeVar("Named", Node, Namespace)

@@ -25,11 +25,12 @@ from bridge.kube.wire import (
     WireOwner,
     WireTaint,
 )
-from scheduler import model, names
-from scheduler.grouping import ANNOTATIONS
-from scheduler.model import NO_TEXT, Amounts
-from scheduler.quantity import QuantityError, amount
-from scheduler.values import MAX_TEXT
+from scheduler import names
+from scheduler.model import kubernetes as model
+from scheduler.model.amounts import NO_TEXT, Amounts
+from scheduler.model.quantity import QuantityError, amount
+from scheduler.translate.grouping import ANNOTATIONS
+from scheduler.translate.values import MAX_TEXT
 
 # Annotations that somebody reads.  Others are not kept: there may be 256 KiB of them on each object.
 READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)

@@ -40,12 +40,15 @@ from bridge.kube.wire import (
     WirePod,
     WireToleration,
 )
-from scheduler import kubelet, model, names
-from scheduler.grouping import LABELS
-from scheduler.limits import MAX_KINDS, MAX_PORTS, listed
-from scheduler.model import EMPTY, NO_TEXT, Amounts, PodPhase
-from scheduler.quantity import QuantityError, amount
-from scheduler.remembered import Weighed
+from scheduler import names
+from scheduler.model import kubernetes as model
+from scheduler.model.amounts import EMPTY, NO_TEXT, Amounts
+from scheduler.model.cache import Weighed
+from scheduler.model.kubernetes import PodPhase
+from scheduler.model.quantity import QuantityError, amount
+from scheduler.rules import kubelet
+from scheduler.translate.grouping import LABELS
+from scheduler.translate.pod_limits import MAX_KINDS, MAX_PORTS, listed
 
 HOSTNAME = "kubernetes.io/hostname"
 OWN_GRACE_S = 30  # where the pod says nothing
@@ -354,7 +357,7 @@ def _says_why(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
 
 
 def _waiting(container: ContainerStatus) -> str:
-    """As `scheduler.kubelet` reads it."""
+    """As `scheduler.rules.kubelet` reads it."""
     waits = container.state.waiting if container.state else None
     assert waits is not None
     reason, said = (waits.reason or "")[:MOST_WORD], waits.message or ""

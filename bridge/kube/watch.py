@@ -31,14 +31,15 @@ from typing import Generic, TypeVar
 
 from bridge.errors import ContractError, Exhausted, FarSideError
 from bridge.kube import codec
-from bridge.kube.answers import http_date, judged, refusal
 from bridge.kube.codec import Bookmark, Changed, Codec, Failed, Spoiled, undecoded
 from bridge.kube.decoding import head_of
+from bridge.kube.responses import http_date, judged, refusal
 from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong, Transport
 from bridge.kube.wire import ListMeta, Page
-from scheduler import events, model
+from scheduler import events
 from scheduler.events import ClockTold, Event, ObjectUndecoded, Scope, Side, SideBack, SideLost
-from scheduler.model import Undecoded
+from scheduler.model import kubernetes as model
+from scheduler.model.kubernetes import Undecoded
 
 PAGE_SIZE = 500
 LIST_DEADLINE_S = 30.0
@@ -259,7 +260,7 @@ class ListWatch(Generic[M]):
     on_fine: Callable[[], None] = lambda: None
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
     on_time: Callable[[ClockTold], None] = lambda _told: None
-    chance: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     failures: int = 0
     bookmarked: bool = False
@@ -316,7 +317,7 @@ class ListWatch(Generic[M]):
     async def _watch(self, state: Watching) -> State:
         """Tell changes until the server ends the stream; then again from the last version it told."""
         version = state.version
-        lasts = self.chance.randint(*WATCH_S)
+        lasts = self.rng.randint(*WATCH_S)
         params = {
             "watch": "true",
             "resourceVersion": version,
@@ -382,7 +383,7 @@ class ListWatch(Generic[M]):
         """Longer each time, half of it by chance; or as long as the server asked."""
         longest = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self.failures, 16))
         self.failures += 1
-        delay = longest * self.chance.uniform(0.5, 1.0)
+        delay = longest * self.rng.uniform(0.5, 1.0)
         if isinstance(error, Exhausted) and error.retry_after_s:
             delay = max(delay, min(error.retry_after_s, RETRY_AFTER_MOST_S))
         await asyncio.sleep(delay)
@@ -422,7 +423,7 @@ class KubeWatches:
     scheduler_name: str
     emit: Emit
     clock: Clock
-    chance: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -451,7 +452,7 @@ class KubeWatches:
             on_fine=lambda: self._fine(resource.name),
             on_undecoded=self.on_undecoded,
             on_time=self.emit,
-            chance=self.chance,
+            rng=self.rng,
             page_size=self.page_size,
         )
 

@@ -15,11 +15,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from bridge.cli.terminal import LogFormatter
 from bridge.errors import ConfigError
 from bridge.mint.files import Mint
 from bridge.mint.users import Users
 from bridge.notify import READY, STOPPING, notify
-from bridge.terminal import LogFormatter
 
 LOOK_S = 1.0
 SHORTEST_S, LONGEST_S = 10, 86_400

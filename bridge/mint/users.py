@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bridge.errors import ConfigError
-from scheduler import templates
+from scheduler.policy import templates
 
 LONGEST = (
     240  # bytes of a name; a file name has at most 255, and one that is being written has a little more than the user's

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 from scheduler import names
 from scheduler.events import Side
-from scheduler.feasible import slurm_name
-from scheduler.model import GrantedNode, Node, Pod, SlurmNode
+from scheduler.model.kubernetes import Node, Pod
+from scheduler.model.slurm import GrantedNode, SlurmNode
 from scheduler.phase import Phase, chosen
-from scheduler.placement import Standing
-from scheduler.workload import Placeholder, Workload
-from scheduler.world import World
+from scheduler.place.assign import NodeInfo
+from scheduler.place.feasible import slurm_name
+from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.world import World
 
 Item = Any  # what JSON can say
 Sections = Mapping[str, Mapping[str, Item]]
@@ -25,9 +26,9 @@ ROWS_A_PHASE = 100
 NODES_MOST = 200
 SENTENCE_MOST = 400
 # Where what was done last to a gang was done to one of its pods, and says nothing of the others.
-BY_ITSELF = (Phase.GATHERING, Phase.UNCLAIMED, Phase.GRANTED, Phase.BOUND)
+BY_ITSELF = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.GRANTED, Phase.BOUND)
 # Those that want attention first; within a phase the newest come first.
-ORDER = (Phase.REVOKED, Phase.GRANTED, Phase.UNCLAIMED, Phase.GATHERING, Phase.QUEUED, Phase.BOUND, Phase.DONE)
+ORDER = (Phase.ORPHANED, Phase.GRANTED, Phase.UNSUBMITTED, Phase.GATHERING, Phase.QUEUED, Phase.BOUND, Phase.DONE)
 
 
 class Step(Protocol):
@@ -134,7 +135,7 @@ def nodes(world: World) -> Mapping[str, Item]:
 
 
 def _node(world: World, node: Node, known: SlurmNode | None, held: Mapping[str, int]) -> Item:
-    there = world.standing.get(node.name, Standing())
+    there = world.standing.get(node.name, NodeInfo())
     taken = there.taken
     devices = [resource for resource in node.allocatable if resource in world.config.translation.gres]
     return {

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from scheduler.actions import NodeChange
-from scheduler.edits import unchangeable
-from scheduler.model import UNLIMITED, JobSpec, NodeSpec
+from scheduler.model.slurm import UNLIMITED, JobSpec, NodeSpec
+from scheduler.translate.job_update import unchangeable
 
 _EXCLUSIVE = {"exclusive": "none", "user": "user", "mcs": "mcs"}
 

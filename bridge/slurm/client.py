@@ -22,7 +22,9 @@ import msgspec
 
 from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, NoUserToken, Unauthorized
 from bridge.slurm import bodies, codec, wire
-from bridge.slurm.answers import (
+from bridge.slurm.codec import Listed
+from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
+from bridge.slurm.responses import (
     ALREADY_ENDED,
     ANOTHERS_NAME,
     NO_SUCH_JOB,
@@ -33,14 +35,12 @@ from bridge.slurm.answers import (
     plain,
     read,
 )
-from bridge.slurm.codec import Listed
-from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
 from bridge.slurm.token import TokenSource, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
 from bridge.slurm.user_tokens import UserToken, UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from scheduler.actions import NodeChange
-from scheduler.model import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
+from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
 
 TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - its name
 RENEWING = (401, 511)  # the token was not accepted: bad, expired or foreign
@@ -211,7 +211,7 @@ class SlurmClient:
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
         """Give the named fields of `spec` to a job of that user (`POST job/{id}`).
 
-        changes  none that is unchangeable (scheduler/edits.py)
+        changes  none that is unchangeable (scheduler/translate/job_update.py)
         Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
         has ended (2084), NotFound where it is gone.
         """

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from bridge.slurm import wire
-from bridge.slurm.answers import plain
 from bridge.slurm.lists import LeftOut, ListAnswer
+from bridge.slurm.responses import plain
 from bridge.slurm.wire import moment
-from scheduler.model import EMPTY, UNLIMITED, Grant, GrantedNode, Job, Partition, SlurmNode, States, is_ended
+from scheduler.model.amounts import EMPTY
+from scheduler.model.slurm import UNLIMITED, Grant, GrantedNode, Job, Partition, SlurmNode, States, is_ended
 
 # A cluster uses a few dozen combinations of states; the bound keeps hostile answers from filling memory (X7).
 MAX_INTERNED = 4096

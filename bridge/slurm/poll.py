@@ -27,7 +27,7 @@ from scheduler.events import (
     SlurmNodesPolled,
     Unread,
 )
-from scheduler.model import Partition, States, holds_nodes
+from scheduler.model.slurm import Partition, States, holds_nodes
 
 TICK_S = 1.0
 BEHIND_TICK_S = 0.03  # what slurmctld needs to work a tick off before the answer shows it

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import aiohappyeyeballs
 
 from bridge.errors import ConfigError, Unanswered, Unreachable
-from bridge.slurm.lane import ClosedError, Lane, Request
+from bridge.slurm.connection import ClosedError, Connection, Request
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply
 
@@ -80,7 +80,7 @@ class HttpPool:
         self._context()  # what cannot be used is told at start
         self._idle_s = idle_s
         self._free = asyncio.Semaphore(connections)
-        self._idle: list[Lane] = []
+        self._idle: list[Connection] = []
         self._answer_limit = answer_limit
 
     async def __aenter__(self) -> Self:
@@ -111,41 +111,41 @@ class HttpPool:
             raise Unreachable(operation, SIDE, f"{self._server} could not be asked within {deadline_s:g} s") from None
 
     async def _exchange(self, request: Request) -> Reply:
-        if lane := self._take_idle():
+        if connection := self._take_idle():
             try:
-                return await self._ask(lane, request)
+                return await self._ask(connection, request)
             except ClosedError as closed:
                 if closed.heard or request.method != "GET":
                     raise Unanswered(request.operation, SIDE, f"{self._server} closed the connection") from None
-        lane = await self._connect(request)
+        connection = await self._connect(request)
         try:
-            return await self._ask(lane, request)
+            return await self._ask(connection, request)
         except ClosedError:
             raise Unanswered(request.operation, SIDE, f"{self._server} closed the connection") from None
 
-    async def _ask(self, lane: Lane, request: Request) -> Reply:
+    async def _ask(self, connection: Connection, request: Request) -> Reply:
         try:
-            reply = await lane.ask(request)
+            reply = await connection.ask(request)
         except BaseException:  # a deadline or a cancelled caller leaves an answer on its way: nobody else may read it
-            lane.drop()
+            connection.drop()
             raise
-        if lane.reusable:
-            lane.idle_since = asyncio.get_running_loop().time()
-            self._idle.append(lane)
+        if connection.reusable:
+            connection.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(connection)
         else:
-            lane.drop()
+            connection.drop()
         return reply
 
-    def _take_idle(self) -> Lane | None:
+    def _take_idle(self) -> Connection | None:
         """The one that was used last.  What is not to be used any more is closed."""
         oldest = asyncio.get_running_loop().time() - self._idle_s
         context = self._context()
-        kept: list[Lane] = []
-        for lane in self._idle:
-            if lane.reusable and lane.idle_since > oldest and lane.tls is context:
-                kept.append(lane)
+        kept: list[Connection] = []
+        for connection in self._idle:
+            if connection.reusable and connection.idle_since > oldest and connection.tls is context:
+                kept.append(connection)
             else:
-                lane.drop()
+                connection.drop()
         self._idle = kept
         return self._idle.pop() if self._idle else None
 
@@ -153,7 +153,7 @@ class HttpPool:
         """Of the connections that may be used now; None: they are not encrypted."""
         return (self._given or self._tls.context()) if self._server.secure else None
 
-    async def _connect(self, request: Request) -> Lane:
+    async def _connect(self, request: Request) -> Connection:
         loop = asyncio.get_running_loop()
         server = self._server
         context = self._context()
@@ -163,8 +163,8 @@ class HttpPool:
                 await server.addresses(), happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop
             )
             _watched(connected)
-            _, lane = await loop.create_connection(
-                lambda: Lane(self._answer_limit, self._on_unasked, lambda: self.may_write()),
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._answer_limit, self._on_unasked, lambda: self.may_write()),
                 sock=connected,
                 ssl=context,
                 server_hostname=server.host if context is not None else None,
@@ -175,8 +175,8 @@ class HttpPool:
             if isinstance(error, OSError):
                 raise Unreachable(request.operation, SIDE, server.why_not(error)) from None
             raise
-        lane.tls = context
-        return lane
+        connection.tls = context
+        return connection
 
 
 def _watched(connection: socket.socket) -> None:

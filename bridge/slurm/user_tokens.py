@@ -20,7 +20,7 @@ from pathlib import Path
 from bridge.errors import ConfigError
 from bridge.slurm.token import FileToken, Known, Unfinished, problem
 from scheduler.events import Event, TokenBack, TokenLost
-from scheduler.plain import line
+from scheduler.model.text import line
 
 SETTING = "slurm_user_token_dir"
 LOOK_S = 1.0  # between two looks at the files of users who have none that can be used

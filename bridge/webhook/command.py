@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Protocol
 
+from bridge.cli.terminal import LogFormatter
 from bridge.errors import ConfigError
 from bridge.kube import auth
 from bridge.kube.transport import HttpTransport
 from bridge.starting import Waiting, unless
 from bridge.stopping import listening
-from bridge.terminal import LogFormatter
 
 try:
     from bridge.webhook.given import CERTIFICATE, KEY, Given

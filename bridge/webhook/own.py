@@ -31,9 +31,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from bridge.errors import ConfigError, Conflict, ContractError, FarSideError, NotFound, NotYet, Unauthorized, said
-from bridge.kube.answers import judged
 from bridge.kube.codec import encode
 from bridge.kube.decoding import decoded
+from bridge.kube.responses import judged
 from bridge.kube.transport import SIDE, Call, Transport
 from bridge.webhook.certificates import Made, Pair, Unusable, bundle, check, make, moment, read, signed_by
 

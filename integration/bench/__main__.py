@@ -38,13 +38,13 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     try:
-        return _report(scenarios, asked)
+        return _set_pod_condition(scenarios, asked)
     except KeyboardInterrupt:
         print("bench: interrupted", file=sys.stderr)
         return 130
 
 
-def _report(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
+def _set_pod_condition(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
     figures: list[Figure] = []
     failed = False
     for scenario in scenarios:

@@ -23,7 +23,7 @@ MEMORY_MIB = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class JobOptions:
     """What pods of a burst ask for.
 
     gang    they are a gang of this name, all of them; "": each is alone
@@ -39,10 +39,10 @@ class Wishes:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-PLAIN = Wishes()
+PLAIN = JobOptions()
 
 
-def pod(name: str, scheduler: str, wishes: Wishes = PLAIN, *, of: int = 1) -> bytes:
+def pod(name: str, scheduler: str, wishes: JobOptions = PLAIN, *, of: int = 1) -> bytes:
     """A pod as it is sent.  of: how many they are."""
     wants = {"cpu": str(wishes.cpus), "memory": f"{MEMORY_MIB}Mi"}
     container = {"name": "main", "image": "none", "resources": {"requests": wants}}
@@ -86,7 +86,7 @@ class Stopwatch(Following):
         self.sent[name] = time.perf_counter()
         await self._kube.call("POST", PODS, body)
 
-    async def burst(self, names: Sequence[str], wishes: Wishes = PLAIN) -> None:
+    async def burst(self, names: Sequence[str], wishes: JobOptions = PLAIN) -> None:
         """All of them, as fast as some creators can."""
         todo = iter([(name, pod(name, self._scheduler, wishes, of=len(names))) for name in names])
 
@@ -98,7 +98,7 @@ class Stopwatch(Following):
             for _ in range(CREATORS):
                 creators.create_task(creator())
 
-    async def one_by_one(self, names: Sequence[str], wishes: Wishes = PLAIN, *, every_s: float) -> None:
+    async def one_by_one(self, names: Sequence[str], wishes: JobOptions = PLAIN, *, every_s: float) -> None:
         """One every so many seconds, whatever became of those before."""
         bodies = {name: pod(name, self._scheduler, wishes) for name in names}
         await at_times(names, lambda name: self.create(name, bodies[name]), every_s=every_s)

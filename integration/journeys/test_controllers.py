@@ -118,7 +118,7 @@ def test_a_crash_loop_is_said_and_its_job_stays(
     [job] = slurm.live(f"{ns}/loops~")
     assert job["job_state"] == ["RUNNING"]
     assert [each.metadata.name for each in kube.bound(ns)] == ["loops"]
-    counted = re.compile(r'^slurm_bridge_bound_pods_told\w*{.*reason="PodCrashLooping".*} 1\.0$', re.MULTILINE)
+    counted = re.compile(r'^slurm_bridge_pod_conditions_written\w*{.*reason="PodCrashLooping".*} 1\.0$', re.MULTILINE)
     eventually("it is counted", lambda: counted.search(bridge.ask("metrics")[1]))
 
 

@@ -36,7 +36,7 @@ def ends_well(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert (process.returncode, complaints) == (0, ""), said + complaints
     told: dict[str, Any] = json.loads(said)
     assert (told["bound"], told["ended"], told["failed"], told["violations"]) == (PODS, PODS, 0, 0), told
-    assert all(told["checked"][promise] >= PODS for promise in ("V1", "V2", "V3", "V5", "V8")), told["checked"]
+    assert all(told["checked"][invariant] >= PODS for invariant in ("V1", "V2", "V3", "V5", "V8")), told["checked"]
     assert told["create_to_bind_ms"]["all"]["n"] == PODS
     return told
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually
-from scheduler.hostlist import expand
+from scheduler.model.hostlist import expand
 
 Space = Callable[[str], str]
 GPUS = {"tres_per_node": "gres/gpu:2"}

@@ -152,11 +152,11 @@ def test_manifests_one_that_fits_one_that_cannot_one_that_slurm_would_refuse(
     with jobs_left_as_they_are(slurm):
         code, said = ran("explain", "-f", "-", "-n", namespace, *ends, given="---\n".join(wanted))
     assert code == 0, said
-    train, big, choosy = said.split("\n\nPod ")
+    train, big, affinity_workloads = said.split("\n\nPod ")
     assert "Slurm would take it: " in train
     assert "It would not be asked of Slurm. 0/" in big
     assert "with too little cpu in all" in big
-    assert "Slurm would refuse it: Invalid feature specification (error 2029)." in choosy
+    assert "Slurm would refuse it: Invalid feature specification (error 2029)." in affinity_workloads
 
 
 def manifest(name: str, **wishes: Any) -> str:

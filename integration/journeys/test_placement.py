@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.clusters import PREFIX, Kube, Slurm, eventually
-from scheduler.hostlist import expand
+from scheduler.model.hostlist import expand
 
 Space = Callable[[str], str]
 TAINT = {"key": "lab", "value": "busy", "effect": "NoSchedule"}

@@ -78,7 +78,9 @@ def _are_held_back(kube: Kube, slurm: Slurm, ns: str, bridge: BridgeProcess, kep
     assert status == 503
     assert "jobs no more: no pod is ended for it" in why
     assert "no pod is ended for it. Where they are gone indeed: slurm-bridge release" in bridge.log.read_text()
-    assert re.search(r'slurm_bridge_disbelieved_total\{.*reason="mass absence"\} [1-9]', bridge.ask("metrics")[1])
+    assert re.search(
+        r'slurm_bridge_observations_rejected_total\{.*reason="mass absence"\} [1-9]', bridge.ask("metrics")[1]
+    )
 
 
 def _are_released(kube: Kube, ns: str, bridge: BridgeProcess, lost: list[str]) -> None:
@@ -103,5 +105,5 @@ def _are_released(kube: Kube, ns: str, bridge: BridgeProcess, lost: list[str]) -
 
 def _when_it_ended(ns: str, bridge: BridgeProcess) -> list[float]:
     """By the bridge's own log, epoch seconds: what the machine does besides makes these no closer."""
-    ended = [line for line in bridge.log.read_text().splitlines() if f" EvictPod {ns}/lost-" in line]
+    ended = [line for line in bridge.log.read_text().splitlines() if f" DeletePod {ns}/lost-" in line]
     return [datetime.fromisoformat(line[:23].replace(",", ".")).timestamp() for line in ended]

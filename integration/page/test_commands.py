@@ -142,8 +142,8 @@ def test_the_headless_run_is_one_json_object() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     told: dict[str, Any] = json.loads(done.stdout)
     assert (told["pods"], told["bound"], told["ended"], told["failed"], told["violations"]) == (12, 12, 12, 0, 0)
-    for promise in ("V1", "V2", "V3", "V5", "V8"):
-        assert told["checked"][promise] >= 12
+    for invariant in ("V1", "V2", "V3", "V5", "V8"):
+        assert told["checked"][invariant] >= 12
     at_once, every = told["create_to_bind_ms"]["at_once"], told["create_to_bind_ms"]["all"]
     assert every["n"] == 12
     assert 0 < at_once["n"] < 12, "some had to wait in Slurm's queue"

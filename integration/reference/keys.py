@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from bridge.kube import lease
 from bridge.kube.client import SELECTED_NODE
 from bridge.webhook.review import OPT_OUT
-from scheduler import grouping, names
-from scheduler.registration import MAX_PARTITIONS
+from scheduler import names
+from scheduler.nodes.registration import MAX_PARTITIONS
+from scheduler.translate import grouping
 
 
 @dataclass(frozen=True, slots=True)

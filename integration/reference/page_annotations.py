@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from integration.reference import keys, reasons
 from integration.reference.markdown import code, table
 from scheduler import names
-from scheduler.model import Pod, Refusal
-from scheduler.wishes import wishes
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.translate.job_options import wishes
 
 CREATED = 1_795_000_000.0  # epoch seconds, when the pods of the examples were created: in November 2026
 SHOWN = 40  # characters of a refused value
@@ -16,7 +17,7 @@ SHOWN = 40  # characters of a refused value
 INTRO = f"""\
 # Annotations, labels, conditions and events
 
-<!-- Generated from scheduler/names.py, scheduler/wishes.py and integration/reference/ by `make reference`. Edit these. -->
+<!-- Generated from scheduler/names.py, scheduler/translate/job_options.py and integration/reference/ by `make reference`. Edit these. -->
 
 All keys of slurm-bridge begin with `{names.PREFIX}`. Kubernetes takes annotations and labels only as texts: write numbers in
 quotes.

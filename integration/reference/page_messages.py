@@ -192,7 +192,7 @@ def config_errors() -> list[Call]:
 
 def findings(level: str) -> list[Call]:
     """What `doctor` finds."""
-    return list(calls(level, package="bridge.doctor"))
+    return list(calls(level, package="bridge.cli.doctor"))
 
 
 def _by_module(found: Iterable[Call]) -> Iterator[str]:

@@ -24,15 +24,15 @@ from typing import Any, Protocol
 
 import pytest
 
-from bridge.dev.http import serve_kube
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KubeCluster
 from bridge.kube import auth, codec
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import NO_PARAMS, Call, HttpTransport, Reply, StreamRefused, Transport
 from bridge.kube.watch import ListWatch, Resource
+from bridge.simulation.http import serve_kube
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
 from scheduler.events import Event
-from scheduler.model import Pod
+from scheduler.model.kubernetes import Pod
 
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
 TIMES = {
@@ -400,7 +400,7 @@ class Kube:
         return answer
 
     def list_watch(self, resource: Resource[Any], told: Seen, page_size: int = 500) -> ListWatch[Any]:
-        return ListWatch(self.transport, resource, told, time.time, chance=random.Random(0), page_size=page_size)
+        return ListWatch(self.transport, resource, told, time.time, rng=random.Random(0), page_size=page_size)
 
     @asynccontextmanager
     async def watching(self, resource: Resource[Any], page_size: int = 500) -> AsyncIterator[Seen]:

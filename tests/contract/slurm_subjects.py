@@ -1,7 +1,7 @@
 """Three Slurms that one suite must not be able to tell apart: recordings, the simulated one, a real slurmrestd.
 
     recorded   what a real Slurm 26.05 answered, replayed: the client's requests must still be the ones recorded
-    simulated  bridge/dev/slurm_cluster.py, in-process, on a virtual clock
+    simulated  bridge/simulation/slurm/cluster.py, in-process, on a virtual clock
     real       the slurmrestd at SLURM_REST with the token in SLURM_TOKEN_FILE (SlurmUser's)
 
 Recordings are made by the suite itself: `pytest tests/contract --record-slurm` with a real Slurm runs the real subject and
@@ -26,16 +26,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_transport import InProcessSlurm
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
 from bridge.slurm.transport import Reply, Transport
 from bridge.slurm.user_tokens import UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion
-from scheduler.hostlist import fold
-from scheduler.model import JobSpec, SlurmNode
+from scheduler.model.hostlist import fold
+from scheduler.model.slurm import JobSpec, SlurmNode
 
 RECORDINGS = Path(__file__).parent / "recordings" / "slurm"
 NAMES = ("recorded", "simulated", "real")

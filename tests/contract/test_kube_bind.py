@@ -8,7 +8,7 @@ import pytest
 
 from bridge.errors import Conflict, NotFound
 from scheduler.actions import BindPod
-from scheduler.model import Condition, Pod
+from scheduler.model.kubernetes import Condition, Pod
 from tests.contract.kube_subjects import MERGE, Kube, every_kube  # noqa: F401 -- fixtures
 
 

@@ -12,8 +12,8 @@ import pytest
 from bridge.errors import Conflict, NotFound
 from bridge.kube import codec
 from scheduler import names
-from scheduler.actions import ShowNode
-from scheduler.model import Condition, Node
+from scheduler.actions import SetNodeCondition
+from scheduler.model.kubernetes import Condition, Node
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
@@ -64,8 +64,8 @@ async def retried(write: Callable[[str, str], Awaitable[None]], node: Node) -> N
     raise AssertionError(f"ten writes on {node.name} got a Conflict")
 
 
-def show(node: Node, status: bool = False, uid: str = "") -> ShowNode:
-    return ShowNode(node.name, uid or node.uid, status, "SlurmNodeDrained", "Slurm node x1 is drained.")
+def show(node: Node, status: bool = False, uid: str = "") -> SetNodeCondition:
+    return SetNodeCondition(node.name, uid or node.uid, status, "SlurmNodeDrained", "Slurm node x1 is drained.")
 
 
 async def test_a_node_tells_its_address_and_what_the_admin_wants(kube: Kube) -> None:
@@ -82,7 +82,7 @@ async def test_a_condition_stands_beside_those_of_kubelet(kube: Kube) -> None:
             False, "SlurmNodeDrained", "Slurm node x1 is drained."
         )
         turned = await transition(kube, node.name)
-        again = ShowNode(node.name, node.uid, False, "SlurmNodeDown", "Slurm node x1 is down.", turns=False)
+        again = SetNodeCondition(node.name, node.uid, False, "SlurmNodeDown", "Slurm node x1 is down.", turns=False)
         await kube.client.show_node(again)
         assert await transition(kube, node.name) == turned, "only its reason changed"
         await kube.client.show_node(show(node, True))
@@ -108,7 +108,7 @@ async def test_a_node_that_is_gone_is_not_found(kube: Kube) -> None:
     with pytest.raises(NotFound):
         await kube.client.taint_node("contract-nosuch", ANOTHER)
     with pytest.raises(NotFound):
-        await kube.client.show_node(ShowNode("contract-nosuch", ANOTHER, False, "SlurmNodeDrained", "Drained."))
+        await kube.client.show_node(SetNodeCondition("contract-nosuch", ANOTHER, False, "SlurmNodeDrained", "Drained."))
 
 
 async def test_our_taint_comes_once_beside_others_and_goes_with_our_condition(kube: Kube) -> None:

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from bridge.errors import Conflict, Invalid, NotFound
-from bridge.kube.answers import judged
 from bridge.kube.client import KubeClient
+from bridge.kube.responses import judged
 from bridge.kube.transport import Call
 from scheduler import names
-from scheduler.actions import AskEviction, EndByDeadline, EvictPod, HandDeadline, ReportRunning
-from scheduler.model import Condition, Pod
+from scheduler.actions import DeletePod, EvictPod, FailByDeadline, SetDeadline, SetJobCondition
+from scheduler.model.kubernetes import Condition, Pod
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 
 
-def evict(pod: Pod, uid: str = "", grace_s: int | None = None) -> EvictPod:
-    return EvictPod("key", uid or pod.uid, pod.namespace, pod.name, "Slurm cancelled job 4711", grace_s)
+def evict(pod: Pod, uid: str = "", grace_s: int | None = None) -> DeletePod:
+    return DeletePod("key", uid or pod.uid, pod.namespace, pod.name, "Slurm cancelled job 4711", grace_s)
 
 
-def deadline(pod: Pod, uid: str = "") -> EndByDeadline:
-    return EndByDeadline("key", uid or pod.uid, pod.namespace, pod.name, "Slurm cancelled job 4711")
+def deadline(pod: Pod, uid: str = "") -> FailByDeadline:
+    return FailByDeadline("key", uid or pod.uid, pod.namespace, pod.name, "Slurm cancelled job 4711")
 
 
 async def conditions(kube: Kube, name: str) -> dict[str, Any]:
@@ -157,12 +157,12 @@ async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube:
     client = KubeClient(kube.transport, kube.scheduler, time.time)
     assert (pod.active_deadline_s, pod.handed_deadline_s) == (600, None)
 
-    await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 500, "the time limit is near"))
+    await client.hand_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 500, "the time limit is near"))
 
     handed = await kube.read("a")
     assert (handed.active_deadline_s, handed.handed_deadline_s, handed.disrupted) == (None, 500, False)
     with pytest.raises(Invalid):
-        await client.hand_deadline(HandDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
+        await client.hand_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
 
 async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_namesake_is_not(kube: Kube) -> None:
@@ -181,7 +181,7 @@ async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_names
 
 async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     pod = await kube.pod("a")
-    end = EndByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
+    end = FailByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
     await KubeClient(kube.transport, kube.scheduler, time.time).end_by_deadline(end)
     ending = await kube.read("a")
     assert (ending.handed_deadline_s, ending.disrupted) == (1, False)
@@ -190,9 +190,9 @@ async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
 async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
     await kube.bind("a", "contract-n1")
-    await kube.client.evict(AskEviction("key", ANOTHER, pod.namespace, pod.name, "the time limit is near"))
+    await kube.client.evict(EvictPod("key", ANOTHER, pod.namespace, pod.name, "the time limit is near"))
     assert (await kube.read("a")).deleting_at is None
-    await kube.client.evict(AskEviction("key", pod.uid, pod.namespace, pod.name, "the time limit is near"))
+    await kube.client.evict(EvictPod("key", pod.uid, pod.namespace, pod.name, "the time limit is near"))
     evicted = await kube.read("a")
     assert (evicted.disrupted, evicted.grace_s) == (True, 77)
     assert evicted.deleting_at is not None
@@ -201,7 +201,7 @@ async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
 async def test_what_is_said_of_a_bound_pods_job_stands_beside_what_was_said_of_its_bind(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")
-    said = ReportRunning("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
+    said = SetJobCondition("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
     await kube.client.report_running(said)
     told = await kube.read("a")
     assert told.on_job == Condition(False, names.SUSPENDED, "Suspended.")

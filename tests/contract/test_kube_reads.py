@@ -8,7 +8,7 @@ import pytest
 
 from bridge.errors import ContractError
 from bridge.kube.transport import Call, Reply
-from scheduler.model import Claim, NodeTerm, OwnerRef, Requirement
+from scheduler.model.kubernetes import Claim, NodeTerm, OwnerRef, Requirement
 from tests.contract.kube_subjects import Kube, every_kube  # noqa: F401 -- fixtures
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"

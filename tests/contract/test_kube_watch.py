@@ -21,7 +21,7 @@ from scheduler.events import (
     PodsListed,
     Scope,
 )
-from scheduler.model import PodPhase
+from scheduler.model.kubernetes import PodPhase
 from tests.contract.kube_subjects import MERGE, Kube, Seen, every_forgetful_kube, every_kube  # noqa: F401 -- fixtures
 
 NODE_STATUS = {"allocatable": {"cpu": "63500m", "memory": "500Gi", "pods": "110", "nvidia.com/gpu": "8"}}

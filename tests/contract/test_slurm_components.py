@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import Conflict, Invalid
-from scheduler.model import Job, JobSpec
+from scheduler.model.slurm import Job, JobSpec
 from tests.contract.slurm_subjects import Slurm
 
 

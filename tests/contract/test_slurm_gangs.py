@@ -8,7 +8,7 @@ import pytest
 
 from bridge.errors import Conflict, Exhausted, Invalid
 from bridge.slurm.wire import API_VERSIONS
-from scheduler.model import Grant, Job
+from scheduler.model.slurm import Grant, Job
 from tests.contract.slurm_subjects import Slurm
 
 _, OLDER = API_VERSIONS

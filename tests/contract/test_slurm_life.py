@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import Exhausted, Invalid, NotFound
-from scheduler.model import SINGLETON, Job, is_ended
+from scheduler.model.slurm import SINGLETON, Job, is_ended
 from tests.contract.slurm_subjects import Slurm
 
 UNKNOWN = 99_999_999

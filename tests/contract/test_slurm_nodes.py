@@ -9,8 +9,8 @@ import pytest
 
 from bridge.errors import Conflict, Exhausted, Invalid, Refused, Unanswered
 from scheduler.actions import NodeChange
-from scheduler.hostlist import fold
-from scheduler.model import NodeSpec, SlurmNode
+from scheduler.model.hostlist import fold
+from scheduler.model.slurm import NodeSpec, SlurmNode
 from tests.contract.slurm_subjects import Slurm
 
 MARK = "slurm-bridge-k8f3a91c2"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bridge.slurm import survey
-from bridge.slurm.survey import NODE_UNKNOWN
+from bridge.slurm import admin_reads
+from bridge.slurm.admin_reads import NODE_UNKNOWN
 from bridge.slurm.wire import API_VERSIONS
 from tests.contract.slurm_subjects import Slurm
 
@@ -27,14 +27,14 @@ TRIALS: dict[str, tuple[dict[str, Any], int]] = {
 async def test_what_a_user_may_do_is_tried_without_effect(slurm: Slurm, case: str) -> None:
     choices, number = TRIALS[case]
     before = await slurm.client.states()
-    verdict = await survey.probe(slurm.client, "alice", **choices)
+    verdict = await admin_reads.probe(slurm.client, "alice", **choices)
     assert verdict.number == number
     assert verdict.may is (number == NODE_UNKNOWN)
     assert await slurm.client.states() == before
 
 
 async def test_a_user_whom_slurmctld_does_not_know_is_told(slurm: Slurm) -> None:
-    verdict = await survey.probe(slurm.client, "nosuchuser")
+    verdict = await admin_reads.probe(slurm.client, "nosuchuser")
     assert (verdict.number, verdict.may) == (6010, False)
 
 
@@ -52,12 +52,12 @@ JOBS: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize("case", JOBS)
 async def test_a_whole_job_is_tried_without_effect(slurm: Slurm, case: str) -> None:
     wishes, number = JOBS[case]
-    verdict = await survey.trial(slurm.client, slurm.spec("tried", **wishes))
+    verdict = await admin_reads.trial(slurm.client, slurm.spec("tried", **wishes))
     assert verdict.number == number
 
 
 async def test_slurm_tells_its_configuration(slurm: Slurm) -> None:
-    conf = await survey.configuration(slurm.client)
+    conf = await admin_reads.configuration(slurm.client)
     assert conf is not None
     assert conf.scheduler_type == "sched/backfill"
     assert conf.select_type == "select/cons_tres"
@@ -71,15 +71,15 @@ async def test_slurm_tells_its_configuration(slurm: Slurm) -> None:
 async def test_an_older_version_tells_no_configuration(slurm: Slurm) -> None:
     older = slurm.other(versions=API_VERSIONS[1:])
     await older.discover()
-    assert await survey.configuration(older) is None
+    assert await admin_reads.configuration(older) is None
 
 
 async def test_slurmctld_tells_its_clock(slurm: Slurm) -> None:
-    assert await survey.clock(slurm.client) > 1_700_000_000
+    assert await admin_reads.clock(slurm.client) > 1_700_000_000
 
 
 async def test_nodes_are_told_with_how_they_are_made(slurm: Slurm) -> None:
-    by_name = {each.node.name: each for each in await survey.nodes(slurm.client)}
+    by_name = {each.node.name: each for each in await admin_reads.nodes(slurm.client)}
     place = by_name[slurm.place.name]
     assert place.node == slurm.place
     assert not place.static
@@ -89,7 +89,7 @@ async def test_nodes_are_told_with_how_they_are_made(slurm: Slurm) -> None:
 
 
 async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
-    by_name = {each.name: each for each in await survey.partitions(slurm.client)}
+    by_name = {each.name: each for each in await admin_reads.partitions(slurm.client)}
     assert by_name["low"].preempt_mode == ("REQUEUE",)
     assert by_name["main"].preempt_mode == ("CLUSTER_GLOBAL",)
     assert by_name["main"].default_min == 60
@@ -97,11 +97,11 @@ async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
 
 
 async def test_reservations_are_told(slurm: Slurm) -> None:
-    assert await survey.reservations(slurm.client) == frozenset()
+    assert await admin_reads.reservations(slurm.client) == frozenset()
 
 
 async def test_an_ordinary_user_is_no_operator(slurm: Slurm) -> None:
-    hiding = survey.Configuration(private_data=("JOBS",), slurm_user="slurm")
-    assert not await survey.sees_all_jobs(slurm.client, hiding, "alice")
-    assert await survey.sees_all_jobs(slurm.client, hiding, "slurm")
-    assert await survey.sees_all_jobs(slurm.client, survey.Configuration(), "alice")
+    hiding = admin_reads.Configuration(private_data=("JOBS",), slurm_user="slurm")
+    assert not await admin_reads.sees_all_jobs(slurm.client, hiding, "alice")
+    assert await admin_reads.sees_all_jobs(slurm.client, hiding, "slurm")
+    assert await admin_reads.sees_all_jobs(slurm.client, admin_reads.Configuration(), "alice")

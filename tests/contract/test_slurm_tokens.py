@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import Invalid, Unauthorized
-from bridge.slurm import survey
+from bridge.slurm import admin_reads
 from bridge.slurm.client import SlurmClient
 from scheduler.actions import NodeChange
 from tests.contract.slurm_subjects import Slurm
@@ -59,7 +59,7 @@ async def test_an_ordinary_token_reads_what_the_bridge_reads(slurm: Slurm, clien
     assert slurm.place.name in {node.name for node in await client.nodes()}
     assert "gpu" in {partition.name for partition in await client.partitions()}
     assert await client.find("no such name") == ()
-    assert (await survey.configuration(client)) is not None
+    assert (await admin_reads.configuration(client)) is not None
 
 
 async def test_an_ordinary_token_names_no_other_user(slurm: Slurm, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from bridge.errors import Conflict, Exhausted, Invalid
 from bridge.slurm.wire import Envelope
-from scheduler.hostlist import expand, fold
-from scheduler.model import Job, is_ended
+from scheduler.model.hostlist import expand, fold
+from scheduler.model.slurm import Job, is_ended
 from tests.contract.slurm_subjects import Slurm
 
 NEW_YEAR = 4_102_444_800  # 2100-01-01

@@ -13,9 +13,9 @@ import pytest
 
 from bridge.errors import Invalid
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope
-from scheduler.edits import unchangeable
-from scheduler.model import UNLIMITED, JobSpec
-from scheduler.values import LONGEST_WAIT_S
+from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.translate.job_update import unchangeable
+from scheduler.translate.values import LONGEST_WAIT_S
 from tests.contract.slurm_subjects import Slurm
 
 NEW_YEAR = 4_102_444_800  # 2100-01-01: whatever may not begin before stays in the queue

@@ -17,26 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from scheduler import actions as act
-from scheduler import (
-    asking,
-    binding,
-    decide,
-    doubt,
-    fold_kubernetes,
-    fold_plans,
-    fold_slurm,
-    looking,
-    membership,
-    telling,
-)
+from scheduler import decide
+from scheduler.apply import kubernetes, membership, results, slurm
 from scheduler.events import AbsenceBelieved, Event, Planned, Side, SideBack
-from scheduler.jobspec import needs
-from scheduler.model import Pod
-from scheduler.placement import Standing
-from scheduler.upkeep import Upkeep
-from scheduler.view import View
-from scheduler.workload import Placeholder, Tally, Workload
-from scheduler.world import World
+from scheduler.model.kubernetes import Pod
+from scheduler.nodes.observed import NodeState
+from scheduler.place.assign import NodeInfo
+from scheduler.rules import binding, identity, status, submission
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state import anomalies
+from scheduler.state.workload import Placeholder, PodCounts, Workload
+from scheduler.state.world import World
+from scheduler.translate.job_spec import needs
 from tests.properties.test_core_histories import Histories
 
 # Every one of these may raise before it does anything, or after it has done all of it.
@@ -47,20 +39,20 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
         ("back_off", "about_to_stand", "is_absent", "forget", "count_queued", "input_changed", "concerned", "mine"),
     ),
     (Workload, ("put", "take_out", "put_on", "show", "tell", "release_pod")),
-    (Tally, ("count", "drop")),
+    (PodCounts, ("count", "drop")),
     (Placeholder, ("is_there", "lost")),
-    (Standing, ("put", "remove")),
-    (Upkeep, ("seen", "lost")),
-    (View, ("add", "wake_at", "park", "standing")),
-    (fold_kubernetes, ("settle", "workload_of", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
-    (fold_plans, ("_made", "_submission_refused", "_take_changes")),
-    (fold_slurm, ("_whose", "_ours", "_denied", "_details", "_lacks")),
+    (NodeInfo, ("put", "remove")),
+    (NodeState, ("seen", "lost")),
+    (Pass, ("add", "wake_at", "park", "standing")),
+    (kubernetes, ("settle", "workload_of", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
+    (results, ("_made", "_submission_refused", "_take_changes")),
+    (slurm, ("_whose", "_ours", "_denied", "_details", "_lacks")),
     (membership, ("_move", "_size", "rank_of", "group_of", "_of_group", "_alone")),
-    (asking, ("jobspec", "feasible")),
+    (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
-    (looking, ("trusted",)),
-    (doubt, ("missing",)),
-    (telling, ("say",)),
+    (identity, ("trusted",)),
+    (anomalies, ("missing",)),
+    (status, ("say",)),
     (decide, ("bind", "ask")),
 )
 
@@ -155,12 +147,12 @@ class Defects(Histories):
             entry = world.quarantine.get((act.Kind.WORKLOAD, key))
             assert uid in world.workloads[key].pods or (entry is not None and uid in entry.pods), "no pod is lost"
         for key, workload in world.workloads.items():
-            fresh = Tally()
+            fresh = PodCounts()
             for one in workload.pods.values():
                 assert world.key_of_pod[one.uid] == key, "a pod is of one workload"
                 over = one.uid in workload.written_off
                 fresh.count(one, workload.node_of(one), workload.shown.get(one.uid), over=over)
-            assert workload.tally == fresh, "a tally counts its pods"
+            assert workload.pod_counts == fresh, "a tally counts its pods"
             assert workload.shown.keys() <= workload.pods.keys()
         for there in world.standing.values():
             taken: Counter[str] = Counter()
@@ -170,7 +162,7 @@ class Defects(Histories):
         for job in world.placeholders.values():
             for key in job.hinted_by:
                 assert job.id in world.workloads[key].jobs
-        assert world.under_way == self.lanes(), "a lane counts what is under way"
+        assert world.under_way == self.limit_classes(), "a lane counts what is under way"
         for key in [key for index in (world.looking, world.detail_new, world.running_round) for key in index]:
             assert key in world.workloads
         assert +world.queued_in == Counter(world.partition_of.values())
@@ -184,8 +176,8 @@ class Defects(Histories):
         workload = self.world.workloads[self.world.key_of_pod[one.uid]]
         return super().stands_on_its_job(one) or workload.renamed is not None
 
-    def lanes(self) -> Counter[str]:
-        return Counter(act.LANES.get(type(each), "") for each in self.world.in_flight.values())
+    def limit_classes(self) -> Counter[str]:
+        return Counter(act.LIMIT_CLASSES.get(type(each), "") for each in self.world.in_flight.values())
 
     # --- when the defects end ---------------------------------------------------------------------------------------
 

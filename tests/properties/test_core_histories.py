@@ -38,24 +38,11 @@ from scheduler.events import (
     SideLost,
     SlurmNodesPolled,
 )
-from scheduler.grouping import group_of
-from scheduler.model import (
-    Claim,
-    Grant,
-    GrantedNode,
-    Job,
-    Owner,
-    Partition,
-    Pod,
-    PodPhase,
-    PodTerm,
-    Refusal,
-    Requirement,
-    holds_nodes,
-    is_ended,
-    owner_key,
-)
-from scheduler.world import World
+from scheduler.model.kubernetes import Claim, Owner, Pod, PodPhase, PodTerm, Requirement, owner_key
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, holds_nodes, is_ended
+from scheduler.state.world import World
+from scheduler.translate.grouping import group_of
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, key_of, node, pod, slurm_node, without
 
 ROOMY = without(CONFIG, submits=999, reads=999, cancels=999, binds=999, reports=999)
@@ -70,8 +57,8 @@ WAITS = frozenset({"PENDING"})
 SUSPENDED = frozenset({"SUSPENDED"})
 ENDS = ["CANCELLED", "COMPLETED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"]
 SELDOM = ["requeued", "forgotten", "again", "suspended", "limited", "preempted"]
-CHANGES_A_JOB = (act.CancelJob, act.UpdateJob, act.Kick)
-HARMS_A_POD = (act.EvictPod, act.EndByDeadline, act.AskEviction, act.HandDeadline)
+CHANGES_A_JOB = (act.CancelJob, act.UpdateJob, act.NudgeScheduler)
+HARMS_A_POD = (act.DeletePod, act.FailByDeadline, act.EvictPod, act.SetDeadline)
 TOLD_TWICE = (PodSeen, PodsListed, NodeSeen, JobRead, JobsPolled, SlurmNodesPolled)
 MORE_STEPS = 10  # of healing, for what began to end during the last of them
 SUBMITS = (act.AllocateNow, act.SubmitJob)
@@ -513,15 +500,15 @@ class Histories(RuleBasedStateMachine):
         assert job.grant is not None
         assert bind.node in [granted.name for granted in job.grant.nodes]
 
-    def check_harm(self, action: act.EvictPod | act.EndByDeadline | act.AskEviction | act.HandDeadline) -> None:
+    def check_harm(self, action: act.DeletePod | act.FailByDeadline | act.EvictPod | act.SetDeadline) -> None:
         """V7: never while the job that the pod stands for runs, but for what Slurm has said of its end (S4b, S5)."""
         running = [job for job in self.jobs.values() if holds_nodes(job.states) and job.user == "alice"]
         ours = [job for job in running if names.whose(job.name) == (CLUSTER, action.key)]
         stands_for = self.world.workloads[action.key].hint
         for job in (job for job in ours if job.id == stands_for and job.preempted is None):
-            assert isinstance(action, act.AskEviction | act.HandDeadline), "V7"
+            assert isinstance(action, act.EvictPod | act.SetDeadline), "V7"
             assert job.ends is not None, "V7"
-            if isinstance(action, act.HandDeadline):
+            if isinstance(action, act.SetDeadline):
                 started = self.pods[action.uid].started
                 assert started is not None
                 assert started + action.seconds >= min(job.ends - 11, started + 1), "V7: ten seconds before"
@@ -589,9 +576,9 @@ class Histories(RuleBasedStateMachine):
                 return self.bind(action)
             case act.ReadPod():
                 return self.pods[action.uid].node if action.uid in self.pods else ""
-            case act.EvictPod() | act.EndByDeadline() | act.AskEviction():
+            case act.DeletePod() | act.FailByDeadline() | act.EvictPod():
                 self.end_pod(action)
-            case act.HandDeadline():
+            case act.SetDeadline():
                 one = self.pods.get(action.uid)
                 if one is not None:
                     self.pods[one.uid] = replace(one, handed_deadline_s=action.seconds)
@@ -611,9 +598,9 @@ class Histories(RuleBasedStateMachine):
                 said = "Claim data does not exist." if problem else ""
                 self.tell(ClaimsRead(action.uid, (Claim("data", True, problem=said),), self.now))
 
-    def end_pod(self, action: act.EvictPod | act.EndByDeadline | act.AskEviction) -> None:
+    def end_pod(self, action: act.DeletePod | act.FailByDeadline | act.EvictPod) -> None:
         one = self.pods.get(action.uid)
-        if one is not None and isinstance(action, act.EvictPod | act.AskEviction):
+        if one is not None and isinstance(action, act.DeletePod | act.EvictPod):
             self.pods[one.uid] = replace(one, deleting_at=self.now + one.grace_s)
         elif one is not None:
             self.pods[one.uid] = replace(one, phase=PodPhase.FAILED, end_reason="DeadlineExceeded")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from bridge.kube import pods
 from bridge.kube.codec import PODS
 from bridge.kube.cut import cut
-from scheduler.hostports import HostPorts
-from scheduler.jobspec import needs
-from scheduler.limits import beyond_limits
-from scheduler.model import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
-from scheduler.terms import matches
+from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
+from scheduler.place.affinity_terms import matches
+from scheduler.place.host_ports import HostPorts
+from scheduler.translate.job_spec import needs
+from scheduler.translate.pod_limits import beyond_limits
 
 COUNTS = st.sampled_from((0, 1, 2, 3, 20, 63, 64, 65, 128, 129, 300))
 AMOUNTS = st.builds(lambda count: {f"r{each}": each + 1 for each in range(count)}, COUNTS)

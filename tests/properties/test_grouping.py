@@ -9,9 +9,10 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler import membership, names
+from scheduler import names
+from scheduler.apply import membership
 from scheduler.events import PodGone, PodSeen, Scope
-from scheduler.model import Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase
 from tests.builders import START, Story, pod
 
 SIZES = {"ring": 2, "mesh": 3}
@@ -48,11 +49,11 @@ def lives(draw: st.DrawFn) -> list[Life]:
     return found
 
 
-def told(story: Story, lives: list[Life], chance: Random) -> None:
+def told(story: Story, lives: list[Life], rng: Random) -> None:
     """All of it, each pod's own in its order, and these mixed in any way."""
     left = [life.events for life in lives]
     while any(left):
-        story.sees(chance.choice([events for events in left if events]).pop(0))
+        story.sees(rng.choice([events for events in left if events]).pop(0))
 
 
 def workloads(story: Story) -> dict[str, frozenset[str]]:
@@ -62,29 +63,29 @@ def workloads(story: Story) -> dict[str, frozenset[str]]:
 
 
 @given(lives(), st.randoms(use_true_random=False))
-def test_the_same_news_in_another_order_makes_the_same_workloads(lives: list[Life], chance: Random) -> None:
+def test_the_same_news_in_another_order_makes_the_same_workloads(lives: list[Life], rng: Random) -> None:
     one, other = Story(), Story()
     told(one, lives, Random(0))
-    told(other, lives, chance)
+    told(other, lives, rng)
     assert workloads(one) == workloads(other)
 
 
 @given(lives(), st.randoms(use_true_random=False))
-def test_groups_that_are_settled_once_after_all_news_have_the_same_members(lives: list[Life], chance: Random) -> None:
+def test_groups_that_are_settled_once_after_all_news_have_the_same_members(lives: list[Life], rng: Random) -> None:
     one, other = Story(), Story()
     told(one, lives, Random(0))
     with patch.multiple(membership, SETTLED_AT_ONCE=0, PODS_PER_NEWS=0):
-        told(other, lives, chance)
+        told(other, lives, rng)
         membership.settle_all(other.world)
     assert workloads(one) == workloads(other)
 
 
 @given(lives(), st.randoms(use_true_random=False))
 def test_no_gang_has_more_members_than_it_needs_and_every_pod_is_of_one_workload(
-    lives: list[Life], chance: Random
+    lives: list[Life], rng: Random
 ) -> None:
     story = Story()
-    told(story, lives, chance)
+    told(story, lives, rng)
     members = [each.uid for one in story.world.workloads.values() for each in one.members]
     assert len(members) == len(set(members))
     for one in story.world.workloads.values():

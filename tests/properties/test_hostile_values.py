@@ -16,36 +16,34 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridge.explain_text import Told, as_json, as_text, decoded, encoded
-from bridge.kube.survey import PodEvent
+from bridge.cli.explain_text import Answer, as_json, as_text, decoded, encoded
+from bridge.kube.admin_reads import PodEvent
 from bridge.page.snapshot import detail, snapshot
 from bridge.telemetry import Span, Telemetry
-from scheduler import hostlist, names, quantity, values
-from scheduler.actions import AllocateNow, BindPod, EndByDeadline, EvictPod, Outcome, Report, ReportRunning, ShowNode
-from scheduler.events import ActionEnded, NodesListed, Side, SideLost, SlurmNodesPolled
-from scheduler.explaining import as_sbatch, explain
-from scheduler.grouping import group_of
-from scheduler.jobspec import MOST_AMOUNT, jobspec
-from scheduler.model import (
-    Condition,
-    Container,
-    Grant,
-    GrantedNode,
-    Job,
-    JobSpec,
-    Node,
-    NodeSpec,
-    Partition,
-    Pod,
-    PodPhase,
-    Refusal,
-    SlurmNode,
-    Taint,
+from scheduler import names
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    DeletePod,
+    FailByDeadline,
+    Outcome,
+    SetJobCondition,
+    SetNodeCondition,
+    SetPodCondition,
 )
-from scheduler.plain import dated, line, moment
-from scheduler.registration import ExternalNodes, registration
-from scheduler.telling import clock, exact_clock
-from scheduler.wishes import wishes
+from scheduler.events import ActionEnded, NodesListed, Side, SideLost, SlurmNodesPolled
+from scheduler.explain import as_sbatch, explain
+from scheduler.model import hostlist, quantity
+from scheduler.model.kubernetes import Condition, Container, Node, Pod, PodPhase, Taint
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, NodeSpec, Partition, SlurmNode
+from scheduler.model.text import dated, line, moment
+from scheduler.nodes.registration import ExternalNodes, registration
+from scheduler.rules.status import clock, exact_clock
+from scheduler.translate import values
+from scheduler.translate.grouping import group_of
+from scheduler.translate.job_options import wishes
+from scheduler.translate.job_spec import MOST_AMOUNT, jobspec
 from tests.builders import ALICE, CONFIG, START, Story, key_of, pod
 
 NOW = START + 20
@@ -258,7 +256,7 @@ def test_every_pod_is_translated_or_refused(one: Pod) -> None:
     group_of(one)
     if isinstance(said := wishes(one), Refusal):
         assert one_line(line(said.message))
-    spec = jobspec(one, (), ALICE, story.world.around, "key")
+    spec = jobspec(one, (), ALICE, story.world.translation_context, "key")
     if isinstance(spec, JobSpec):
         assert max(spec.cpus_per_task, spec.memory_mib, *(count for _, count in spec.gres)) <= MOST_AMOUNT
         msgspec.json.encode(spec, enc_hook=dict)
@@ -290,7 +288,7 @@ class Sees:
         acts = self.story.decides(at)
         for each in acts:
             self.telemetry.planned(each, at)
-            if isinstance(each, Report | ReportRunning | ShowNode):
+            if isinstance(each, SetPodCondition | SetJobCondition | SetNodeCondition):
                 assert one_line(each.message), each
         self.looks(at)
         return acts
@@ -306,7 +304,7 @@ class Sees:
             told = explain(world, key, at)
             assert decoded(encoded(told)).sentence == told.sentence
             event = PodEvent(at=-1e18, reason="\x1b[2J", message="a\nb", source="", count=2, warning=True)
-            shown = [Told("pod hpc/train", told, (event,), notes=("\x9b",))]
+            shown = [Answer("pod hpc/train", told, (event,), notes=("\x9b",))]
             assert all(map(one_line, as_text(shown, 0, at).split("\n")))
             assert all(map(one_line, as_json(shown).split("\n")))
             json.loads(as_json(shown))
@@ -370,7 +368,7 @@ def test_words_of_a_refusal_control_no_terminal(text: str) -> None:
     sees.story.sees(pod("train"))
     [asked] = sees.story.acts(AllocateNow, NOW)
     sees.ends(asked, Outcome.REFUSED, at=NOW, refusal=Refusal(names.REFUSED, f"No account{text}.", 2045))
-    [said] = [each for each in sees.passes(NOW + 1) if isinstance(each, Report)]
+    [said] = [each for each in sees.passes(NOW + 1) if isinstance(each, SetPodCondition)]
     assert said.message.startswith("No account")
 
 
@@ -381,8 +379,8 @@ def test_every_time_fits_a_trace(began: float, ended: float) -> None:
     story = Story()
     shown = replace(story.runs(pod("train"), 17, at=NOW), created=began)
     story.sees(shown)
-    end = EvictPod(key_of(shown), shown.uid, "hpc", "train", "why", None)
-    for action in (end, EndByDeadline(key_of(shown), shown.uid, "hpc", "train", "why", False)):
+    end = DeletePod(key_of(shown), shown.uid, "hpc", "train", "why", None)
+    for action in (end, FailByDeadline(key_of(shown), shown.uid, "hpc", "train", "why", False)):
         telemetry.ended(ActionEnded(action, Outcome.DONE, began, ended), story.world)
     telemetry._trace_release(key_of(shown), 17, "how", ActionEnded(end, Outcome.DONE, began, ended), story.world)
     assert telemetry.recent.of(key_of(shown))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler.hostlist import HostlistError, expand, fold
+from scheduler.model.hostlist import HostlistError, expand, fold
 
 letters = st.text(string.ascii_lowercase + "-.", min_size=0, max_size=4)
 names = st.builds(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import ContractError
 from bridge.kube.codec import PODS, Changed, Spoiled
-from scheduler.model import Pod
+from scheduler.model.kubernetes import Pod
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),

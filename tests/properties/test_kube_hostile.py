@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.errors import ContractError, FarSideError
-from bridge.kube import codec, survey
-from bridge.kube.answers import refusal
+from bridge.kube import admin_reads, codec
 from bridge.kube.decoding import head_of
 from bridge.kube.objects import MAX_YEAR, epoch
+from bridge.kube.responses import refusal
 from bridge.kube.transport import Cut, Reply
-from scheduler.model import Node, OwnerRef
-from scheduler.registration import ExternalNodes, registration
+from scheduler.model.kubernetes import Node, OwnerRef
+from scheduler.nodes.registration import ExternalNodes, registration
 from tests.properties.test_kube_codec import JSON, POD, paths, replaced
 from tests.unit.kube.fakes import FakeTransport
 
@@ -211,11 +211,11 @@ def test_events_of_a_pod_and_the_clock_of_the_server_are_read_or_left_out(case: 
 
     async def ask() -> int:
         try:
-            return len(await survey.events_of(far, "hpc", "u-1"))
+            return len(await admin_reads.events_of(far, "hpc", "u-1"))
         except ContractError:  # no JSON at all
             return 1
         finally:
-            await survey.greet(far)
+            await admin_reads.greet(far)
 
     assert asyncio.run(ask()) >= 1
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.dev.kube_store import Store, TooOld, selection
+from bridge.simulation.kube.store import Store, TooOld, selection
 
 NAMES = st.sampled_from(["a", "b", "c"])
 PHASES = st.sampled_from(["Pending", "Running", "Succeeded"])

@@ -18,14 +18,15 @@ from scheduler.actions import (
     RegisterNode,
     ReleaseNode,
     RemoveNode,
-    ShowNode,
+    SetNodeCondition,
     TaintNode,
     as_found,
 )
 from scheduler.events import ActionEnded, NodeGone, NodeSeen, Planned, SlurmNodesPolled
-from scheduler.model import Condition, Node, Partition, SlurmNode, Taint
-from scheduler.nodes import keep_nodes
-from scheduler.view import View
+from scheduler.model.kubernetes import Condition, Node, Taint
+from scheduler.model.slurm import Partition, SlurmNode
+from scheduler.nodes.reconcile import reconcile_nodes
+from scheduler.rules.scheduling_pass import Pass
 from tests.builders import CLUSTER, START, Story, amounts, node
 
 MARK = names.node_mark(CLUSTER)
@@ -124,10 +125,10 @@ class Sides:
     # --- what the bridge does
 
     def act(self, fate: Outcome) -> list[Action]:
-        every, view = (View(self.story.world, self.now) for _ in range(2))
-        keep_nodes(every, everything=True)
-        keep_nodes(view, everything=False)
-        plan = view.plan()
+        every, this_pass = (Pass(self.story.world, self.now) for _ in range(2))
+        reconcile_nodes(every, everything=True)
+        reconcile_nodes(this_pass, everything=False)
+        plan = this_pass.plan()
         assert set(every.actions) == set(plan.actions), "who looks at everything finds nothing more"
         self.story.world.apply(Planned(plan, self.now))
         for action in plan.actions:
@@ -180,7 +181,7 @@ class Sides:
                 self.set(name, plus=change.value, reason=reason)
             case RemoveNode(name):
                 del self.slurm[name]
-            case ShowNode():
+            case SetNodeCondition():
                 self.see(action.node, in_slurm=Condition(action.status, action.condition, action.message))
             case TaintNode(name):
                 self.see(name, taints=(TAINT,))

@@ -8,8 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler import names
-from scheduler.devices import dealt
-from scheduler.grouping import (
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import GrantedNode
+from scheduler.place.assign import Part, Place
+from scheduler.place.devices import dealt
+from scheduler.translate.grouping import (
     COMPLETION_INDEX,
     JOBSET_JOB,
     JOBSET_PART,
@@ -20,8 +23,6 @@ from scheduler.grouping import (
     by_rank,
     natural,
 )
-from scheduler.model import GrantedNode, Pod
-from scheduler.placement import Part, Place
 from tests.builders import START, Story, pod
 
 INDICES = (JOBSET_RANK, JOBSET_PART, JOBSET_JOB, LWS_RANK, KUEUE_RANK, SET_INDEX, COMPLETION_INDEX)

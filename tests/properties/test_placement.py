@@ -8,10 +8,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.devices import dealt
-from scheduler.grouping import rank_of
-from scheduler.model import GrantedNode, JobSpec, Pod
-from scheduler.placement import Part, Place, places, tasks_on
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import GrantedNode, JobSpec
+from scheduler.place.assign import Part, Place, places, tasks_on
+from scheduler.place.devices import dealt
+from scheduler.translate.grouping import rank_of
 from tests.builders import pod
 
 Laid = tuple[list[Part], dict[str, str]]
@@ -86,9 +87,9 @@ def test_who_stands_stays_and_the_others_take_what_is_left(laid: Laid) -> None:
 
 
 @given(parts(standing=True), st.randoms(use_true_random=False))
-def test_the_same_members_in_another_order_stand_the_same(laid: Laid, chance: Random) -> None:
+def test_the_same_members_in_another_order_stand_the_same(laid: Laid, rng: Random) -> None:
     members, stands = laid
-    shuffled = [Part(part.spec, part.nodes, chance.sample(list(part.members), len(part.members))) for part in members]
+    shuffled = [Part(part.spec, part.nodes, rng.sample(list(part.members), len(part.members))) for part in members]
     assert places(shuffled, dict(reversed(stands.items()))) == places(members, stands)
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 from bridge.settings import Settings
 from scheduler import names
-from scheduler.identity import Identities
-from scheduler.jobspec import Surroundings, Translation, jobspec
-from scheduler.model import UNLIMITED, JobSpec, Owner, OwnerRef, Pod, Refusal
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.policy.tenants import Identities
+from scheduler.translate.job_spec import Translation, TranslationContext, jobspec
 from tests.builders import CLUSTER, pod
 
 PODS = 100_000
@@ -175,30 +177,38 @@ def beyond(spec: JobSpec, gives: Gives, pods: int) -> list[str]:
 
 
 def translated(
-    chance: Chance, identities: Identities, around: Surroundings, spaces: list[tuple[str, dict[str, str]]]
+    rng: Chance,
+    identities: Identities,
+    translation_context: TranslationContext,
+    spaces: list[tuple[str, dict[str, str]]],
 ) -> Any:
     """One pod: what became of it, and what the policy gives there."""
-    namespace, labels = chance.one(*spaces)
-    what, owners, pods = chance.pod(namespace)
+    namespace, labels = rng.one(*spaces)
+    what, owners, pods = rng.pod(namespace)
     tenant = identities.of(namespace, labels, what.service_account)
     gives = given(namespace, labels, what.service_account)
     if isinstance(tenant, Refusal):
         return what, gives, tenant, pods
-    return what, gives, jobspec(what, owners, tenant, around, names.workload_key(what.uid), pods=pods), pods
+    return (
+        what,
+        gives,
+        jobspec(what, owners, tenant, translation_context, names.workload_key(what.uid), pods=pods),
+        pods,
+    )
 
 
 def test_nothing_reaches_a_job_that_the_policy_does_not_give() -> None:
-    chance = Chance(seed=15)
+    rng = Chance(seed=15)
     policy = SETTINGS.core_policy(SLURM_USER)
     longest: Callable[[str], int | None] = {"": 10_000, "main": UNLIMITED}.get
-    around = Surroundings(Translation(GRES), CLUSTER, longest, policy.priorities)
+    translation_context = TranslationContext(Translation(GRES), CLUSTER, longest, policy.priorities)
     identities, spaces = Identities(policy), []
     jobs, users = 0, Counter[str]()
     for number in range(PODS):
         if number % 500 == 0:  # other namespaces, and other labels of the same: what was remembered must not be used
             named = ("plain", "team-a", "team-b", "space", "root", "0", "other", "plain-2")
-            spaces = [(name, chance.labels()) for name in named]
-        what, gives, found, pods = translated(chance, identities, around, spaces)
+            spaces = [(name, rng.labels()) for name in named]
+        what, gives, found, pods = translated(rng, identities, translation_context, spaces)
         if isinstance(found, Refusal):
             assert found.message, what
             continue

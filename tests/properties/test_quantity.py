@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scheduler.quantity import MAX_LENGTH, MOST, QuantityError, amount, parse
+from scheduler.model.quantity import MAX_LENGTH, MOST, QuantityError, amount, parse
 
 SUFFIXES = {
     "": Fraction(1),

@@ -17,18 +17,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_transport import InProcessSlurm
 from bridge.errors import FarSideError
-from bridge.slurm import survey
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
+from bridge.slurm import admin_reads
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.poll import unread_jobs, unread_names
 from bridge.slurm.token import LiteralToken, age, claims_of
 from bridge.slurm.transport import Reply
 from bridge.slurm.wire import LAST_MOMENT
 from scheduler.events import JobsPolled, SlurmNodesPolled
-from scheduler.model import JobSpec
-from scheduler.telling import clock
+from scheduler.model.slurm import JobSpec
+from scheduler.rules.status import clock
 
 NOW = 1_800_000_000.0
 DEEP = "[" * 1500 + "]" * 1500
@@ -104,13 +104,15 @@ CALLS: Mapping[str, Call] = {
     "submit": lambda slurm, _: slurm.submit(JobSpec("m", "alice", 1, 100)),
     "cancel": lambda slurm, job: slurm.cancel(job, "n", "alice"),
     "record": lambda slurm, job: slurm.record_end(job, "alice", 1, "why"),
-    "configuration": lambda slurm, _: survey.configuration(slurm),
-    "clock": lambda slurm, _: survey.clock(slurm),
-    "reservations": lambda slurm, _: survey.reservations(slurm),
-    "survey nodes": lambda slurm, _: survey.nodes(slurm),
-    "survey partitions": lambda slurm, _: survey.partitions(slurm),
-    "sees all": lambda slurm, _: survey.sees_all_jobs(slurm, survey.Configuration(private_data=("JOBS",)), "x"),
-    "trial": lambda slurm, _: survey.trial(slurm, JobSpec("m", "alice", 1, 100)),
+    "configuration": lambda slurm, _: admin_reads.configuration(slurm),
+    "clock": lambda slurm, _: admin_reads.clock(slurm),
+    "reservations": lambda slurm, _: admin_reads.reservations(slurm),
+    "survey nodes": lambda slurm, _: admin_reads.nodes(slurm),
+    "survey partitions": lambda slurm, _: admin_reads.partitions(slurm),
+    "sees all": lambda slurm, _: admin_reads.sees_all_jobs(
+        slurm, admin_reads.Configuration(private_data=("JOBS",)), "x"
+    ),
+    "trial": lambda slurm, _: admin_reads.trial(slurm, JobSpec("m", "alice", 1, 100)),
 }
 
 

@@ -6,16 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler import names
-from scheduler.jobspec import MIB, MOST_AMOUNT, Surroundings, Translation, jobspec, needs, peak
-from scheduler.model import UNLIMITED, Container, JobSpec, Owner, Pod, Refusal
-from scheduler.policy import ANY, Choice, Tenant
-from scheduler.values import MAX_TEXT
-from scheduler.wishes import user_input, wishes
+from scheduler.model.kubernetes import Container, Owner, Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.policy.rules import ANY, Choice, Tenant
+from scheduler.translate.job_options import user_input, wishes
+from scheduler.translate.job_spec import MIB, MOST_AMOUNT, Translation, TranslationContext, jobspec, needs, peak
+from scheduler.translate.values import MAX_TEXT
 from tests.builders import CLUSTER, OWNER, key_of, pod
 
 FREE = Tenant("alice", *(Choice("", (ANY,)) for _ in range(4)))
 TRANSLATION = Translation(gres={"nvidia.com/gpu": "gpu"}, ignored=("example.org/*",))
-AROUND = Surroundings(TRANSLATION, CLUSTER, lambda _: 60)
+AROUND = TranslationContext(TRANSLATION, CLUSTER, lambda _: 60)
 KEYS = st.one_of(
     st.sampled_from(sorted(names.WISHES | names.GROUPING | names.WRITTEN_BY_US)).map(lambda key: names.PREFIX + key),
     st.sampled_from(sorted(names.ALIASES) + sorted(names.ALIASES_REFUSED)).map(lambda key: names.ALIAS_PREFIX + key),

@@ -15,13 +15,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.promises import Promises, Violation
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.wires import Outage
 from bridge.errors import Unanswered, Unreachable
 from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Reply as KubeReply
+from bridge.simulation.fault_injection import Outage
+from bridge.simulation.invariants import Invariants, Violation
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.transport import Reply as SlurmReply
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time i
 class Faults:
     """How often, out of 1; each request throws one dice.  api: whether the API server is away, for a while"""
 
-    chance: random.Random
+    rng: random.Random
     on: bool = True
     api: Outage = field(default_factory=Outage)
     lost_request: float = 0.02
@@ -44,11 +44,11 @@ class Faults:
 
     async def through(self, side: str, what: str, act: Callable[[], T], *, nonsense: T) -> T:
         """One request by way of these faults."""
-        chance = self.chance
-        await asyncio.sleep(chance.uniform(0.0005, 0.004))
+        rng = self.rng
+        await asyncio.sleep(rng.uniform(0.0005, 0.004))
         if not self.on:
             return act()
-        dice = chance.random()
+        dice = rng.random()
         for limit, fault in (
             (self.lost_request, self._lost_request),
             (self.lost_answer, self._lost_answer),
@@ -59,7 +59,7 @@ class Faults:
             dice -= limit
         answer = act()
         if dice < self.slow:
-            await asyncio.sleep(chance.uniform(0.1, 3.0))
+            await asyncio.sleep(rng.uniform(0.1, 3.0))
         elif dice < self.slow + self.nonsense:
             return nonsense
         return answer
@@ -69,14 +69,14 @@ class Faults:
 
     async def _lost_answer(self, side: str, what: str, act: Callable[[], T]) -> T:
         act()
-        await asyncio.sleep(self.chance.uniform(0.1, 5.0))
+        await asyncio.sleep(self.rng.uniform(0.1, 5.0))
         raise Unanswered(what, side, "simulated: the answer was lost")
 
     async def _late_effect(self, side: str, what: str, act: Callable[[], T]) -> T:
-        given_up_s = self.chance.uniform(0.1, 5.0)
+        given_up_s = self.rng.uniform(0.1, 5.0)
 
         async def happens_later() -> None:
-            await asyncio.sleep(given_up_s + self.chance.uniform(0.0, LATEST_EFFECT_S))
+            await asyncio.sleep(given_up_s + self.rng.uniform(0.0, LATEST_EFFECT_S))
             with contextlib.suppress(Violation):  # it is on record
                 act()
 
@@ -90,8 +90,10 @@ class Faults:
 class SlurmEnd:
     """slurmrestd, as bridge.slurm.transport.Transport.  Every request that takes effect is shown to the promises."""
 
-    def __init__(self, cluster: SlurmCluster, faults: Faults, promises: Promises, clock: Callable[[], float]) -> None:
-        self._cluster, self._faults, self._promises, self._clock = cluster, faults, promises, clock
+    def __init__(
+        self, cluster: SlurmCluster, faults: Faults, invariants: Invariants, clock: Callable[[], float]
+    ) -> None:
+        self._cluster, self._faults, self._promises, self._clock = cluster, faults, invariants, clock
 
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
@@ -114,8 +116,8 @@ class KubeEnd:
     life   which life of the bridge sends by this; None: the one that the promises know as the present one
     """
 
-    def __init__(self, inner: InProcessKube, faults: Faults, promises: Promises) -> None:
-        self._inner, self._faults, self._promises = inner, faults, promises
+    def __init__(self, inner: InProcessKube, faults: Faults, invariants: Invariants) -> None:
+        self._inner, self._faults, self._promises = inner, faults, invariants
         self._lists: dict[tuple[str, str], KubeReply] = {}
         self.life: int | None = None
 
@@ -141,7 +143,7 @@ class KubeEnd:
         key = (path, params.get("fieldSelector", ""))
         before = self._lists.get(key)
         self._lists[key] = reply
-        stale = before is not None and self._faults.on and self._faults.chance.random() < 0.2
+        stale = before is not None and self._faults.on and self._faults.rng.random() < 0.2
         if not stale or before is None:
             return reply
         return KubeReply(before.status, {**before.headers, "date": reply.headers["date"]}, before.body)
@@ -161,7 +163,7 @@ class KubeEnd:
 
     async def _breaking(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for line in lines:
-            if self._faults.on and self._faults.chance.random() < 0.01:
+            if self._faults.on and self._faults.rng.random() < 0.01:
                 raise Unanswered("watch", "Kubernetes", "simulated: the stream broke off")
             yield line
 

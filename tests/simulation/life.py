@@ -16,27 +16,27 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bridge.app import Bridge
-from bridge.dev import kube_objects as objects
 from bridge.dev.given import Given, Gives, Who
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.promises import Promises, Violation
-from bridge.dev.sight import KubeTruth, SlurmTruth
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_jobs import SimPartition, SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode
-from bridge.dev.virtual_time import START, VirtualLoop, run
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
 from bridge.rights import HeldRights
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
+from bridge.simulation.invariants import Invariants, Violation
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.observations import KubeTruth, SlurmTruth
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
+from bridge.simulation.virtual_time import START, VirtualLoop, run
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
 from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodsListed, PolicyChanged
-from scheduler.world import World
+from scheduler.state.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.processes import PausingLoop
 from tests.simulation.strangers import NOBODYS_ID, UNMANAGED, stranger
@@ -156,12 +156,12 @@ HASTY_SETTINGS = SETTINGS.model_copy(
 )
 
 
-def promises(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float]) -> Promises:
+def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float]) -> Invariants:
     """The promises, on the truth of both clusters."""
     system = kube.store.get("namespaces", "", "kube-system")
     assert system is not None
     mark = names.cluster_id(system["metadata"]["uid"])
-    made = Promises(KubeTruth(kube), SlurmTruth(slurm), USERS, clock, mark)
+    made = Invariants(KubeTruth(kube), SlurmTruth(slurm), USERS, clock, mark)
     labels = {name: {MANAGED: "true", USER_LABEL: user} for name, user in USERS.items()}
     made.given = Given(_of_managed(POLICIES[0].gives), labels)
     return made
@@ -176,21 +176,21 @@ def _of_managed(gives: Gives) -> Gives:
 class _Listener:
     """The bridge's own story, for a failure's report."""
 
-    promises: Promises
+    invariants: Invariants
     listed: bool = False
 
     def planned(self, action: Action, at: float) -> None:
-        self.promises.note(f"plans {type(action).__name__} {getattr(action, 'name', '')}: {action.reason}")
+        self.invariants.note(f"plans {type(action).__name__} {getattr(action, 'name', '')}: {action.reason}")
 
     def ended(self, event: ActionEnded, world: World) -> None:
         why = event.refusal.message if event.refusal else ""
         job = f" job {event.job_id}" if event.job_id else ""
-        self.promises.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
+        self.invariants.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
     def seen(self, event: Event) -> None:
         """What is there when it lists pods first may be of an earlier life, however late that is."""
         if isinstance(event, PodsListed) and not self.listed:
-            self.listed, self.promises.born = True, self.promises.clock()
+            self.listed, self.invariants.born = True, self.invariants.clock()
 
     def passed(self, world: World, took_s: float) -> None:
         """Nothing to tell of it."""
@@ -218,12 +218,12 @@ class Life:
     sharers: list[Life] = field(default_factory=list)
     chaos_s: float = CHAOS_S
     pause_s: float = 1 / 0.53
-    chance: random.Random = field(init=False)
+    rng: random.Random = field(init=False)
     kube: KubeCluster = field(init=False)
     slurm: SlurmCluster = field(init=False)
     inner: InProcessKube = field(init=False)
     faults: Faults = field(init=False)
-    promises: Promises = field(init=False)
+    invariants: Invariants = field(init=False)
     bridge: Bridge | None = None
     policy: AnyPolicy = POLICIES[0]
     identities: ClassVar[bool] = True
@@ -236,7 +236,7 @@ class Life:
     pauses: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
         skew = random.Random(self.seed + 2)
         self.kube_ahead = skew.choice(SKEWS)
         self.slurm_ahead = skew.choice(SKEWS) if self.beside is None else self.beside.slurm_ahead
@@ -270,8 +270,8 @@ class Life:
                 SimUser("carol", ("teamb",)),
             ),
             seed=self.seed,
-            stock=self.chance.random() < 0.5,
-            accounting=self.chance.random() < 0.7,
+            stock=self.rng.random() < 0.5,
+            accounting=self.rng.random() < 0.7,
             counts_memory=random.Random(self.seed + 3).random() < 0.8,
             started=START + self.slurm_ahead,
         )
@@ -298,11 +298,11 @@ class Life:
     async def live(self) -> None:
         """Raises Violation."""
         self.inner = InProcessKube(self.kube, self.kube_clock)
-        self.promises = promises(self.kube, self.slurm, self.clock)
-        self.promises.kube_ahead, self.promises.slurm_ahead = self.kube_ahead, self.slurm_ahead
+        self.invariants = invariants(self.kube, self.slurm, self.clock)
+        self.invariants.kube_ahead, self.invariants.slurm_ahead = self.kube_ahead, self.slurm_ahead
         if self.hasty:
-            self.promises.stands_s = HASTY_S
-        self.promises.note(f"clocks: Kubernetes {self.kube_ahead:+.0f} s, Slurm {self.slurm_ahead:+.0f} s")
+            self.invariants.stands_s = HASTY_S
+        self.invariants.note(f"clocks: Kubernetes {self.kube_ahead:+.0f} s, Slurm {self.slurm_ahead:+.0f} s")
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.inner.live()), group.create_task(self._slurm_lives())]
             tasks.append(group.create_task(self._bridges()))
@@ -316,10 +316,10 @@ class Life:
             await self._comes_to_rest()
             for task in tasks:
                 task.cancel()
-        if self.promises.violations:
-            raise self.promises.violations[0]
-        for wrong in self.promises.at_rest():
-            raise Violation(wrong.promise, wrong.what, self.clock())
+        if self.invariants.violations:
+            raise self.invariants.violations[0]
+        for wrong in self.invariants.at_rest():
+            raise Violation(wrong.invariant, wrong.what, self.clock())
 
     async def _comes_to_rest(self) -> None:
         """Most have nothing left to do after a minute; what takes longer has its time."""
@@ -327,15 +327,15 @@ class Life:
         self._release()
         await asyncio.sleep(HEALS_S - RELEASE_S)
         for _ in range(int(HEAL_S - HEALS_S) // 5):
-            if not any(self.promises.at_rest()):
+            if not any(self.invariants.at_rest()):
                 return
             await asyncio.sleep(5.0)
 
     def _release(self) -> None:
         """An admin says that the jobs that vanished are gone indeed (X6): until then their pods stand in others' way."""
         if self.bridge is not None and self.bridge.world.held_back_since is not None:
-            self.promises.note("the admin: slurm-bridge release")
-            self.promises.calm_since = self.clock()
+            self.invariants.note("the admin: slurm-bridge release")
+            self.invariants.calm_since = self.clock()
             self.bridge.loop.emit(AbsenceBelieved(self.clock()))
 
     async def _slurm_lives(self) -> None:
@@ -343,61 +343,61 @@ class Life:
             await asyncio.sleep(1.0)
             if self.beside is None:
                 self.slurm.tick(self.slurm_clock())
-            self.promises.after()
+            self.invariants.after()
 
     async def _slurmdbd_is_away_for_a_while(self) -> None:
         """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
-        chance = random.Random(self.seed + 2)
-        if self.beside is not None or not self.slurm.accounting or chance.random() < 0.6:
+        rng = random.Random(self.seed + 2)
+        if self.beside is not None or not self.slurm.accounting or rng.random() < 0.6:
             return
-        await asyncio.sleep(chance.choice([0.0, chance.uniform(0.0, CHAOS_S / 2)]))
-        self.promises.note("chaos: slurmdbd is away")
+        await asyncio.sleep(rng.choice([0.0, rng.uniform(0.0, CHAOS_S / 2)]))
+        self.invariants.note("chaos: slurmdbd is away")
         self.slurm.accounting_up = False
-        await asyncio.sleep(chance.uniform(5.0, CHAOS_S))
-        self.promises.note("slurmdbd is back")
+        await asyncio.sleep(rng.uniform(5.0, CHAOS_S))
+        self.invariants.note("slurmdbd is back")
         self.slurm.accounting_up = True
 
     async def _others_bind_pods(self) -> None:
         """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
         if not self.others_bind:
             return
-        chance, ends = random.Random(f"{self.seed} binds of others"), self.clock() + CHAOS_S
-        while self.clock() + (waits_s := chance.expovariate(1 / BOUND_BY_OTHERS_S)) < ends:
+        rng, ends = random.Random(f"{self.seed} binds of others"), self.clock() + CHAOS_S
+        while self.clock() + (waits_s := rng.expovariate(1 / BOUND_BY_OTHERS_S)) < ends:
             await asyncio.sleep(waits_s)
-            self._bind_by_others(chance)
+            self._bind_by_others(rng)
 
     async def _policy_changes(self) -> None:
         """In some lives, also while no bridge runs; with a chance of its own."""
-        chance, ends = random.Random(f"{self.seed} policy"), self.clock() + CHAOS_S
-        may_change, others = chance.random() < POLICY_CHANGES, self._others_are_given
+        rng, ends = random.Random(f"{self.seed} policy"), self.clock() + CHAOS_S
+        may_change, others = rng.random() < POLICY_CHANGES, self._others_are_given
         if not (may_change or others):
             return
-        while self.clock() + (waits_s := chance.expovariate(1 / ANOTHER_POLICY_S)) < ends:
+        while self.clock() + (waits_s := rng.expovariate(1 / ANOTHER_POLICY_S)) < ends:
             await asyncio.sleep(waits_s)
             if others:
-                self._another_identity(chance)
-            elif chance.random() < 0.3:
-                self._label(chance.choice(list(USERS)), there=chance.random() < 0.5)
+                self._another_identity(rng)
+            elif rng.random() < 0.3:
+                self._label(rng.choice(list(USERS)), there=rng.random() < 0.5)
             else:
-                self._write_policy(chance.choice(POLICIES))
+                self._write_policy(rng.choice(POLICIES))
         await asyncio.sleep(ends - self.clock())
         for name in USERS:
             self._label(name, there=True)
         # By another policy a job whose pods went while no bridge ran is nobody's: only a template gave its user.
-        self._write_policy(POLICIES[0] if others else POLICIES[chance.randrange(2)])
+        self._write_policy(POLICIES[0] if others else POLICIES[rng.randrange(2)])
 
     @property
     def _others_are_given(self) -> bool:
         return self.identities and random.Random(f"{self.seed} identities").random() < IDENTITY_CHANGES
 
-    def _another_identity(self, chance: random.Random) -> None:
+    def _another_identity(self, rng: random.Random) -> None:
         """Another policy; or a namespace has other labels, or loses those that it needs."""
-        if chance.random() < 0.4:
-            self._write_policy(chance.choice(OTHERS))
+        if rng.random() < 0.4:
+            self._write_policy(rng.choice(OTHERS))
             return
-        space = chance.choice(list(USERS))
-        user, account = chance.choice(["alice", "alice", "bob", "bob", None]), chance.choice(["teama", "teamb", None])
-        managed = "true" if chance.random() < 0.8 else None
+        space = rng.choice(list(USERS))
+        user, account = rng.choice(["alice", "alice", "bob", "bob", None]), rng.choice(["teama", "teamb", None])
+        managed = "true" if rng.random() < 0.8 else None
         self._labels(space, {USER_LABEL: user, ACCOUNT_LABEL: account, MANAGED: managed})
 
     @property
@@ -407,14 +407,14 @@ class Life:
 
     async def _rights_are_taken_and_given_back(self) -> None:
         """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
-        chance, ends = random.Random(f"{self.seed} which rights"), self.clock() + CHAOS_S
-        while self.rights_go and self.clock() + (waits_s := chance.expovariate(1 / RIGHTS_GO_S)) < ends:
+        rng, ends = random.Random(f"{self.seed} which rights"), self.clock() + CHAOS_S
+        while self.rights_go and self.clock() + (waits_s := rng.expovariate(1 / RIGHTS_GO_S)) < ends:
             await asyncio.sleep(waits_s)
-            taken = chance.choice(RIGHTS)
-            self.promises.note(f"chaos: rights are taken away: {', '.join(' '.join(each) for each in sorted(taken))}")
+            taken = rng.choice(RIGHTS)
+            self.invariants.note(f"chaos: rights are taken away: {', '.join(' '.join(each) for each in sorted(taken))}")
             self.kube.forbidden |= taken
-            await asyncio.sleep(min(ends - self.clock(), chance.uniform(1.0, 2 * RIGHTS_GO_S)))
-            self.promises.note("the rights are given back")
+            await asyncio.sleep(min(ends - self.clock(), rng.uniform(1.0, 2 * RIGHTS_GO_S)))
+            self.invariants.note("the rights are given back")
             self.kube.forbidden -= taken
 
     async def _stubborn_pods(self) -> None:
@@ -422,41 +422,41 @@ class Life:
 
         With a chance of its own.  Only where no grace counts for long: else they stand in others' way beyond the end.
         """
-        chance, ends = random.Random(f"{self.seed} stubborn"), self.clock() + CHAOS_S
-        if not self.hasty or chance.random() >= STUBBORN:
+        rng, ends = random.Random(f"{self.seed} stubborn"), self.clock() + CHAOS_S
+        if not self.hasty or rng.random() >= STUBBORN:
             return
-        while self.clock() + (waits_s := chance.expovariate(1 / STUBBORN_S)) < ends:
+        while self.clock() + (waits_s := rng.expovariate(1 / STUBBORN_S)) < ends:
             await asyncio.sleep(waits_s)
-            stubborn = [pod for pod in self.promises.pods() if objects.STOP_S in pod["metadata"]["annotations"]]
+            stubborn = [pod for pod in self.invariants.pods() if objects.STOP_S in pod["metadata"]["annotations"]]
             running = [pod for pod in stubborn if names.JOB_ID in pod["metadata"]["annotations"] and not _ended(pod)]
-            if not running or chance.random() < 0.4:
-                self._new_stubborn_pod(chance)
-            elif chance.random() < 0.5:
-                pod, grace_s = chance.choice(running), chance.choice([*GRACES, LONGEST_GRACE_S])
-                self.promises.note(f"somebody deletes {pod['metadata']['name']} with a grace of {grace_s} s")
+            if not running or rng.random() < 0.4:
+                self._new_stubborn_pod(rng)
+            elif rng.random() < 0.5:
+                pod, grace_s = rng.choice(running), rng.choice([*GRACES, LONGEST_GRACE_S])
+                self.invariants.note(f"somebody deletes {pod['metadata']['name']} with a grace of {grace_s} s")
                 self.kube.remove(self.kube_clock(), "pods", pod, grace_s)
             else:
-                job = self.slurm.jobs.get(int(chance.choice(running)["metadata"]["annotations"][names.JOB_ID]))
-                if job is not None and self.promises.is_ours(job) and not job.ended:
-                    self.promises.note(f"somebody ends job {job.id}")
+                job = self.slurm.jobs.get(int(rng.choice(running)["metadata"]["annotations"][names.JOB_ID]))
+                if job is not None and self.invariants.is_ours(job) and not job.ended:
+                    self.invariants.note(f"somebody ends job {job.id}")
                     self.slurm.cancel(job.id, self.slurm_clock())
             self.inner.wake()
 
-    def _new_stubborn_pod(self, chance: random.Random) -> None:
+    def _new_stubborn_pod(self, rng: random.Random) -> None:
         self.made += 1
         name, says = f"stubborn{self.made}", {objects.STOP_S: "100000"}
-        made = objects.pod("alice-a", name, requests={"cpu": "1"}, annotations=says, grace_s=chance.choice(GRACES))
+        made = objects.pod("alice-a", name, requests={"cpu": "1"}, annotations=says, grace_s=rng.choice(GRACES))
         template = {"metadata": {"labels": {"app": name}, "annotations": says}, "spec": made["spec"]}
-        self.promises.note(f"somebody makes {name}")
-        if chance.random() < 0.5:
+        self.invariants.note(f"somebody makes {name}")
+        if rng.random() < 0.5:
             self.kube.create(self.kube_clock(), "pods", made)
         else:
             self.kube.create(self.kube_clock(), "replicasets", objects.replica_set("alice-a", name, 1, template))
 
     def _write_policy(self, policy: AnyPolicy) -> None:
-        self.promises.note(f"the admin: policy {OTHERS.index(policy)}")
+        self.invariants.note(f"the admin: policy {OTHERS.index(policy)}")
         self.policy = policy
-        self.promises.given.policy(_of_managed(policy.gives), self.clock())
+        self.invariants.given.policy(_of_managed(policy.gives), self.clock())
         if self.bridge is not None:
             self.bridge.loop.emit(PolicyChanged(policy.written.policy(), self.clock()))
 
@@ -466,23 +466,23 @@ class Life:
     def _labels(self, name: str, labels: dict[str, str | None]) -> None:
         """The namespace gets these labels, and loses those that are None."""
         said = ", ".join(f"{key}={value}" for key, value in labels.items() if value is not None)
-        self.promises.note(f"the admin: namespace {name} is labelled {said}")
+        self.invariants.note(f"the admin: namespace {name} is labelled {said}")
         body = json.dumps({"metadata": {"labels": labels}}).encode()
         headers = {"Content-Type": "application/merge-patch+json"}
         status, _, answer = self.kube.handle(self.kube_clock(), "PATCH", f"/api/v1/namespaces/{name}", headers, body)
         assert status == 200, answer
-        self.promises.given.labels(name, json.loads(answer)["metadata"].get("labels") or {}, self.clock())
+        self.invariants.given.labels(name, json.loads(answer)["metadata"].get("labels") or {}, self.clock())
         self.inner.wake()
 
-    def _bind_by_others(self, chance: random.Random) -> None:
+    def _bind_by_others(self, rng: random.Random) -> None:
         """Another scheduler, or a person, binds a waiting pod of the bridge, and may write the id of a job on it."""
-        waiting = [pod for pod in self.promises.pods() if self._waits_for_the_bridge(pod)]
+        waiting = [pod for pod in self.invariants.pods() if self._waits_for_the_bridge(pod)]
         if not waiting:
             return
-        pod, node = chance.choice(waiting), chance.choice(self.nodes)
-        foreign = [job.id for job in self.slurm.jobs.values() if not self.promises.is_for(job, pod)]
-        shown = chance.choice([None, None, NOBODYS_ID, chance.choice([*foreign, NOBODYS_ID])])
-        self.promises.bound_by_others(pod, node, shown)
+        pod, node = rng.choice(waiting), rng.choice(self.nodes)
+        foreign = [job.id for job in self.slurm.jobs.values() if not self.invariants.is_for(job, pod)]
+        shown = rng.choice([None, None, NOBODYS_ID, rng.choice([*foreign, NOBODYS_ID])])
+        self.invariants.bound_by_others(pod, node, shown)
         meta: dict[str, Any] = {"uid": pod["metadata"]["uid"]}
         if shown is not None:
             meta["annotations"] = {names.JOB_ID: str(shown)}
@@ -505,9 +505,9 @@ class Life:
         """One life after the other; each is killed without warning when chaos says so."""
         while True:
             self.lives += 1
-            self.promises.life = self.lives
-            self.promises.born = self.clock()
-            self.promises.note(f"life {self.lives} of the bridge begins")
+            self.invariants.life = self.lives
+            self.invariants.born = self.clock()
+            self.invariants.note(f"life {self.lives} of the bridge begins")
             life = asyncio.create_task(self._one_bridge())
             self.kill = life.cancel
             try:
@@ -517,24 +517,24 @@ class Life:
                 if current is not None and current.cancelling():
                     raise
             except FarSideError as error:
-                self.promises.note(f"could not start: {error}")
-            await asyncio.sleep(self.chance.uniform(0.1, 3.0))
+                self.invariants.note(f"could not start: {error}")
+            await asyncio.sleep(self.rng.uniform(0.1, 3.0))
 
     async def _one_bridge(self) -> None:
-        transport = KubeEnd(self.inner, self.faults, self.promises)
-        slurm_end = SlurmEnd(self.slurm, self.faults, self.promises, self.slurm_clock)
+        transport = KubeEnd(self.inner, self.faults, self.invariants)
+        slurm_end = SlurmEnd(self.slurm, self.faults, self.invariants, self.slurm_clock)
         slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
         await slurm.discover()
         kube = KubeClient(transport, "slurm-bridge", self.clock)
-        chance = random.Random(self.seed + 1000 * self.lives)
+        rng = random.Random(self.seed + 1000 * self.lives)
         self.bridge = Bridge(
             (HASTY_SETTINGS if self.hasty else SETTINGS).model_copy(update={"policy": self.policy.written}),
             kube,
             transport,
             slurm,
             self.clock,
-            _Listener(self.promises),
-            chance,
+            _Listener(self.invariants),
+            rng,
             leaving=self.leaving,
         )
         if not self.rights_go:
@@ -570,15 +570,15 @@ class Life:
     async def _chaos(self) -> None:
         ends, acts = self.clock() + self.chaos_s, self._acts()
         while self.clock() < ends:
-            await asyncio.sleep(self.chance.expovariate(1 / self.pause_s))
-            act = self.chance.choice(acts)
-            self.promises.note(f"chaos: {act.__name__.strip('_')}")
+            await asyncio.sleep(self.rng.expovariate(1 / self.pause_s))
+            act = self.rng.choice(acts)
+            self.invariants.note(f"chaos: {act.__name__.strip('_')}")
             act()
             self.inner.wake()
 
     def _heal(self) -> None:
-        self.promises.note("faults end")
-        self.promises.calm_since = self.clock()
+        self.invariants.note("faults end")
+        self.invariants.calm_since = self.clock()
         self.faults.on = False
         self.faults.api.end()
         self.slurm.controller_up = True
@@ -601,13 +601,13 @@ class Life:
         self._new_pod(self._port())
 
     def _port(self) -> int:
-        return self.chance.choice([8080, 8080, 9090])
+        return self.rng.choice([8080, 8080, 9090])
 
     def _new_pod(self, host_port: int = 0) -> None:
         self.made += 1
-        space = self.chance.choice(list(USERS))
-        runs = self.chance.choice(["2", "8", "25", ""])
-        says = {objects.RUN_S: runs, objects.EXIT_CODE: self.chance.choice("003")} if runs else {}
+        space = self.rng.choice(list(USERS))
+        runs = self.rng.choice(["2", "8", "25", ""])
+        says = {objects.RUN_S: runs, objects.EXIT_CODE: self.rng.choice("003")} if runs else {}
         self.kube.create(
             self.kube_clock(),
             "pods",
@@ -617,9 +617,9 @@ class Life:
         )
 
     def _wants(self) -> dict[str, str]:
-        wants = {"cpu": str(self.chance.choice([1, 1, 2, 4])), "memory": "512Mi"}
-        if self.chance.random() < 0.4:
-            wants["nvidia.com/gpu"] = str(self.chance.choice([1, 2]))
+        wants = {"cpu": str(self.rng.choice([1, 1, 2, 4])), "memory": "512Mi"}
+        if self.rng.random() < 0.4:
+            wants["nvidia.com/gpu"] = str(self.rng.choice([1, 2]))
         return wants
 
     def _template(self) -> dict[str, Any]:
@@ -642,22 +642,22 @@ class Life:
 
     def _new_ring(self) -> None:
         """A gang of one shape; now and then its last member is late, or there is one too many."""
-        wants, size = self._wants(), self.chance.choice([2, 3, 4])
-        self._new_gang(size, [wants] * (size + self.chance.choice([-1, 0, 0, 0, 1])))
+        wants, size = self._wants(), self.rng.choice([2, 3, 4])
+        self._new_gang(size, [wants] * (size + self.rng.choice([-1, 0, 0, 0, 1])))
 
     def _new_ring_with_port(self) -> None:
         """Its members stand on a node each."""
-        size = self.chance.choice([2, 3])
+        size = self.rng.choice([2, 3])
         self._new_gang(size, [self._wants()] * size, self._port())
 
     def _new_launcher(self) -> None:
         """A gang of two shapes: one heterogeneous job."""
-        workers = [self._wants()] * self.chance.choice([1, 2])
+        workers = [self._wants()] * self.rng.choice([1, 2])
         self._new_gang(1 + len(workers), [{"cpu": "1", "memory": "256Mi"}, *workers])
 
     def _new_gang(self, size: int, shapes: list[dict[str, str]], host_port: int = 0) -> None:
         self.made += 1
-        space, runs = self.chance.choice(list(USERS)), self.chance.choice(["2", "8", "25", ""])
+        space, runs = self.rng.choice(list(USERS)), self.rng.choice(["2", "8", "25", ""])
         says = {GANG_SIZE: str(size)} | ({objects.RUN_S: runs} if runs else {})
         for number, wants in enumerate(shapes):
             name, labels = f"g{self.made}-{number}", {GANG: f"g{self.made}"}
@@ -669,16 +669,16 @@ class Life:
     def _gang_again(self) -> None:
         """The pods of a gang have all ended, and are kept; others come under its label, as many or not."""
         gangs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for pod in self.promises.pods():
+        for pod in self.invariants.pods():
             if label := (pod["metadata"].get("labels") or {}).get(GANG):
                 gangs.setdefault((pod["metadata"]["namespace"], label), []).append(pod)
         over = [which for which, pods in sorted(gangs.items()) if all(_ended(pod) for pod in pods)]
         if not over:
             return
         self.made += 1
-        space, label = self.chance.choice(over)
-        size = self.chance.choice([2, 3])
-        says = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["2", "8"])}
+        space, label = self.rng.choice(over)
+        size = self.rng.choice([2, 3])
+        says = {GANG_SIZE: str(size), objects.RUN_S: self.rng.choice(["2", "8"])}
         wants = self._wants()
         for number in range(size):
             name = f"{label}-run{self.made}-{number}"
@@ -688,9 +688,9 @@ class Life:
     def _nightly(self) -> None:
         """A batch Job as a CronJob makes it: the label of its template is that of every night's Job."""
         self.made += 1
-        template, size = self._template(), self.chance.choice([2, 3])
+        template, size = self._template(), self.rng.choice([2, 3])
         template["metadata"]["labels"] = {"app": "t", GANG: f"nightly-{size}"}
-        template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["2", "5"])}
+        template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.rng.choice(["2", "5"])}
         spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
         meta = {"namespace": "alice-a", "name": f"n{self.made}"}
         self.kube.create(self.kube_clock(), "jobs", {"metadata": meta, "spec": spec})
@@ -698,8 +698,8 @@ class Life:
     def _new_batch_gang(self) -> None:
         """An indexed batch Job whose pods are one gang; its controller makes anew those that fail."""
         self.made += 1
-        template, size = self._template(), self.chance.choice([2, 3])
-        template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.chance.choice(["5", "20"])}
+        template, size = self._template(), self.rng.choice([2, 3])
+        template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.rng.choice(["5", "20"])}
         spec = {"parallelism": size, "completions": size, "completionMode": "Indexed", "template": template}
         meta = {"namespace": "alice-a", "name": f"b{self.made}"}
         self.kube.create(self.kube_clock(), "jobs", {"metadata": meta, "spec": spec})
@@ -718,11 +718,11 @@ class Life:
 
     def _another_member(self, called: str, wants: dict[str, str] | None = None) -> None:
         """Of some gang, as one that is there; wants: what it asks for otherwise"""
-        members = [pod for pod in self.promises.pods() if GANG in (pod["metadata"].get("labels") or {})]
+        members = [pod for pod in self.invariants.pods() if GANG in (pod["metadata"].get("labels") or {})]
         if not members:
             return
         self.made += 1
-        like = self.chance.choice(members)
+        like = self.rng.choice(members)
         meta = like["metadata"]
         says = {key: meta["annotations"][key] for key in (GANG_SIZE, objects.RUN_S) if key in meta["annotations"]}
         labels = {GANG: meta["labels"][GANG]}
@@ -734,12 +734,12 @@ class Life:
         self.kube.create(self.kube_clock(), "pods", made)
 
     def _some_pod(self) -> dict[str, Any] | None:
-        pods = self.promises.pods()
-        return self.chance.choice(pods) if pods else None
+        pods = self.invariants.pods()
+        return self.rng.choice(pods) if pods else None
 
     def _delete_pod(self) -> None:
         if (pod := self._some_pod()) is not None and not pod["metadata"].get("deletionTimestamp"):
-            self.kube.remove(self.kube_clock(), "pods", pod, self.chance.choice([None, None, 0]))
+            self.kube.remove(self.kube_clock(), "pods", pod, self.rng.choice([None, None, 0]))
 
     def _force_delete(self) -> None:
         """Its object is gone at once, also while it terminates; its containers run on for a while."""
@@ -749,21 +749,21 @@ class Life:
     def _edit_pod(self) -> None:
         if (pod := self._some_pod()) is not None:
             meta = pod["metadata"]
-            said = {**meta.get("annotations", {}), "slurm-bridge/time-limit": str(self.chance.randint(1, 90))}
+            said = {**meta.get("annotations", {}), "slurm-bridge/time-limit": str(self.rng.randint(1, 90))}
             self.kube.store.put("pods", {**pod, "metadata": {**meta, "annotations": said}})
 
     def _some_job(self) -> int | None:
-        live = self.promises.ours()
-        return self.chance.choice(live).id if live else None
+        live = self.invariants.ours()
+        return self.rng.choice(live).id if live else None
 
     def _cancel_job(self) -> None:
         if (job_id := self._some_job()) is not None:
             self.slurm.cancel(job_id, self.slurm_clock())
 
     def _preempt_job(self) -> None:
-        running = [job.id for job in self.promises.ours() if job.holds]
+        running = [job.id for job in self.invariants.ours() if job.holds]
         if running:
-            self.slurm.preempt(self.chance.choice(running), self.slurm_clock())
+            self.slurm.preempt(self.rng.choice(running), self.slurm_clock())
 
     def _as_user(self, job_id: int, body: bytes) -> None:
         """Its own user changes the job, as with scontrol."""
@@ -772,7 +772,7 @@ class Life:
 
     def _edit_job(self) -> None:
         if (job_id := self._some_job()) is not None:
-            minutes = self.chance.randint(1, 60)
+            minutes = self.rng.randint(1, 60)
             self._as_user(job_id, b'{"time_limit":{"set":true,"number":%d},"comment":"mine"}' % minutes)
 
     def _rename_job(self) -> None:
@@ -780,20 +780,20 @@ class Life:
 
         Under another name a bridge that starts anew cannot tell the two apart (docs/decisions/0003).
         """
-        if self.promises.lost_at == float("-inf") and (job_id := self._some_job()) is not None:
+        if self.invariants.lost_at == float("-inf") and (job_id := self._some_job()) is not None:
             job = self.slurm.jobs[job_id]
-            self.promises.renamed.setdefault(job.serial, job.name)
+            self.invariants.renamed.setdefault(job.serial, job.name)
             self._as_user(job_id, b'{"name":"mine-%d"}' % job_id)
 
     def _hold_job(self) -> None:
-        waiting = [job.id for job in self.promises.ours() if job.state == "PENDING"]
+        waiting = [job.id for job in self.invariants.ours() if job.state == "PENDING"]
         if waiting:
-            self.slurm.hold(self.chance.choice(waiting), by_admin=self.chance.random() < 0.5)
+            self.slurm.hold(self.rng.choice(waiting), by_admin=self.rng.random() < 0.5)
 
     def _suspend_job(self) -> None:
-        running = [job.id for job in self.promises.ours() if job.state == "RUNNING"]
+        running = [job.id for job in self.invariants.ours() if job.state == "RUNNING"]
         if running:
-            self.slurm.suspend(self.chance.choice(running))
+            self.slurm.suspend(self.rng.choice(running))
 
     def _submit(self, user: str, name: str) -> None:
         headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
@@ -802,24 +802,24 @@ class Life:
         self.slurm.handle(self.slurm_clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
 
     def _foreign_job(self) -> None:
-        self._submit(self.chance.choice(["alice", "carol"]), f"native-{self.made}")
+        self._submit(self.rng.choice(["alice", "carol"]), f"native-{self.made}")
 
     def _forged_job(self) -> None:
         if (job_id := self._some_job()) is not None:
             self._submit("carol", self.slurm.jobs[job_id].name)
 
     def _drain(self) -> None:
-        self.slurm.drain(self.chance.choice(list(self.slurm.nodes)), "chaos")
+        self.slurm.drain(self.rng.choice(list(self.slurm.nodes)), "chaos")
 
     def _resume(self) -> None:
         for name in list(self.slurm.nodes):
             self.slurm.resume(name, self.slurm_clock())
 
     def _node_down(self) -> None:
-        self.slurm.down(self.chance.choice(list(self.slurm.nodes)), self.slurm_clock(), "chaos")
+        self.slurm.down(self.rng.choice(list(self.slurm.nodes)), self.slurm_clock(), "chaos")
 
     def _cordon(self) -> None:
-        node = self.chance.choice(list(self.kube.store.all("nodes")))
+        node = self.rng.choice(list(self.kube.store.all("nodes")))
         self._cordoned(node, not node["spec"].get("unschedulable"))
 
     def _cordoned(self, node: dict[str, Any], cordoned: bool) -> None:
@@ -827,14 +827,12 @@ class Life:
 
     def _kubelet_falls_silent(self) -> None:
         """A node dies, or its network does; its pods may be deleted meanwhile, and stay Terminating until it is back."""
-        name = self.chance.choice(self.nodes)
+        name = self.rng.choice(self.nodes)
         self.kube.actors.stop_kubelet(self.kube_clock(), name)
         later = asyncio.get_running_loop().call_later
-        if self.chance.random() < 0.8:
-            later(self.chance.uniform(0, 30), self._delete_pods_on, name)
-        later(
-            self.chance.choice([self.chance.uniform(5, 40), self.chance.uniform(60, 90)]), self._kubelet_is_back, name
-        )
+        if self.rng.random() < 0.8:
+            later(self.rng.uniform(0, 30), self._delete_pods_on, name)
+        later(self.rng.choice([self.rng.uniform(5, 40), self.rng.uniform(60, 90)]), self._kubelet_is_back, name)
 
     def _kubelet_is_back(self, name: str) -> None:
         self.kube.actors.start_kubelet(self.kube_clock(), name)
@@ -844,7 +842,7 @@ class Life:
         """As the taint of a dead node does, or an admin who drains it."""
         if node not in self.kube.actors.silent:
             return
-        for pod in self.promises.pods():
+        for pod in self.invariants.pods():
             if pod["spec"].get("nodeName") == node and not pod["metadata"].get("deletionTimestamp"):
                 self.kube.remove(self.kube_clock(), "pods", pod)
         self.inner.wake()
@@ -860,7 +858,7 @@ class Life:
         jobs = [job.id for job in self.slurm.jobs.values()]
         for _ in range(count):
             self.made += 1
-            made = stranger(self.chance, f"s{self.made}", self.nodes, jobs, list(USERS))
+            made = stranger(self.rng, f"s{self.made}", self.nodes, jobs, list(USERS))
             self.kube.create(self.kube_clock(), "pods", made)
 
     def _kill_bridge(self) -> None:
@@ -870,12 +868,12 @@ class Life:
     def _api_server_down(self) -> None:
         """For seconds, or for as long as a control plane takes to start anew."""
         self.faults.api.begin()
-        lasts_s = self.chance.choice([self.chance.uniform(1, 10), self.chance.uniform(16, 45)])
+        lasts_s = self.rng.choice([self.rng.uniform(1, 10), self.rng.uniform(16, 45)])
         asyncio.get_running_loop().call_later(lasts_s, self.faults.api.end)
 
     def _controller_down(self) -> None:
         self.slurm.controller_up = False
-        asyncio.get_running_loop().call_later(self.chance.uniform(1, 20), self._controller_back)
+        asyncio.get_running_loop().call_later(self.rng.uniform(1, 20), self._controller_back)
 
     def _controller_back(self) -> None:
         self.slurm.controller_up = True
@@ -892,7 +890,7 @@ class Life:
 
     def _jobs_are_lost(self) -> None:
         for each in (self, *self.sharers):
-            each.promises.lost_at = self.clock()
+            each.invariants.lost_at = self.clock()
 
     def _forget_watches(self) -> None:
         self.kube.compact()
@@ -922,7 +920,7 @@ def _live(seed: int, *lives: Life) -> None:
     try:
         run(together(), loop_of=PausingLoop if any(life.pauses for life in lives) else VirtualLoop)
     except* Violation as broken:
-        log = sorted((at, number, what) for number, life in enumerate(lives) for at, what in life.promises.log)
+        log = sorted((at, number, what) for number, life in enumerate(lives) for at, what in life.invariants.log)
         told = "\n".join(f"  {at - START:8.3f}  {'| ' * number}{what}" for at, number, what in log[-150 * len(lives) :])
         [first, *_] = _leaves(broken)
         raise AssertionError(f"seed {seed}: {first}\n{told}") from None

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar
 
-from bridge.dev.virtual_time import START, VirtualLoop
+from bridge.simulation.virtual_time import START, VirtualLoop
 
 T = TypeVar("T")
 

@@ -14,10 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bridge.app import Bridge, lives_on, watches_of
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.promises import Promises
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.virtual_time import START
 from bridge.errors import FarSideError, Unanswered, not_sent
 from bridge.guard import Guard
 from bridge.kube.client import KubeClient
@@ -26,6 +22,10 @@ from bridge.kube.mirror import Mirror
 from bridge.kube.transport import Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.replica import Replica
+from bridge.simulation.invariants import Invariants
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.virtual_time import START
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.transport import Reply as SlurmReply
@@ -45,9 +45,9 @@ class FencedKube(KubeEnd):
     """The API server, for one process: what it sent goes on without it."""
 
     def __init__(
-        self, inner: InProcessKube, faults: Faults, promises: Promises, may_write: Callable[[], bool] = lambda: True
+        self, inner: InProcessKube, faults: Faults, invariants: Invariants, may_write: Callable[[], bool] = lambda: True
     ) -> None:
-        super().__init__(inner, faults, promises)
+        super().__init__(inner, faults, invariants)
         self._may_write = may_write
 
     async def exchange(self, call: Call) -> KubeReply:
@@ -67,11 +67,11 @@ class FencedSlurm(SlurmEnd):
         self,
         cluster: SlurmCluster,
         faults: Faults,
-        promises: Promises,
+        invariants: Invariants,
         clock: Callable[[], float],
         may_write: Callable[[], bool],
     ) -> None:
-        super().__init__(cluster, faults, promises, clock)
+        super().__init__(cluster, faults, invariants, clock)
         self._may_write = may_write
 
     async def exchange(
@@ -88,8 +88,8 @@ class _Pauses(_Listener):
 
     on_planned: Callable[[], None] = field(default=lambda: None)
 
-    def __init__(self, promises: Promises, on_planned: Callable[[], None]) -> None:
-        _Listener.__init__(self, promises)
+    def __init__(self, invariants: Invariants, on_planned: Callable[[], None]) -> None:
+        _Listener.__init__(self, invariants)
         self.on_planned = on_planned
 
     def planned(self, action: Action, at: float) -> None:
@@ -149,35 +149,35 @@ class Replicas(Life):
                     task.cancel()
                     raise
             except FarSideError as error:
-                self.promises.note(f"{name} could not start: {error}")
+                self.invariants.note(f"{name} could not start: {error}")
             await asyncio.sleep(self.fate.uniform(0.1, 3.0))
 
     def _perhaps_pause(self, process: Process) -> None:
         """After a decision and before it is sent."""
         if self.faults.on and self.fate.random() < PAUSES_AT_A_PLAN:
-            self.promises.note("chaos: the leader is paused with a decision that is not sent")
+            self.invariants.note("chaos: the leader is paused with a decision that is not sent")
             self._pause(process)
 
     async def _one_process(self, process: Process, name: str, number: int, stop: asyncio.Event) -> None:
-        wire = FencedKube(self.inner, self.faults, self.promises)
-        lease = Lease(wire, Terms(SPACE, LEASE, name), self.clock, self.kube_clock, process=f"{name} {number}")
+        faulty_wire = FencedKube(self.inner, self.faults, self.invariants)
+        lease = Lease(faulty_wire, Terms(SPACE, LEASE, name), self.clock, self.kube_clock, process=f"{name} {number}")
         leads = lease.holds if self.leased else lambda: True
-        transport = FencedKube(self.inner, self.faults, self.promises, leads)
-        slurm_end = FencedSlurm(self.slurm, self.faults, self.promises, self.slurm_clock, leads)
+        transport = FencedKube(self.inner, self.faults, self.invariants, leads)
+        slurm_end = FencedSlurm(self.slurm, self.faults, self.invariants, self.slurm_clock, leads)
         slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
         await slurm.discover()
         kube = KubeClient(transport, "slurm-bridge", self.clock)
-        settings, chance = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
-        watches, guard = watches_of(settings, transport, self.clock, chance), Guard()
+        settings, rng = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
+        watches, guard = watches_of(settings, transport, self.clock, rng), Guard()
 
         def bridge(mirror: Mirror | None = None) -> Bridge:
             self.leads += 1
-            self.promises.life = transport.life = self.leads
-            self.promises.born = self.clock()
-            self.promises.note(f"{name} begins to lead, as life {self.leads}")
-            listener = _Pauses(self.promises, lambda: self._perhaps_pause(process))
+            self.invariants.life = transport.life = self.leads
+            self.invariants.born = self.clock()
+            self.invariants.note(f"{name} begins to lead, as life {self.leads}")
+            listener = _Pauses(self.invariants, lambda: self._perhaps_pause(process))
             self.bridge = Bridge(
-                settings, kube, transport, slurm, self.clock, listener, chance, mirror=mirror, leads=leads
+                settings, kube, transport, slurm, self.clock, listener, rng, mirror=mirror, leads=leads
             )
             return self.bridge
 
@@ -192,7 +192,7 @@ class Replicas(Life):
         )
         self.running[name].replica = replica
         await replica.run(stop)
-        self.promises.note(f"{name} has stopped")
+        self.invariants.note(f"{name} has stopped")
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Replicas(Life):
 
     def _tidy(self) -> None:
         """Of an hour's pods most have to go again, or nothing new would find a place."""
-        pods = [pod for pod in self.promises.pods() if not pod["metadata"].get("deletionTimestamp")]
+        pods = [pod for pod in self.invariants.pods() if not pod["metadata"].get("deletionTimestamp")]
         for pod in self.fate.sample(pods, max(0, len(pods) - PODS_MOST)):
             self.kube.remove(self.kube_clock(), "pods", pod)
         for kind in ("replicasets", "jobs"):

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from bridge.dev import kube_objects as objects
+from bridge.simulation.kube import objects as objects
 from scheduler import names
 
 UNMANAGED = "wild"
@@ -18,18 +18,18 @@ NOBODYS_ID = 4_000_000
 
 
 def stranger(
-    chance: random.Random, name: str, nodes: Sequence[str], jobs: Sequence[int], spaces: Sequence[str]
+    rng: random.Random, name: str, nodes: Sequence[str], jobs: Sequence[int], spaces: Sequence[str]
 ) -> objects.Object:
     """One such pod.
 
     jobs     ids that it may claim, besides one that no job has
     spaces   managed namespaces where it may be
     """
-    space = chance.choice([UNMANAGED, UNMANAGED, *spaces])
-    node, runs = chance.choice(nodes), chance.choice(["2", "8", "25", ""])
-    says = {names.JOB_ID: str(chance.choice([*jobs, NOBODYS_ID]))} | ({objects.RUN_S: runs} if runs else {})
-    if chance.random() < 0.5:
+    space = rng.choice([UNMANAGED, UNMANAGED, *spaces])
+    node, runs = rng.choice(nodes), rng.choice(["2", "8", "25", ""])
+    says = {names.JOB_ID: str(rng.choice([*jobs, NOBODYS_ID]))} | ({objects.RUN_S: runs} if runs else {})
+    if rng.random() < 0.5:
         says[names.JOB_NODES] = node
-    where: dict[str, Any] = {"nodeName": node} if chance.random() < 0.8 else {}
-    scheduler = chance.choice([names.SCHEDULER_NAME, names.SCHEDULER_NAME, "default-scheduler"])
+    where: dict[str, Any] = {"nodeName": node} if rng.random() < 0.8 else {}
+    scheduler = rng.choice([names.SCHEDULER_NAME, names.SCHEDULER_NAME, "default-scheduler"])
     return objects.pod(space, name, scheduler=scheduler, annotations=says, grace_s=5, **where)

@@ -11,26 +11,27 @@ from typing import Any
 import pytest
 
 from bridge.app import Bridge
-from bridge.dev import kube_objects as objects
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_jobs import SimPartition, SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode
-from bridge.dev.slurm_transport import InProcessSlurm
-from bridge.dev.virtual_time import START, run
 from bridge.executor import Executor
 from bridge.guard import Guard
 from bridge.health import Health
 from bridge.kube.client import KubeClient
 from bridge.settings import Settings
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
+from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
+from bridge.simulation.virtual_time import START, run
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
-from scheduler import decide, fold_kubernetes, names
+from scheduler import decide, names
+from scheduler.apply import kubernetes
 from scheduler.phase import Phase
-from scheduler.workload import Workload
-from scheduler.world import World
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
 
 SPACE = "hpc"
 SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
@@ -53,8 +54,8 @@ class Clusters:
         return asyncio.get_running_loop().time()
 
     async def live(self, story: Callable[[Bridge], Any], *, guarded: bool = True) -> None:
-        wire = InProcessSlurm(self.slurm, self.now)
-        slurm = SlurmClient(wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
+        faulty_wire = InProcessSlurm(self.slurm, self.now)
+        slurm = SlurmClient(faulty_wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
         await slurm.discover()
         kube = KubeClient(self.inner, "slurm-bridge", self.now)
         guard, telemetry = Guard(on=guarded), Telemetry(clock=self.now)
@@ -108,14 +109,14 @@ async def ready(bridge: Bridge, now: Callable[[], float]) -> tuple[int, str]:
 def test_a_pod_whose_rule_raises_stops_nobody_and_runs_when_that_is_mended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole, broken = decide.RULES[Phase.UNCLAIMED], [True]
+    whole, broken = decide.RULES[Phase.UNSUBMITTED], [True]
 
     def rule(workload: Workload, view: Any) -> None:
         whole(workload, view)
         if broken and workload.readable == f"{SPACE}/bad":
             raise ZeroDivisionError("a defect")
 
-    monkeypatch.setitem(decide.RULES, Phase.UNCLAIMED, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:
@@ -143,15 +144,15 @@ def test_a_pod_whose_rule_raises_stops_nobody_and_runs_when_that_is_mended(
 
 def test_a_running_pod_that_cannot_be_folded_lives_on_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = list[bool]()
-    whole_pod = fold_kubernetes._our_pod
+    whole_pod = kubernetes._our_pod
 
     def our_pod(world: World, pod: Any) -> None:
         if broken and pod.name == "bad":
-            world.workloads[world.key_of_pod[pod.uid]].tally.unfinished += 7  # half written
+            world.workloads[world.key_of_pod[pod.uid]].pod_counts.unfinished += 7  # half written
             raise RecursionError
         whole_pod(world, pod)
 
-    monkeypatch.setattr(fold_kubernetes, "_our_pod", our_pod)
+    monkeypatch.setattr(kubernetes, "_our_pod", our_pod)
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:
@@ -201,7 +202,7 @@ def test_in_a_simulation_a_defect_ends_the_bridge(monkeypatch: pytest.MonkeyPatc
     def rule(workload: Workload, view: Any) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setitem(decide.RULES, Phase.UNCLAIMED, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_objects import Object
-from bridge.dev.slurm_jobs import SimJob
-from bridge.dev.virtual_time import run
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.kube.objects import Object
+from bridge.simulation.slurm.jobs import SimJob
+from bridge.simulation.virtual_time import run
 from integration.ends_table import table
 from scheduler import names
-from tests.simulation.life import Life, promises
+from tests.simulation.life import Life, invariants
 
 SPACE = "alice-a"
 KINDS = ("alone", "batch", "service")
@@ -35,7 +35,7 @@ class Calm(Life):
         self.faults.on = False
         self.slurm.accounting = self.slurm.accounting_up = accounting
         self.inner = InProcessKube(self.kube, self.clock)
-        self.promises = promises(self.kube, self.slurm, self.clock)
+        self.invariants = invariants(self.kube, self.slurm, self.clock)
         living = [self.inner.live(), self._slurm_lives(), self._bridges(), self._looks()]
         tasks = [asyncio.ensure_future(each) for each in living]
         try:

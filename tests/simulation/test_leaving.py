@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.promises import Violation
-from bridge.dev.virtual_time import run
-from scheduler import leaving, names
+from bridge.simulation.invariants import Violation
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.virtual_time import run
+from scheduler import names
+from scheduler.rules import uninstall
 from tests.simulation.life import CHAOS_S, Life, _live
 from tests.simulation.test_nodes import LABEL, SPACE, Clusters
 
@@ -25,15 +26,15 @@ class LeavingLife(Life):
     async def _chaos(self) -> None:
         self.chaos_s = CHAOS_S / 2
         await super()._chaos()
-        self.promises.note("the admin: slurm-bridge uninstall")
-        self.leaving = leaving.END if self.seed % 2 else leaving.WAIT
-        self.promises.ends_pods = self.leaving == leaving.END
+        self.invariants.note("the admin: slurm-bridge uninstall")
+        self.leaving = uninstall.END if self.seed % 2 else uninstall.WAIT
+        self.invariants.ends_pods = self.leaving == uninstall.END
         self._kill_bridge()
         await super()._chaos()
 
     async def _comes_to_rest(self) -> None:
         await asyncio.sleep(SEEN_S)
-        if self.leaving == leaving.WAIT or self.promises.renamed:  # pods whose jobs were renamed are not ended
+        if self.leaving == uninstall.WAIT or self.invariants.renamed:  # pods whose jobs were renamed are not ended
             self._users_end_their_pods()
             await asyncio.sleep(SEEN_S)
         until = self.clock() + TAKES_S
@@ -44,7 +45,7 @@ class LeavingLife(Life):
                 bridge = self.bridge
                 assert bridge is not None
                 world = bridge.world
-                still = [leaving.waits_for(world, self.clock()), *leaving.todo(world, self.clock())]
+                still = [uninstall.waits_for(world, self.clock()), *uninstall.todo(world, self.clock())]
                 raise Violation("uninstall", f"still at work: {still}", self.clock())
         for what in self._left():
             raise Violation("uninstall", what, self.clock())
@@ -53,7 +54,7 @@ class LeavingLife(Life):
         for kind in ("replicasets", "jobs"):
             for made in list(self.kube.store.all(kind)):
                 self.kube.remove(self.kube_clock(), kind, made, 0)
-        for pod in self.promises.pods():
+        for pod in self.invariants.pods():
             if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
                 self.kube.remove(self.kube_clock(), "pods", pod)
         self.inner.wake()
@@ -62,11 +63,11 @@ class LeavingLife(Life):
         if self.bridge is None or not self.bridge.world.config.leaving:
             return True
         now = self.clock()
-        return bool(leaving.waits_for(self.bridge.world, now) or leaving.todo(self.bridge.world, now))
+        return bool(uninstall.waits_for(self.bridge.world, now) or uninstall.todo(self.bridge.world, now))
 
     def _left(self) -> Iterator[str]:
         """What is there that the bridge made, by the clusters' own truth."""
-        for job in self.promises.ours():
+        for job in self.invariants.ours():
             yield f"job {job.id} ({job.name}) is {job.state}"
         for name, node in self.slurm.nodes.items():
             if node.drained and node.reason.startswith(names.NODE_REASON):
@@ -82,7 +83,7 @@ def test_after_an_uninstall_among_faults_nothing_is_left(seed: int) -> None:
     _live(seed, LeavingLife(seed))
 
 
-@pytest.mark.parametrize("how", [leaving.WAIT, leaving.END])
+@pytest.mark.parametrize("how", [uninstall.WAIT, uninstall.END])
 def test_an_own_node_leaves_slurm_when_its_last_pod_has_ended_also_if_the_uninstall_is_started_twice(how: str) -> None:
     clusters = Clusters()
 
@@ -97,15 +98,15 @@ def test_an_own_node_leaves_slurm_when_its_last_pod_has_ended_also_if_the_uninst
         async with clusters.bridged(how):
             await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 20)
         async with clusters.bridged(how) as bridge:
-            if how == leaving.WAIT:
+            if how == uninstall.WAIT:
                 await asyncio.sleep(300)
                 assert clusters.runs("train"), "nothing that runs is harmed"
                 pod = clusters.pod("train")
                 assert pod is not None
                 clusters.kube.remove(clusters.now(), "pods", pod, 0)
                 clusters.inner.wake()
-            await clusters.until(lambda: not leaving.todo(bridge.world, clusters.now()), 120)
-            await clusters.until(lambda: not leaving.waits_for(bridge.world, clusters.now()), 60)
+            await clusters.until(lambda: not uninstall.todo(bridge.world, clusters.now()), 120)
+            await clusters.until(lambda: not uninstall.waits_for(bridge.world, clusters.now()), 60)
             assert clusters.slurm.nodes.keys() == {"n1"}
             assert not clusters.tainted()
             assert clusters.said() is None

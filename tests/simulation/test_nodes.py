@@ -9,22 +9,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bridge.app import Bridge
-from bridge.dev import kube_objects as objects
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_jobs import SimPartition, SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode
-from bridge.dev.slurm_transport import InProcessSlurm
-from bridge.dev.virtual_time import START, run
 from bridge.kube.client import KubeClient
 from bridge.settings import Settings
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
+from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
+from bridge.simulation.virtual_time import START, run
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
 from scheduler.events import ActionEnded, Event
-from scheduler.world import World
+from scheduler.state.world import World
 
 LABEL = names.EXTERNAL_NODE_LABEL
 SPACE = "hpc"
@@ -60,8 +60,8 @@ class Clusters:
     @asynccontextmanager
     async def bridged(self, leaving: str = "") -> AsyncIterator[Bridge]:
         """One life of the bridge.  leaving: as of Config"""
-        wire = InProcessSlurm(self.slurm, self.now)
-        slurm = SlurmClient(wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
+        faulty_wire = InProcessSlurm(self.slurm, self.now)
+        slurm = SlurmClient(faulty_wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
         await slurm.discover()
         kube = KubeClient(self.inner, "slurm-bridge", self.now)
         bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, Quiet(), random.Random(0), leaving=leaving)

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.virtual_time import START, run
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.virtual_time import START, run
 from scheduler.actions import BindPod
 from tests.simulation.life import Life, _live
 from tests.simulation.processes import PausingLoop, Process

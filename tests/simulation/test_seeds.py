@@ -18,12 +18,12 @@ from functools import partial
 
 import pytest
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.promises import DELETED_S, GRANTS_IN_VAIN, Violation
-from bridge.dev.slurm_cluster import SlurmCluster
+from bridge.simulation.invariants import DELETED_S, GRANTS_IN_VAIN, Violation
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.slurm.cluster import SlurmCluster
 from scheduler import names
-from tests.simulation.life import live, live_beside, promises
+from tests.simulation.life import invariants, live, live_beside
 
 WORKERS = 2
 CHUNK = 10
@@ -76,14 +76,14 @@ class Clusters:
         for name in ("k1", "k2"):
             self.kube.create(0.0, "nodes", objects.node(name))
         self.pod = self.kube.create(0.0, "pods", objects.pod("alice-a", "p", requests={"cpu": "1"}))
-        self.promises = promises(self.kube, self.slurm, lambda: 100.0)
+        self.invariants = invariants(self.kube, self.slurm, lambda: 100.0)
         self.job = self.submit("alice", self.name_of(self.pod))
         self.slurm.tick(1.0)
         assert self.slurm.jobs[self.job].state == "RUNNING"
 
     def name_of(self, pod: objects.Object) -> str:
         key = names.workload_key(pod["metadata"]["uid"])
-        return names.job_name(f"alice-a/{pod['metadata']['name']}", self.promises.cluster, key)
+        return names.job_name(f"alice-a/{pod['metadata']['name']}", self.invariants.cluster, key)
 
     def submit(self, user: str, name: str) -> int:
         headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
@@ -104,8 +104,8 @@ class Clusters:
         body = {"metadata": {"uid": meta["uid"], "annotations": keys}, "target": {"name": node}}
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding"
         raw = json.dumps(body).encode()
-        self.promises.sent_to_kube("POST", path, raw)
-        self.promises.reaches_kube(path, raw, self.promises.life)
+        self.invariants.sent_to_kube("POST", path, raw)
+        self.invariants.reaches_kube(path, raw, self.invariants.life)
         self.kube.handle(100.0, "POST", path, {}, raw)
 
 
@@ -117,27 +117,27 @@ def clusters() -> Clusters:
 def test_a_pod_that_stands_long_after_its_job_breaks_l4(clusters: Clusters) -> None:
     [holding] = clusters.slurm.jobs[clusters.job].holdings
     now = [100.0]
-    clusters.promises.clock = lambda: now[0]
+    clusters.invariants.clock = lambda: now[0]
     clusters.binds(clusters.pod, holding.node, clusters.job)
     clusters.kube.actors.act(100.0)  # kubelets say that they are ready
     clusters.slurm.cancel(clusters.job, 100.0)
-    longest_s = clusters.promises.stands_s + DELETED_S
+    longest_s = clusters.invariants.stands_s + DELETED_S
     now[0] = 100.0 + longest_s
-    assert list(clusters.promises.at_rest()) == []
+    assert list(clusters.invariants.at_rest()) == []
     now[0] += 1
-    [wrong] = clusters.promises.at_rest()
-    assert wrong.promise == "L4"
+    [wrong] = clusters.invariants.at_rest()
+    assert wrong.invariant == "L4"
     assert f"alice-a/p stands on {holding.node} {longest_s + 1:.0f} s after its job" in wrong.what
     clusters.kube.actors.stop_kubelet(now[0], holding.node)
     clusters.kube.actors.act(now[0] + 3600)
-    assert list(clusters.promises.at_rest()) == [], "nobody can end it there"
+    assert list(clusters.invariants.at_rest()) == [], "nobody can end it there"
 
 
 def test_the_right_bind_breaks_nothing(clusters: Clusters) -> None:
     [holding] = clusters.slurm.jobs[clusters.job].holdings
     clusters.binds(clusters.pod, holding.node, clusters.job)
-    clusters.promises.after()
-    assert list(clusters.promises.at_rest()) == []
+    clusters.invariants.after()
+    assert list(clusters.invariants.at_rest()) == []
 
 
 def test_a_bind_to_a_node_that_was_not_granted_breaks_v2(clusters: Clusters) -> None:
@@ -175,7 +175,7 @@ def test_a_bind_where_another_pod_has_the_host_port_breaks_v3(clusters: Clusters
 def test_touching_a_foreign_job_breaks_v6(clusters: Clusters) -> None:
     foreign = clusters.submit("alice", "native")
     with pytest.raises(Violation, match="V6"):
-        clusters.promises.sent_to_slurm("POST", f"/slurm/v0.0.45/job/{foreign}", {"X-SLURM-USER-NAME": "alice"})
+        clusters.invariants.sent_to_slurm("POST", f"/slurm/v0.0.45/job/{foreign}", {"X-SLURM-USER-NAME": "alice"})
 
 
 def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:
@@ -183,7 +183,7 @@ def test_ending_a_pod_whose_job_runs_breaks_v7(clusters: Clusters) -> None:
     clusters.binds(clusters.pod, holding.node, clusters.job)
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
     with pytest.raises(Violation, match="V7"):
-        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+        clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
 
 
 @pytest.mark.parametrize(("limit_min", "allowed"), [(2, True), (3, False)])
@@ -197,7 +197,7 @@ def test_a_pod_is_ended_at_once_only_when_its_grace_before_the_time_limit_has_co
     deadline = {"metadata": {"uid": clusters.pod["metadata"]["uid"]}, "spec": {"activeDeadlineSeconds": 1}}
     raw = json.dumps(deadline).encode()
     with nullcontext() if allowed else pytest.raises(Violation, match="V7"):
-        clusters.promises.sent_to_kube("PATCH", "/api/v1/namespaces/alice-a/pods/p", raw)
+        clusters.invariants.sent_to_kube("PATCH", "/api/v1/namespaces/alice-a/pods/p", raw)
 
 
 def test_ending_a_pod_whose_lost_job_was_replaced_breaks_v7(clusters: Clusters) -> None:
@@ -210,7 +210,7 @@ def test_ending_a_pod_whose_lost_job_was_replaced_breaks_v7(clusters: Clusters) 
     assert another != clusters.job
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
     with pytest.raises(Violation, match="V7"):
-        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+        clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
 
 
 def test_a_job_of_another_user_that_got_the_id_of_a_lost_one_is_not_the_pods(clusters: Clusters) -> None:
@@ -222,8 +222,8 @@ def test_a_job_of_another_user_that_got_the_id_of_a_lost_one_is_not_the_pods(clu
     clusters.slurm.tick(3.0)
     assert clusters.slurm.jobs[clusters.job].state == "RUNNING"
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
-    clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
-    assert clusters.promises.violations == []
+    clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+    assert clusters.invariants.violations == []
 
 
 def test_a_bind_for_a_job_of_another_user_with_a_forged_name_breaks_v2(clusters: Clusters) -> None:
@@ -246,49 +246,49 @@ def test_ending_a_pod_whose_job_id_is_invented_breaks_v7(clusters: Clusters) -> 
     clusters.kube.create(0.0, "namespaces", objects.namespace("wild"))
     options = json.dumps({"preconditions": {"uid": stranger(clusters, "wild")["metadata"]["uid"]}}).encode()
     with pytest.raises(Violation, match="V7: wild/stranger was never bound by the bridge"):
-        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/wild/pods/stranger", options)
+        clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/wild/pods/stranger", options)
 
 
 def test_of_a_managed_namespace_it_may_be_taken_for_a_pod_of_an_earlier_life_and_for_none_of_this(
     clusters: Clusters,
 ) -> None:
     options = json.dumps({"preconditions": {"uid": stranger(clusters, "alice-a")["metadata"]["uid"]}}).encode()
-    clusters.promises.born = 50.0
-    clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
-    clusters.promises.born = -50.0
+    clusters.invariants.born = 50.0
+    clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
+    clusters.invariants.born = -50.0
     with pytest.raises(Violation, match="V7"):
-        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
+        clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
 
 
 def test_ending_a_pod_that_somebody_else_bound_breaks_v7(clusters: Clusters) -> None:
     """A bind of the bridge was on its way, which the API server refused."""
-    clusters.promises.bound_by_others(clusters.pod, "k1", None)
+    clusters.invariants.bound_by_others(clusters.pod, "k1", None)
     [holding] = clusters.slurm.jobs[clusters.job].holdings
     clusters.binds(clusters.pod, holding.node, clusters.job)
     clusters.kube.store.put("pods", {**clusters.pod, "spec": {**clusters.pod["spec"], "nodeName": "k1"}})
     options = json.dumps({"preconditions": {"uid": clusters.pod["metadata"]["uid"]}}).encode()
     with pytest.raises(Violation, match="V7: alice-a/p was never bound by the bridge"):
-        clusters.promises.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
+        clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/p", options)
 
 
 def test_an_invented_job_id_hides_no_job_that_is_left_behind(clusters: Clusters) -> None:
     stranger(clusters, "alice-a")
     clusters.kube.remove(0.0, "pods", clusters.pod, 0)
-    assert "L2" in {each.promise for each in clusters.promises.at_rest()}
+    assert "L2" in {each.invariant for each in clusters.invariants.at_rest()}
 
 
 def test_another_users_job_breaks_v8(clusters: Clusters) -> None:
     clusters.submit("bob", clusters.name_of(clusters.pod))
     with pytest.raises(Violation, match="V8"):
-        clusters.promises.after()
+        clusters.invariants.after()
 
 
 def test_what_is_left_behind_is_found(clusters: Clusters) -> None:
-    wrong = {each.promise for each in clusters.promises.at_rest()}
+    wrong = {each.invariant for each in clusters.invariants.at_rest()}
     assert "L1" in wrong, "the pod waits and does not say why"
     assert "L3" in wrong, "its job runs and it is not bound"
     clusters.kube.remove(0.0, "pods", clusters.pod, 0)
-    assert "L2" in {each.promise for each in clusters.promises.at_rest()}
+    assert "L2" in {each.invariant for each in clusters.invariants.at_rest()}
 
 
 def test_a_grant_whose_place_another_pod_took_is_not_given_back_in_vain(clusters: Clusters) -> None:
@@ -296,19 +296,19 @@ def test_a_grant_whose_place_another_pod_took_is_not_given_back_in_vain(clusters
     name, job_id = clusters.name_of(clusters.pod), clusters.job
     clusters.says_why(clusters.pod)
     for at in range(2, 2 + GRANTS_IN_VAIN):
-        clusters.promises.after()
+        clusters.invariants.after()
         faster = clusters.kube.create(0.0, "pods", objects.pod("alice-a", f"faster-{at}", requests={"cpu": "1"}))
         its_job = clusters.submit("alice", clusters.name_of(faster))
         clusters.slurm.tick(float(at))
-        clusters.promises.after()
-        [node] = clusters.promises.slurm.job(its_job).nodes
-        assert clusters.promises.slurm.job(job_id).nodes == (node,)
+        clusters.invariants.after()
+        [node] = clusters.invariants.slurm.job(its_job).nodes
+        assert clusters.invariants.slurm.job(job_id).nodes == (node,)
         clusters.binds(faster, node, its_job)
         clusters.slurm.cancel(job_id, float(at))
-        clusters.promises.after()
+        clusters.invariants.after()
         job_id = clusters.submit("alice", name)
         clusters.slurm.tick(float(at))
-    assert not [each for each in clusters.promises.at_rest() if "given back" in str(each)]
+    assert not [each for each in clusters.invariants.at_rest() if "given back" in str(each)]
 
 
 def test_grants_that_are_given_back_again_and_again_break_l3(clusters: Clusters) -> None:
@@ -316,15 +316,15 @@ def test_grants_that_are_given_back_again_and_again_break_l3(clusters: Clusters)
     name, job_id = clusters.name_of(clusters.pod), clusters.job
     clusters.says_why(clusters.pod)
     for at in range(2, 2 + GRANTS_IN_VAIN):
-        clusters.promises.after()
-        assert "L3" in {each.promise for each in clusters.promises.at_rest()}, "its job runs and it is not bound"
+        clusters.invariants.after()
+        assert "L3" in {each.invariant for each in clusters.invariants.at_rest()}, "its job runs and it is not bound"
         clusters.slurm.cancel(job_id, float(at))
-        clusters.promises.after()
+        clusters.invariants.after()
         if at < 1 + GRANTS_IN_VAIN:
-            assert list(clusters.promises.at_rest()) == []
+            assert list(clusters.invariants.at_rest()) == []
             job_id = clusters.submit("alice", name)
             clusters.slurm.tick(float(at))
-    [wrong] = clusters.promises.at_rest()
+    [wrong] = clusters.invariants.at_rest()
     assert str(wrong) == "L3: 3 grants of p were given back within 0 s, and it waits"
-    clusters.promises.calm_since = 101.0
-    assert list(clusters.promises.at_rest()) == [], "that was before the faults ended"
+    clusters.invariants.calm_since = 101.0
+    assert list(clusters.invariants.at_rest()) == [], "that was before the faults ended"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.dev.promises import PROMISES
 from bridge.settings import Settings
+from bridge.simulation.invariants import PROMISES
 from integration.readme import ROOT
 from scheduler import names
 from scheduler.tuning import Tuning
@@ -31,7 +31,7 @@ SELF = "tests/unit/test_citations.py"  # it shows citations that have no definit
 # Words that look like a rule's id and are none.
 NOT_CITATIONS = {
     "pyproject.toml": {"T20"},  # a rule of ruff
-    "bridge/dev/kube_strict.py": {"V1"},  # the beginning of a class name of the Kubernetes client
+    "bridge/simulation/kube/strict.py": {"V1"},  # the beginning of a class name of the Kubernetes client
     "docs/security.md": {"X1"},  # the name of a node
     "tests/unit/scheduler/test_contested_nodes.py": {"X1"},  # the same
 }

@@ -50,10 +50,10 @@ def test_a_clock_that_is_set_is_followed_slowly(step: float) -> None:
 
 
 def test_it_never_goes_back_whatever_the_machine_tells() -> None:
-    chance, machine, last = random.Random(1), Machine(), 0.0
+    rng, machine, last = random.Random(1), Machine(), 0.0
     for _ in range(1000):
-        machine.monotonic += chance.choice((0.0, 0.001, 1.0, 100.0))
-        machine.wall = chance.choice((0.0, machine.wall, machine.wall - 86_400, machine.wall + 1e9))
+        machine.monotonic += rng.choice((0.0, 0.001, 1.0, 100.0))
+        machine.wall = rng.choice((0.0, machine.wall, machine.wall - 86_400, machine.wall + 1e9))
         before, last = last, machine.clock()
         assert last >= before
 

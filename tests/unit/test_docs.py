@@ -16,9 +16,9 @@ from integration import documents
 from integration.readme import ROOT
 from integration.rigging import places
 from scheduler import names
-from scheduler.doubt import Doubt
-from scheduler.model import Refusal
-from scheduler.policy import Choice, Tenant
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import Choice, Tenant
+from scheduler.state.anomalies import Anomaly
 
 TEXT = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 
@@ -76,7 +76,7 @@ def test_every_reason_why_something_is_not_believed_is_in_the_documentation() ->
     telemetry.unasked()
     table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## What is not believed")[2], re.MULTILINE)
     told = {reason for cell in table for reason in re.findall(r"`([^`]+)`", cell)}
-    assert told == {each.value for each in Doubt} | telemetry.disbelieved.keys()
+    assert told == {each.value for each in Anomaly} | telemetry.rejected.keys()
 
 
 # --- the policy -------------------------------------------------------------------------------------------------------

@@ -27,17 +27,18 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
-from scheduler.model import Claim, Grant, Job, JobSpec, NodeSpec, Owner, Pod, Undecoded
+from scheduler.model.kubernetes import Claim, Owner, Pod, Undecoded
+from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec
 from tests.builders import OWNER, grant, job_of, pod, slurm_node
 
 SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
 HET = replace(SPEC, cpus_per_task=8, parts=(SPEC,))
 POD = ("key", "uid", "hpc", "train")
 BIND = act.BindPod(*POD, "x1", 17, {}, "why", message="Bound to x1.")
-EVICT = act.EvictPod(*POD, "Slurm job 17 ended: CANCELLED")
+EVICT = act.DeletePod(*POD, "Slurm job 17 ended: CANCELLED")
 NODE = NodeSpec("x1", "198.51.100.7", 63, 510_976)
-SHOW = act.ShowNode("x1", "uid", False, "SlurmNodeDrained", "Slurm node x1 is drained: slurm-bridge: why.")
-REPORT = act.Report(*POD, "SlurmJobPending", "Waiting.", event="SlurmJobPending")
+SHOW = act.SetNodeCondition("x1", "uid", False, "SlurmNodeDrained", "Slurm node x1 is drained: slurm-bridge: why.")
+REPORT = act.SetPodCondition(*POD, "SlurmJobPending", "Waiting.", event="SlurmJobPending")
 
 
 class FarEnd:
@@ -120,7 +121,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
             act.UpdateJob("key", 17, "alice", HET, frozenset({"nice"}), "why", component=1, component_id=18),
             ("update", 18, "alice", SPEC, frozenset({"nice"})),
         ),
-        (act.Kick("key", 17, "alice", "why"), ("kick", 17, "alice")),
+        (act.NudgeScheduler("key", 17, "alice", "why"), ("kick", 17, "alice")),
         (act.CancelJob("key", 17, "name", "alice", "why"), ("cancel", 17, "name", "alice")),
         (act.RecordEnd("key", 17, "alice", 3, "comment", "why"), ("record_end", 17, "alice", 3, "comment")),
         (BIND, ("bind", BIND)),
@@ -320,7 +321,7 @@ async def posted(made: Executor) -> None:
 
 async def test_what_was_done_is_said_as_an_event() -> None:
     made, far = executor()
-    for action in (BIND, EVICT, act.EndByDeadline(*POD, "why it ended"), REPORT):
+    for action in (BIND, EVICT, act.FailByDeadline(*POD, "why it ended"), REPORT):
         await made.perform(action)
     far.called.clear()
     await posted(made)
@@ -365,9 +366,9 @@ async def test_events_wait_for_pods_on_their_way_to_a_node() -> None:
     [
         (BIND, "bind"),
         (EVICT, "evict_by_delete"),
-        (act.EndByDeadline(*POD, "why"), "end_by_deadline"),
-        (act.AskEviction(*POD, "why"), "evict"),
-        (act.ReportRunning(*POD, "SlurmJobEndsSoon", "120 s are left."), "report_running"),
+        (act.FailByDeadline(*POD, "why"), "end_by_deadline"),
+        (act.EvictPod(*POD, "why"), "evict"),
+        (act.SetJobCondition(*POD, "SlurmJobEndsSoon", "120 s are left."), "report_running"),
         (REPORT, "set_condition"),
         (replace(REPORT, condition="", annotations={names.JOB_ID: "18"}), "write_annotations"),
         (SHOW, "show_node"),
@@ -383,9 +384,9 @@ async def test_what_failed_or_may_have_failed_is_not_announced(action: Action, c
 
 async def test_a_report_may_be_an_event_alone_or_a_condition_alone() -> None:
     made, far = executor()
-    await made.perform(act.Report(*POD, "", "news", event="SlurmJobEnded"))
+    await made.perform(act.SetPodCondition(*POD, "", "news", event="SlurmJobEnded"))
     assert far.called == []
-    await made.perform(act.Report(*POD, "SlurmJobPending", "quiet"))
+    await made.perform(act.SetPodCondition(*POD, "SlurmJobPending", "quiet"))
     await posted(made)
     assert [call[0] for call in far.called] == ["set_condition", "post_event"]
 

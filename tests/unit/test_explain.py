@@ -14,17 +14,17 @@ from aiohttp import web
 
 from bridge import settings
 from bridge.__main__ import EXIT_CONFIG, main
-from bridge.dev import kube_objects as objects
+from bridge.cli.explain import of_manifest, of_pod
+from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.errors import ConfigError
-from bridge.explain import of_manifest, of_pod
-from bridge.explain_text import Told, as_json, as_text
 from bridge.guard import Guard
 from bridge.health import Health
-from bridge.kube.survey import PodEvent
+from bridge.kube.admin_reads import PodEvent
+from bridge.simulation.kube import objects as objects
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import names
-from scheduler.explaining import Explanation
+from scheduler.explain import Explanation
 from tests.builders import START, Story, pod
 from tests.unit.doctor.clusters import Both, kubeconfig
 
@@ -347,7 +347,7 @@ def test_the_two_ways_to_ask_exclude_each_other(capsys: pytest.CaptureFixture[st
 def test_what_a_tenant_or_a_server_wrote_controls_no_terminal() -> None:
     evil = "\x1b]0;owned\x07\x1b[2J evil"
     event = PodEvent(at=START, reason=evil, message=evil, source=evil, warning=True)
-    text = as_text([Told("Pod hpc/a", Explanation("hpc", "a", "k", "queued", evil), (event,))], 100, START)
+    text = as_text([Answer("Pod hpc/a", Explanation("hpc", "a", "k", "queued", evil), (event,))], 100, START)
     assert "evil" in text
     assert "\x1b" not in text
     assert "\x07" not in text

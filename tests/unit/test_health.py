@@ -9,21 +9,21 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bridge.cli.release import ask
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.guard import Guard
 from bridge.health import STANDSTILL_S, Health, StandingBy, Starting, measure_clock
 from bridge.policy_file import policy_trouble
-from bridge.release import ask
 from bridge.settings import Settings
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler.decide import RULES
 from scheduler.events import AccountingLost, ClockTold, ObjectUndecoded, Scope, Side, SideLost
-from scheduler.model import Undecoded
+from scheduler.model.kubernetes import Undecoded
 from scheduler.phase import Phase
-from scheduler.workload import Workload
-from scheduler.world import World
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, pod
 
 
@@ -116,7 +116,7 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     def rule(workload: Workload, view: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(RULES, Phase.UNCLAIMED, rule)  # type: ignore[arg-type]
+    monkeypatch.setitem(RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
     story = Story(guarded=True)
     story.sees(pod("very-private-name"))
     story.decides(START + 20)
@@ -213,7 +213,7 @@ async def test_a_mass_absence_is_a_reason_and_a_count() -> None:
         "Where they are gone indeed: slurm-bridge release\n",
     )
     _, text, _ = await get(health(world), "/metrics")
-    assert value_of(text.splitlines(), "slurm_bridge_disbelieved_total", 'reason="mass absence"') == 1
+    assert value_of(text.splitlines(), "slurm_bridge_observations_rejected_total", 'reason="mass absence"') == 1
 
 
 async def test_what_made_no_sense_is_counted_by_reason() -> None:
@@ -225,9 +225,9 @@ async def test_what_made_no_sense_is_counted_by_reason() -> None:
     telemetry.unasked()
     _, text, _ = await get(Health(loop, [tokens], telemetry, lambda: START), "/metrics")
     lines = text.splitlines()
-    assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="nonsense from slurm"') == 1
-    assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="doubled answer"') == 1
-    assert value_of(lines, "slurm_bridge_disbelieved_total", 'reason="old poll"') == 0
+    assert value_of(lines, "slurm_bridge_observations_rejected_total", 'reason="nonsense from slurm"') == 1
+    assert value_of(lines, "slurm_bridge_observations_rejected_total", 'reason="doubled answer"') == 1
+    assert value_of(lines, "slurm_bridge_observations_rejected_total", 'reason="old poll"') == 0
 
 
 async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> None:

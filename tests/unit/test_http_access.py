@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from bridge.cli.release import ask
 from bridge.errors import ConfigError
 from bridge.health import Health
 from bridge.http_access import BearerFile, headers, is_loopback, refusal
-from bridge.release import ask
 from bridge.telemetry import Telemetry
 from tests.builders import START, Story, pod
 from tests.unit.test_health import Tokens, Turning

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import bridge.loop
-from bridge.dev.virtual_time import run
 from bridge.guard import Guard
 from bridge.loop import HEARTBEAT_S, Loop
+from bridge.simulation.virtual_time import run
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan
 from scheduler.events import ActionEnded, Event, PodGone, PodSeen, Scope
-from scheduler.world import World
+from scheduler.state.world import World
 from tests.builders import Story, grant, pod
 
 TRAIN = pod("train")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bridge.cli.manifest import Contents, Planned, read
 from bridge.errors import ConfigError
-from bridge.manifest import Contents, Planned, read
-from scheduler.jobspec import needs
+from scheduler.translate.job_spec import needs
 
 NOW = 1_800_000_000.0
 POD = """

@@ -11,7 +11,7 @@ import yaml
 
 from bridge import __main__ as command_line
 from bridge import rights, stopping
-from bridge.doctor.look import REFERRED
+from bridge.cli.doctor.look import REFERRED
 from bridge.mint.users import Users
 from bridge.rights import Right
 from bridge.settings import Settings

@@ -6,8 +6,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.slurm_jobs import SimUser
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.slurm.jobs import SimUser
 from tests.unit.doctor.clusters import MANAGED, POLICY, Both
 from tests.unit.processes import Process, create_pod, running, until
 

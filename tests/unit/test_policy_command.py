@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from bridge.__main__ import main
-from bridge.policy_check import takes_all_of
-from scheduler.model import Requirement
-from scheduler.policy import Rule, Tenant
+from bridge.cli.policy_check import takes_all_of
+from scheduler.model.kubernetes import Requirement
+from scheduler.policy.rules import Rule, Tenant
 
 LABEL = "{namespace.labels['x/slurm-user']}"
 ALICE = Tenant("alice")

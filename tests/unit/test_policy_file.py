@@ -12,8 +12,8 @@ import yaml
 from bridge.policy_file import PolicyFile
 from bridge.settings import load
 from scheduler.events import PolicyChanged
-from scheduler.model import Refusal
-from scheduler.policy import Priority
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import Priority
 from tests.builders import Story
 
 NOON = 1_800_014_400.0

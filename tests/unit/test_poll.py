@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.dev.virtual_time import START, run
 from bridge.errors import AccountingAway, ContractError, Exhausted, FarSideError, Unreachable
+from bridge.simulation.virtual_time import START, run
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import LeftOut
 from bridge.slurm.poll import ACCOUNTING_RETRY_S, BEHIND_TICK_S, MAX_BACKOFF_S, MAX_RETRY_AFTER_S, Poller, Tick
@@ -24,7 +24,7 @@ from scheduler.events import (
     SlurmNodesPolled,
     Unread,
 )
-from scheduler.model import Partition, SlurmNode, States
+from scheduler.model.slurm import Partition, SlurmNode, States
 
 RUNS, WAITS = frozenset({"RUNNING"}), frozenset({"PENDING"})
 NODES = (SlurmNode("x1"),)

@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from bridge.dev.http import serve_slurm
-from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.errors import ContractError, FarSideError, Unanswered
+from bridge.simulation.http import serve_slurm
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import LiteralToken
 from integration.proxy import FAULTS, FaultProxy
-from scheduler.model import JobSpec
+from scheduler.model.slurm import JobSpec
 
 IDS = {1, 2, 3, 4}
 EXPECTED: dict[str, set[int] | type[FarSideError]] = {

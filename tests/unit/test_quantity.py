@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from scheduler.quantity import QuantityError, amount, parse
+from scheduler.model.quantity import QuantityError, amount, parse
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,11 @@ from integration.reference import keys, reasons
 from integration.reference.page_annotations import pod_with, refusal
 from integration.reference.page_settings import SECTIONS, TENANT, written
 from integration.reference.pages import PAGES
-from scheduler import names, wishes
-from scheduler.grouping import Group, group_of
-from scheduler.model import Pod, Refusal
+from scheduler import names
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.translate import job_options
+from scheduler.translate.grouping import Group, group_of
 from scheduler.tuning import Tuning
 
 
@@ -161,8 +163,8 @@ def test_every_key_that_the_code_spells_is_described() -> None:
 @pytest.mark.parametrize("wish", keys.WISHES, ids=lambda wish: wish.key)
 def test_examples_are_taken_and_what_is_said_to_be_refused_is_refused(wish: keys.Wish) -> None:
     for value in wish.examples:
-        read = wishes.wishes(pod_with(wish.key, value))
-        assert isinstance(read, wishes.Wishes), (wish.key, value, read)
+        read = job_options.wishes(pod_with(wish.key, value))
+        assert isinstance(read, job_options.JobOptions), (wish.key, value, read)
         assert getattr(read, wish.key.replace("-", "_")) is not None
     assert wish.refused
     for value in wish.refused:

@@ -17,29 +17,29 @@ PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 # Texts of the scheduler that are part of no message, and who sees them.
 NO_MESSAGE = {
     "scheduler.decide": r"reads of .*|the kick|nodes in step",  # the log, after an error of our own
-    "scheduler.doubt": r"[a-z ,]+|Slurm lists .* slurm-bridge release",  # values of a metric; the log, and /readyz
-    "scheduler.explaining": r".*",  # `explain`
-    "scheduler.fold_kubernetes": r"(pod )?\{pod.*|stands on node .*",  # traces
-    "scheduler.fold_plans": r"\{action.name\}: \{action.reason\}",  # traces
-    "scheduler.fold_slurm": r"whether many jobs are missing",  # the log, after an error of our own
-    "scheduler.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
-    "scheduler.guard": r"the words for pods in quarantine",  # the log, after an error of our own
-    "scheduler.hostlist": r".*",  # answers of Slurm that make no sense: /readyz, as "Slurm: …"
-    "scheduler.jobspec": r"\{(have|count)\} \{name\}",  # amounts
-    "scheduler.leaving": r".*",  # `uninstall`
-    "scheduler.membership": r".* stands for itself",  # traces
+    "scheduler.state.anomalies": r"[a-z ,]+|Slurm lists .* slurm-bridge release",  # values of a metric; the log, and /readyz
+    "scheduler.explain": r".*",  # `explain`
+    "scheduler.apply.kubernetes": r"(pod )?\{pod.*|stands on node .*",  # traces
+    "scheduler.apply.results": r"\{action.name\}: \{action.reason\}",  # traces
+    "scheduler.apply.slurm": r"whether many jobs are missing",  # the log, after an error of our own
+    "scheduler.translate.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
+    "scheduler.rules.guard": r"the words for pods in quarantine",  # the log, after an error of our own
+    "scheduler.model.hostlist": r".*",  # answers of Slurm that make no sense: /readyz, as "Slurm: …"
+    "scheduler.translate.job_spec": r"\{(have|count)\} \{name\}",  # amounts
+    "scheduler.rules.uninstall": r".*",  # `uninstall`
+    "scheduler.apply.membership": r".* stands for itself",  # traces
     "scheduler.names": r".*\\d.*|\{kube system uid\}.*",  # a pattern, a key
     # `uninstall`
-    "scheduler.nodes": r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*",
-    "scheduler.plain": r"a time that has no date|%Y.*",  # times
-    "scheduler.policy": r"The policy| for \{user\}|rule \{place\}.*",  # keys
-    "scheduler.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
-    "scheduler.quotas": r"(jobs|submissions) of ",  # keys
-    "scheduler.telling": r"%.*",  # times
-    "scheduler.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
+    "scheduler.nodes.reconcile": r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*",
+    "scheduler.model.text": r"a time that has no date|%Y.*",  # times
+    "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
+    "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
+    "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
+    "scheduler.rules.status": r"%.*",  # times
+    "scheduler.policy.rules.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
-    "scheduler.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces
-    "scheduler.wishes": r"no annotation says \{name\}",  # an assertion
+    "scheduler.state.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces
+    "scheduler.translate.job_options": r"no annotation says \{name\}",  # an assertion
 }
 
 
@@ -101,13 +101,13 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
     ]
     # These pass on the sentence of another error, of NotSeen or of a Refusal, which are listed themselves.
     passing_on = [
-        "bridge.doctor.look",
+        "bridge.cli.doctor.look",
         "bridge.slurm.user_tokens",
         "bridge.webhook.own",
-        "bridge.doctor.findings",
-        "bridge.doctor.slurm",
-        "bridge.doctor.both",
-        "bridge.doctor.slurm",
+        "bridge.cli.doctor.findings",
+        "bridge.cli.doctor.slurm_checks",
+        "bridge.cli.doctor.cross_checks",
+        "bridge.cli.doctor.slurm_checks",
     ]
     assert silent == passing_on
 

@@ -13,8 +13,8 @@ from bridge.kube.client import KubeClient
 from bridge.rights import HeldRights, Right
 from bridge.settings import Settings
 from scheduler.events import Event, RightsTold
-from scheduler.model import Namespace
-from scheduler.world import World
+from scheduler.model.kubernetes import Namespace
+from scheduler.state.world import World
 
 BIND: Right = ("create", "pods", "", "binding")
 MANAGED = {"slurm-bridge/managed": "true"}

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.errors import ConfigError
 from bridge.settings import DEFAULT_GRES, Settings, load, usable
-from scheduler.policy import Choice, Rule, Tenant
+from scheduler.policy.rules import Choice, Rule, Tenant
 from scheduler.tuning import Tuning
 
 FULL = """

@@ -8,8 +8,8 @@ import pytest
 
 from bridge.share import MOST_WAIT, Busy, Share
 from scheduler.events import PodSeen, PodsListed, Scope
-from scheduler.model import Pod, PodTerm, Requirement
-from scheduler.world import World
+from scheduler.model.kubernetes import Pod, PodTerm, Requirement
+from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, node, pod
 from tests.unit.test_health import get, health
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bridge.app import check_slurm, tokenless, user_tokens, without_node_rights
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_transport import InProcessSlurm
 from bridge.errors import ConfigError
 from bridge.policy_file import privileged_user
 from bridge.settings import Settings
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.wire import API_VERSIONS

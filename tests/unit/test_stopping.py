@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge import stopping
-from bridge.dev import kube_objects as objects
+from bridge.simulation.kube import objects as objects
 from integration.proxy import FaultProxy
 from tests.unit.doctor.clusters import Both
 from tests.unit.processes import Process, create_pod, running, settings_of, until

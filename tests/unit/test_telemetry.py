@@ -11,9 +11,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from bridge.telemetry import Telemetry
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, Outcome, ReadJob
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, DeletePod, Outcome, ReadJob
 from scheduler.events import ActionEnded, PodSeen, Scope, Side, SideBack, SideLost
-from scheduler.model import Condition, Pod, PodPhase, Refusal
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
+from scheduler.model.refusal import Refusal
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -66,7 +67,7 @@ def test_a_workload_whose_job_ended_first_has_its_whole_trace_too() -> None:
     telemetry = Telemetry(exporter)
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
-    evict = EvictPod(key_of(TRAIN), shown.uid, shown.namespace, shown.name, "Slurm job 17 ended: CANCELLED")
+    evict = DeletePod(key_of(TRAIN), shown.uid, shown.namespace, shown.name, "Slurm job 17 ended: CANCELLED")
     ends(telemetry, story, evict, NOW + 50)  # while its job lives its end is yet to come
     story.polls({17: "CANCELLED"}, at=NOW + 59)
     ends(telemetry, story, evict, NOW + 60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from bridge.terminal import LogFormatter, printable
+from bridge.cli.terminal import LogFormatter, printable
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from bridge.dev import kube_objects as objects
+from bridge.simulation.kube import objects as objects
 from tests.unit.doctor.clusters import Both
 from tests.unit.processes import create_pod, running, until
 from tests.unit.test_starting import Servers, waits

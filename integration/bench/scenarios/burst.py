@@ -11,7 +11,7 @@ from integration.bench import costs, relay
 from integration.bench.audit import Audit, Requests
 from integration.bench.figures import Figure, at_least_floors, at_most, never_more_than
 from integration.bench.ground import Ground
-from integration.bench.load import PLAIN, Stopwatch, Wishes
+from integration.bench.load import PLAIN, JobOptions, Stopwatch
 from integration.bench.processes import Spent
 from integration.bench.relay import Relay
 from integration.bench.scenarios import Scenario
@@ -36,12 +36,12 @@ def packed(pods: int) -> Scenario:
 
 
 async def _packed(scenario: str, pods: int, few: int, ground: Ground) -> list[Figure]:
-    async def bound(wishes: Wishes) -> float:
+    async def bound(wishes: JobOptions) -> float:
         async with ground.bridge() as bridge:
             return await _bound_per_second(ground, bridge, pods, wishes)
 
     nodes = tuple(f"k{number}" for number in range(1, few + 1))
-    burst, rate = await ground.in_turn(partial(bound, PLAIN), partial(bound, Wishes(nodes=nodes)))
+    burst, rate = await ground.in_turn(partial(bound, PLAIN), partial(bound, JobOptions(nodes=nodes)))
     # Beside it, in the column of the floor, is the bridge's own burst.
     return [Figure(scenario, f"pods bound a second on {few} nodes", "pods/s", (rate,), at_least_floors(0.8), (burst,))]
 
@@ -112,7 +112,7 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     ]
 
 
-async def _bound_per_second(ground: Ground, subject: Subject, pods: int, wishes: Wishes = PLAIN) -> float:
+async def _bound_per_second(ground: Ground, subject: Subject, pods: int, wishes: JobOptions = PLAIN) -> float:
     """From the first creation to the last bind."""
     names = [f"p{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:

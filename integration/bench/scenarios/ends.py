@@ -22,7 +22,7 @@ from integration.bench import costs
 from integration.bench.ends import NAMESPACE, PODS, TENANT, BenchError, Kube, Pod, Slurm
 from integration.bench.figures import Figure, Target, at_most
 from integration.bench.ground import Ground
-from integration.bench.load import Stopwatch, Wishes, at_times, percentile
+from integration.bench.load import JobOptions, Stopwatch, at_times, percentile
 from integration.bench.scenarios import Scenario
 from integration.bench.subjects import SCHEDULER
 from integration.clusters import ENDED
@@ -59,7 +59,7 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         return [next(names) for _ in range(pods // share)]
 
     async with ground.bridge() as bridge, Ends(ground.kube, ground.slurm) as watch:
-        await watch.burst([f"p{number}" for number in range(pods)], Wishes(owner=await _owner(ground.kube)))
+        await watch.burst([f"p{number}" for number in range(pods)], JobOptions(owner=await _owner(ground.kube)))
         await watch.until_bound([f"p{number}" for number in range(pods)], within_s=60 + pods / 20)
         await bridge.at_rest(within_s=120 + pods / 20)
         polled, polled_at, meter = (await bridge.slurm_calls())[POLLS], time.perf_counter(), ground.processes.meter()

@@ -15,7 +15,7 @@ from integration.bench.ends import PODS, TENANT
 from integration.bench.figures import Figure, at_most, never_more_than
 from integration.bench.following import eventually
 from integration.bench.ground import Ground
-from integration.bench.load import Stopwatch, Wishes, percentile
+from integration.bench.load import JobOptions, Stopwatch, percentile
 from integration.bench.scenarios import Scenario
 from integration.bench.subjects import SCHEDULER
 from scheduler.names import JOB_ID
@@ -37,9 +37,9 @@ async def _repeat(scenario: str, ends: int, ground: Ground) -> list[Figure]:
     async with ground.bridge(), Stopwatch(ground.kube, SCHEDULER) as watch:
         running = [f"running{number}" for number in range(await ground.room(CPUS))]
         waiting = [f"waiting{number}" for number in range(ends + len(running))]
-        await watch.burst(running, Wishes(cpus=CPUS))
+        await watch.burst(running, JobOptions(cpus=CPUS))
         await watch.until_bound(running, within_s=60)
-        await watch.burst(waiting, Wishes(cpus=CPUS))
+        await watch.burst(waiting, JobOptions(cpus=CPUS))
 
         async def all_queued() -> bool:
             return await ground.live_jobs() == len(running) + len(waiting)

@@ -11,7 +11,7 @@ from functools import partial
 from integration.bench import relay
 from integration.bench.figures import Figure, at_most, never_more_than
 from integration.bench.ground import Ground
-from integration.bench.load import Stopwatch, Wishes
+from integration.bench.load import JobOptions, Stopwatch
 from integration.bench.relay import Relay
 from integration.bench.scenarios import Scenario
 
@@ -36,7 +36,7 @@ async def _repeat(scenario: str, pods: int, granted_s: float, created_s: float, 
     async with Relay(os.environ["SLURM_REST"]) as between, ground.bridge(between.url) as bridge:
         known, meter = len(between.calls), ground.processes.meter()
         async with Stopwatch(ground.kube, bridge.scheduler) as watch:
-            await watch.burst(names, Wishes(gang="ring"))
+            await watch.burst(names, JobOptions(gang="ring"))
             await watch.until_bound(names, within_s=60 + pods / 20)
         await bridge.at_rest()
         spent = meter.read()

@@ -18,7 +18,7 @@ from integration.bench.ends import NAMESPACE, Kube
 from integration.bench.figures import Figure, at_most
 from integration.bench.following import eventually
 from integration.bench.ground import Ground
-from integration.bench.load import CREATORS, Wishes, percentile
+from integration.bench.load import CREATORS, JobOptions, percentile
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.one import MS_PER_S, latency, waits
 from integration.bench.subjects import HOSTILE, SCHEDULER
@@ -27,7 +27,7 @@ STANDING, WAITING = 1000, 200
 TERMS, TERMS_TAKEN = 100, 20  # of a pod; the most with which one is not refused
 UNMANAGED = "grey"
 LONG_S = 0.05
-WEB = Wishes(labels=(("app", "web"),))
+WEB = JobOptions(labels=(("app", "web"),))
 
 
 def hostile(pods: int) -> Scenario:

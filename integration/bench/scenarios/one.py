@@ -7,7 +7,7 @@ from functools import partial
 from integration.bench import costs
 from integration.bench.figures import Figure, Target, at_most, at_most_floors
 from integration.bench.ground import Ground
-from integration.bench.load import PLAIN, Stopwatch, Wishes, percentile
+from integration.bench.load import PLAIN, JobOptions, Stopwatch, percentile
 from integration.bench.processes import Spent
 from integration.bench.scenarios import Scenario
 from integration.bench.subjects import Subject
@@ -44,7 +44,9 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     ]
 
 
-async def waits(ground: Ground, subject: Subject, pods: int, prefix: str = "p", wishes: Wishes = PLAIN) -> list[float]:
+async def waits(
+    ground: Ground, subject: Subject, pods: int, prefix: str = "p", wishes: JobOptions = PLAIN
+) -> list[float]:
     """Create to bind of pods that come one by one, in seconds."""
     names = [f"{prefix}{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.kube_actors import SOME_S
-from bridge.dev.kube_cluster import KubeCluster, Refusal
-from bridge.dev.kube_objects import EXIT_CODE, RUN_S, START_S, STOP_S
-from bridge.dev.kube_store import selection
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.actors import SOME_S
+from bridge.simulation.kube.cluster import KubeCluster, Refusal
+from bridge.simulation.kube.objects import EXIT_CODE, RUN_S, START_S, STOP_S
+from bridge.simulation.kube.store import selection
 
 START = 1_800_000_000.0
 ROOT = Path(__file__).parents[3]

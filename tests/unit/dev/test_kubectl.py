@@ -11,13 +11,13 @@ import aiohttp
 import pytest
 import yaml
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.http import serve_kube
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KINDS, KubeCluster
-from bridge.dev.kube_discovery import described, kind_of
-from bridge.dev.kube_strict import unknown_fields
-from bridge.dev.kube_tables import short
+from bridge.simulation.http import serve_kube
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KINDS, KubeCluster
+from bridge.simulation.kube.discovery import described, kind_of
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.kube.strict import unknown_fields
+from bridge.simulation.kube.tables import short
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pod.yaml"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bridge.dev.hands import Life
+from bridge.dev.backends import Size
+from bridge.dev.headless import percentiles
 from bridge.dev.load import KINDS, SERVICES, Load, fitted
-from bridge.dev.sides import Size
-from bridge.dev.story import percentiles
+from bridge.dev.workload_client import Life
 
 SMALL = (Size("n1", cpus=2, memory_mib=4096, gpus=0), Size("n2", cpus=4, memory_mib=8192, gpus=0))
 

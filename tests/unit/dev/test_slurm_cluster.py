@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.dev.slurm_cluster import MIN_JOB_AGE_S, SlurmCluster
-from bridge.dev.slurm_layout import layout
-from bridge.dev.slurm_nodes import SlurmSimNode, Wanted
+from bridge.simulation.slurm.cluster import MIN_JOB_AGE_S, SlurmCluster
+from bridge.simulation.slurm.layout import layout
+from bridge.simulation.slurm.nodes import SlurmSimNode, Wanted
 from bridge.slurm.bodies import job_body
-from scheduler.model import JobSpec
+from scheduler.model.slurm import JobSpec
 
 
 class Face:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bridge.dev.virtual_time import START, Deadlock, run
+from bridge.simulation.virtual_time import START, Deadlock, run
 
 
 def test_waiting_takes_no_time_and_moves_the_clock_exactly() -> None:

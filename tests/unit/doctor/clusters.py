@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.http import serve_kube, serve_slurm
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_jobs import SimPartition, SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode
-from bridge.doctor.command import GROUPS
-from bridge.doctor.findings import Finding, Level, findings
-from bridge.doctor.look import look
+from bridge.cli.doctor.command import GROUPS
+from bridge.cli.doctor.findings import Finding, Level, findings
+from bridge.cli.doctor.look import look
+from bridge.simulation.http import serve_kube, serve_slurm
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
 from scheduler import names
 
 MANAGED = {names.MANAGED_LABEL: "true"}

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from bridge.dev import kube_objects as objects
-from bridge.dev.slurm_jobs import SimUser
-from bridge.dev.slurm_nodes import SlurmSimNode
-from bridge.doctor.findings import Finding, Level, exit_code
+from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.slurm.jobs import SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
 from scheduler import names
 from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
 
@@ -23,7 +23,7 @@ from tests.unit.doctor.clusters import POLICY, Both, kubeconfig, said, troubles
 @pytest.fixture
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
     monkeypatch.delenv("SLURM_JWT", raising=False)
-    monkeypatch.setattr("bridge.doctor.slurm.SLOW_S", 60.0)  # the machine that runs the tests may be busy
+    monkeypatch.setattr("bridge.cli.doctor.slurm_checks.SLOW_S", 60.0)  # the machine that runs the tests may be busy
     return Both(tmp_path)
 
 
@@ -470,7 +470,7 @@ async def test_a_token_from_which_jobs_of_others_are_hidden_is_an_error(both: Bo
 async def test_an_older_slurm_tells_no_slurm_conf_and_that_is_said_with_a_command(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.dev.slurm_rest.VERSIONS", ("v0.0.44",))
+    monkeypatch.setattr("bridge.simulation.slurm.rest.VERSIONS", ("v0.0.44",))
     found = await both.findings()
     assert troubles(found) == []
     [sentence] = said(found, "job limit", Level.UNKNOWN)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bridge.dev import kube_objects as objects
-from bridge.doctor.findings import Finding, Level
+from bridge.cli.doctor.findings import Finding, Level
+from bridge.cli.policy_check import in_clusters
+from bridge.cli.policy_show import labels_of
 from bridge.errors import ConfigError
-from bridge.policy_check import in_clusters
-from bridge.policy_show import labels_of
 from bridge.settings import load
+from bridge.simulation.kube import objects as objects
 from tests.unit.doctor.clusters import MANAGED, Both, said
 
 LABEL = "{namespace.labels['x/slurm-user']}"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bridge.dev import kube_objects as objects
-from bridge.doctor.findings import Finding, Level
-from bridge.policy_check import in_clusters
+from bridge.cli.doctor.findings import Finding, Level
+from bridge.cli.policy_check import in_clusters
 from bridge.settings import load
-from scheduler.model import Namespace
+from bridge.simulation.kube import objects as objects
+from scheduler.model.kubernetes import Namespace
 from tests.unit.doctor.clusters import MANAGED, Both
 
 USER = "x/slurm-user"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bridge.doctor.findings import Finding, Level, exit_code
-from bridge.doctor.report import as_json, as_text
+from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.cli.doctor.report import as_json, as_text
 
 FOUND = [
     Finding("Slurm", "token", Level.OK, "token file t: of slurm"),

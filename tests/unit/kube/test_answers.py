@@ -17,7 +17,7 @@ from bridge.errors import (
     Unanswered,
     Unauthorized,
 )
-from bridge.kube.answers import judged, refusal
+from bridge.kube.responses import judged, refusal
 from bridge.kube.transport import Reply
 
 

@@ -19,13 +19,13 @@ from bridge.errors import (
 )
 from bridge.kube.client import EVENTS_REMEMBERED, KubeClient
 from bridge.kube.transport import Reply
-from scheduler.actions import AskEviction, BindPod, EndByDeadline, EvictPod
-from scheduler.model import OwnerRef, Stage
+from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline
+from scheduler.model.kubernetes import OwnerRef, Stage
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
 
 BIND = BindPod("key", "u-1", "hpc", "a", "x1", 4711, {"slurm-bridge/job-id": "4711"}, "granted")
-EVICT = EvictPod("key", "u-1", "hpc", "a", "Slurm cancelled job 4711")
-END = EndByDeadline("key", "u-1", "hpc", "a", "Slurm cancelled job 4711")
+EVICT = DeletePod("key", "u-1", "hpc", "a", "Slurm cancelled job 4711")
+END = FailByDeadline("key", "u-1", "hpc", "a", "Slurm cancelled job 4711")
 DONE = reply({"kind": "Status", "status": "Success", "code": 201}, 201)
 POD = reply(pod())
 
@@ -110,7 +110,7 @@ async def test_an_eviction_is_not_done_because_something_else_says_404() -> None
 
 
 async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
-    ask = AskEviction("key", "u-1", "hpc", "a", "the time limit is near")
+    ask = EvictPod("key", "u-1", "hpc", "a", "the time limit is near")
     far = FakeTransport(no(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."))
     with pytest.raises(Exhausted, match="disruption budget"):
         await client(far).evict(ask)

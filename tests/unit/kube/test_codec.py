@@ -13,7 +13,7 @@ import pytest
 from bridge.errors import ContractError
 from bridge.kube.codec import NAMESPACES, NODES, PODS, Bookmark, Changed, Failed, Spoiled, owner_codec
 from bridge.kube.transport import Cut
-from scheduler.model import (
+from scheduler.model.kubernetes import (
     Condition,
     Container,
     HostPort,
@@ -24,13 +24,13 @@ from scheduler.model import (
     Pod,
     PodPhase,
     PodTerm,
-    Refusal,
     Requirement,
     Taint,
     Toleration,
     Undecoded,
 )
-from scheduler.wishes import wishes
+from scheduler.model.refusal import Refusal
+from scheduler.translate.job_options import wishes
 
 
 def read(metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> Pod:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bridge.dev.in_process import InProcessKube
-from bridge.dev.kube_cluster import KubeCluster
-from bridge.dev.virtual_time import START, run
 from bridge.errors import Unanswered
 from bridge.kube.lease import DRAINED, LONGEST_S, PROCESS, Lease, Terms, monotonic, record_of
 from bridge.kube.transport import Call, Reply
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.virtual_time import START, run
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/slurm-bridge/leases/slurm-bridge"
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from bridge.dev.virtual_time import run
 from bridge.kube.mirror import Mirror
+from bridge.simulation.virtual_time import run
 from scheduler import events as ev
 from scheduler.events import Event, Scope, Side
-from scheduler.model import Namespace, Undecoded
+from scheduler.model.kubernetes import Namespace, Undecoded
 from tests.builders import node, pod
 
 SYSTEM, HPC = Namespace("kube-system", "1"), Namespace("hpc", "2")

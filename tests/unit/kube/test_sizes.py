@@ -16,13 +16,14 @@ import pytest
 from bridge.kube import pods
 from bridge.kube.codec import NAMESPACES, NODES, PODS, owner_codec
 from scheduler import names
-from scheduler.jobspec import needs
-from scheduler.limits import beyond_limits
-from scheduler.model import ALL_PORTS, OwnerRef, Pod, PodTerm, Refusal
-from scheduler.quantity import amount
-from scheduler.remembered import Weighed
-from scheduler.terms import matches
-from scheduler.wishes import wishes
+from scheduler.model.cache import Weighed
+from scheduler.model.kubernetes import ALL_PORTS, OwnerRef, Pod, PodTerm
+from scheduler.model.quantity import amount
+from scheduler.model.refusal import Refusal
+from scheduler.place.affinity_terms import matches
+from scheduler.translate.job_options import wishes
+from scheduler.translate.job_spec import needs
+from scheduler.translate.pod_limits import beyond_limits
 from tests.builders import pod as built
 
 KIB = 1024

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bridge.dev.virtual_time import run
 from bridge.errors import ContractError, Unanswered, Unreachable
 from bridge.kube.transport import Reply, StreamRefused, TooLong
 from bridge.kube.watch import BACKOFF_MOST_S, KubeWatches, Listing, ListWatch, State, Watching, our_pods
+from bridge.simulation.virtual_time import run
 from scheduler.events import Event, ObjectUndecoded, PodGone, PodSeen, PodsListed, SideBack, SideLost
-from scheduler.model import Undecoded
+from scheduler.model.kubernetes import Undecoded
 from tests.unit.kube.fakes import FakeTransport, bookmark, line, listed, no, pod
 
 AWAY = Unreachable("get", "Kubernetes", "no connection to https://api")
@@ -38,7 +38,7 @@ class Watched:
             on_trouble=self.said.append,
             on_fine=lambda: self.said.append("fine"),
             on_undecoded=self.undecoded.append,
-            chance=random.Random(1),
+            rng=random.Random(1),
         )
 
     async def steps(self, count: int, state: State | None = None) -> State:

@@ -10,7 +10,8 @@ from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, ReadJob
 from scheduler.events import AccountingLost, Side, SideLost
-from scheduler.model import Condition, Grant, GrantedNode, Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
+from scheduler.model.slurm import Grant, GrantedNode
 from scheduler.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
@@ -129,7 +130,7 @@ def test_of_thousands_of_pods_the_newest_of_each_phase_are_shown_and_all_are_cou
     assert len(shown) == ROWS_A_PHASE + 1
     assert "uid-train" in shown, "many of one phase do not hide another"
     assert f"uid-p{3 * ROWS_A_PHASE - 1}" in shown
-    assert counts(story.world)[Phase.UNCLAIMED.value] == 3 * ROWS_A_PHASE
+    assert counts(story.world)[Phase.UNSUBMITTED.value] == 3 * ROWS_A_PHASE
 
 
 def test_a_node_shows_what_pods_take_and_what_jobs_hold() -> None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, EndByDeadline, EvictPod, Outcome, ReadJob, Report
-from scheduler.doubt import Doubt, claims_held_back, missing
-from scheduler.doubt import held_back as held_back_sentence
+from scheduler.actions import Action, AllocateNow, DeletePod, FailByDeadline, Outcome, ReadJob, SetPodCondition
 from scheduler.events import AbsenceBelieved, JobsPolled, Side, SideBack, SideLost, Unread
-from scheduler.model import Job, Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Job
+from scheduler.state.anomalies import Anomaly, claims_held_back, missing
+from scheduler.state.anomalies import held_back as held_back_sentence
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
 
 NOW = START + 20
@@ -44,7 +45,7 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     running(story)
     story.polls({}, at=NOW + 5)
     [read] = story.decides(NOW + 5)
-    assert read == ReadJob(100, "does job 100 live?", read.key, lane="missing")  # type: ignore[union-attr]
+    assert read == ReadJob(100, "does job 100 live?", read.key, limit_class="missing")  # type: ignore[union-attr]
     story.reads(None, job_id=100, at=NOW + 5)
     story.ended(read, at=NOW + 5)
     assert story.decides(NOW + 5) == []
@@ -52,7 +53,7 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     assert story.decides(NOW + 6) == []
     story.polls({}, at=NOW + 7)
     cannot_have_them_again(story, NOW + 7)
-    [end] = story.acts(EndByDeadline, NOW + 7)
+    [end] = story.acts(FailByDeadline, NOW + 7)
     assert end.reason == (
         "Slurm lost the job of this pod (100); its nodes were asked for again: Slurm refused it (error 2016)."
     )
@@ -75,7 +76,7 @@ def test_a_job_that_comes_back_was_never_gone() -> None:
     story.polls({}, at=NOW + 5)
     story.polls({100: "RUNNING"}, at=NOW + 6)
     assert story.world.absent == set()
-    told = story.acts(Report, NOW + 6)
+    told = story.acts(SetPodCondition, NOW + 6)
     assert {(each.event, each.message) for each in told} == {
         (
             "SlurmNotBelieved",
@@ -113,10 +114,10 @@ def test_an_id_that_was_given_out_again_is_somebody_elses_job() -> None:
     story.reads(Job(100, "interactive", "carol", frozenset({"RUNNING"})), at=NOW + 5)
     story.ended(read, at=NOW + 5)
     story.polls({100: "RUNNING"}, at=NOW + 6)
-    assert story.acts(EndByDeadline, NOW + 6) == []
+    assert story.acts(FailByDeadline, NOW + 6) == []
     story.polls({100: "RUNNING"}, at=NOW + 7)
     cannot_have_them_again(story, NOW + 7)
-    [end] = story.acts(EndByDeadline, NOW + 7)
+    [end] = story.acts(FailByDeadline, NOW + 7)
     assert end.reason.startswith("Slurm lost the job of this pod (100)")
 
 
@@ -162,12 +163,12 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
     for at in (NOW + 9, NOW + 10):
         cannot_have_them_again(story, at)
     acts = story.decides(NOW + 10)
-    assert {type(each) for each in acts} <= {Report}
+    assert {type(each) for each in acts} <= {SetPodCondition}
     said = [each for each in story.world.workloads.values() for _ in each.told]
     assert len(said) == 11
     assert all("That is not believed" in told.message for each in said for told in each.told.values())
 
-    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 1
+    assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
 
     jobs = {100 + number: "RUNNING" for number in range(11)}
     story.polls(jobs, at=NOW + 11)
@@ -178,7 +179,7 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
     story.polls(jobs, at=NOW + 12)
     assert story.decides(NOW + 12) == []
     assert story.world.held_back_since is None
-    assert story.world.disbelieved[Doubt.CAME_BACK] == 11
+    assert story.world.rejected[Anomaly.CAME_BACK] == 11
 
 
 def held_back(story: Story, count: int = 11) -> list[Pod]:
@@ -200,20 +201,20 @@ def test_a_mass_absence_is_held_back_to_its_last_job_though_some_pods_end_by_the
         story.sees(replace(one, phase=PodPhase.SUCCEEDED))
     for second in range(10, 60):
         story.polls({}, at=NOW + second)
-        assert {type(each) for each in story.decides(NOW + second)} <= {Report}
+        assert {type(each) for each in story.decides(NOW + second)} <= {SetPodCondition}
     story.polls({105 + number: "CANCELLED" for number in range(6)}, at=NOW + 60)
     for read in story.acts(ReadJob, NOW + 60):
         story.reads(job_of(shown[read.job_id - 100], read.job_id, "CANCELLED"), at=NOW + 60)
         story.ended(read, at=NOW + 60)
-    assert len(story.acts(EndByDeadline, NOW + 61)) == 6, "what Slurm says itself is believed at once"
+    assert len(story.acts(FailByDeadline, NOW + 61)) == 6, "what Slurm says itself is believed at once"
 
 
 def test_the_admins_word_releases_a_mass_absence_once() -> None:
     story = Story()
     held_back(story)
-    assert story.acts(EndByDeadline, NOW + 10) == []
+    assert story.acts(FailByDeadline, NOW + 10) == []
     story.sees(AbsenceBelieved(NOW + 11))
-    ends = story.acts(EndByDeadline, NOW + 11)
+    ends = story.acts(FailByDeadline, NOW + 11)
     assert len(ends) == 11
     assert story.world.held_back_since is None
 
@@ -224,7 +225,7 @@ def test_the_admins_word_releases_a_mass_absence_once() -> None:
         reads_nothing(story, at)
     for at in (NOW + 27, NOW + 28):
         cannot_have_them_again(story, at)
-    assert story.acts(EndByDeadline, NOW + 28) == [], "it was said of those that were missing then"
+    assert story.acts(FailByDeadline, NOW + 28) == [], "it was said of those that were missing then"
     assert len(others) == len(missing(story.world))
 
 
@@ -241,11 +242,11 @@ def test_a_mass_absence_stays_held_back_though_slurm_gives_the_missing_ids_to_th
                 story.reads(record, at=at)
                 story.ended(read, at=at)
         for second in range(5):
-            assert {type(each) for each in story.decides(at + second)} <= {Report, ReadJob}
+            assert {type(each) for each in story.decides(at + second)} <= {SetPodCondition, ReadJob}
         assert story.world.held_back_since is not None
         assert len(missing(story.world)) == 11
     story.sees(AbsenceBelieved(NOW + 30))
-    assert len(story.acts(EndByDeadline, NOW + 30)) == 11
+    assert len(story.acts(FailByDeadline, NOW + 30)) == 11
 
 
 def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
@@ -261,9 +262,9 @@ def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
                     story.reads(None, job_id=read.job_id, at=at + later)
                     story.ended(read, at=at + later)
         cannot_have_them_again(story, at + 2)
-        ended += len(story.acts(EndByDeadline, at + 2))
+        ended += len(story.acts(FailByDeadline, at + 2))
     assert ended == 20
-    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 0
+    assert story.world.rejected[Anomaly.MASS_ABSENCE] == 0
 
 
 def test_nobody_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
@@ -282,7 +283,7 @@ def test_an_older_poll_that_comes_late_is_not_believed() -> None:
     story.polls({100: "RUNNING"}, at=NOW + 5)
     story.polls({}, at=NOW + 4)
     assert story.world.absent == set()
-    assert story.world.disbelieved[Doubt.OLD_POLL] == 1
+    assert story.world.rejected[Anomaly.OLD_POLL] == 1
 
 
 def test_ten_absent_jobs_are_believed() -> None:
@@ -292,7 +293,7 @@ def test_ten_absent_jobs_are_believed() -> None:
         story.polls({}, at=at)
         reads_nothing(story, at)
     cannot_have_them_again(story, NOW + 7)
-    assert len(story.acts(EndByDeadline, NOW + 7)) == 10
+    assert len(story.acts(FailByDeadline, NOW + 7)) == 10
 
 
 def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
@@ -321,11 +322,11 @@ def test_evictions_on_absence_are_rationed_over_all_passes() -> None:
                 story.reads(None, job_id=read.job_id, at=at)
                 story.ended(read, at=at)
     cannot_have_them_again(story, NOW + 7)
-    assert len(story.acts(EndByDeadline, NOW + 7)) == 20
+    assert len(story.acts(FailByDeadline, NOW + 7)) == 20
     for _ in range(5):
-        assert story.acts(EvictPod, NOW + 7) == story.acts(EndByDeadline, NOW + 7) == []
-    assert len(story.acts(EndByDeadline, NOW + 8)) == 20
-    assert len(story.acts(EndByDeadline, NOW + 9)) == 10
+        assert story.acts(DeletePod, NOW + 7) == story.acts(FailByDeadline, NOW + 7) == []
+    assert len(story.acts(FailByDeadline, NOW + 8)) == 20
+    assert len(story.acts(FailByDeadline, NOW + 9)) == 10
 
 
 def test_a_pod_that_is_being_deleted_when_its_job_ends_is_waited_for_and_not_looked_at_all_the_time() -> None:
@@ -378,7 +379,7 @@ def test_a_list_that_lacks_a_job_which_lives_is_not_believed() -> None:
     story.reads(job_of(shown, 100), at=NOW + 5)
     story.ended(read, at=NOW + 5)
     assert story.world.absent == set()
-    assert story.world.disbelieved[Doubt.NOT_LISTED] == 1
+    assert story.world.rejected[Anomaly.NOT_LISTED] == 1
 
 
 def test_a_job_whose_states_cannot_be_read_stays_as_it_was() -> None:
@@ -445,7 +446,7 @@ def answers(story: Story, states: dict[int, str], *, at: float, jobs: dict[int, 
     return acts
 
 
-ENDS = (EndByDeadline, EvictPod)
+ENDS = (FailByDeadline, DeletePod)
 
 
 def test_a_job_id_that_nobody_wrote_with_a_bind_counts_for_nothing() -> None:
@@ -457,8 +458,8 @@ def test_a_job_id_that_nobody_wrote_with_a_bind_counts_for_nothing() -> None:
     acts = [each for at in range(6, 40) for each in answers(story, {100: "RUNNING"}, at=NOW + at, jobs=jobs)]
     assert story.world.held_back_since is None
     assert story.world.claims_held_since is None
-    assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
-    assert {each.event for each in acts if isinstance(each, Report)} == {names.BYPASS}
+    assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
+    assert {each.event for each in acts if isinstance(each, SetPodCondition)} == {names.BYPASS}
     assert set(story.world.placeholders) == {100}
     ends = [each for second in range(40, 50) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert [each.name for each in ends] == [honest.name], "a job that is lost indeed is believed as ever"
@@ -530,9 +531,9 @@ def test_after_a_restart_beside_a_wrong_slurm_nobody_is_ended_until_an_admin_say
     for second in range(60):
         acts = answers(story, {}, at=NOW + second)
         assert not [each for each in acts if isinstance(each, ENDS)]
-        told |= {each.name for each in acts if isinstance(each, Report) and each.event == "SlurmJobMissing"}
+        told |= {each.name for each in acts if isinstance(each, SetPodCondition) and each.event == "SlurmJobMissing"}
     assert told == {each.name for each in shown}
-    assert story.world.disbelieved[Doubt.MASS_ABSENCE] == 1
+    assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
     assert claims_held_back(story.world).startswith(
         "Slurm lists 12 jobs not, or no more, that pods from before the start"
     )

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from scheduler import grouping, membership, names
-from scheduler.actions import AllocateNow, Report, SubmitJob
+from scheduler import names
+from scheduler.actions import AllocateNow, SetPodCondition, SubmitJob
+from scheduler.apply import membership
 from scheduler.events import OwnerRead
-from scheduler.explaining import explain
-from scheduler.model import Owner, OwnerRef, Pod, PodTerm, Requirement
+from scheduler.explain import explain
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodTerm, Requirement
+from scheduler.translate import grouping
 from tests.builders import START, Story, node, pod
 
 NOW = START + 10
@@ -64,7 +66,7 @@ def test_pods_beyond_what_a_gang_may_have_say_so_and_are_not_submitted_one_by_on
     story.sees(*[member(number) for number in range(5)])
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
-    said = {each.name: each.message for each in acts if isinstance(each, Report)}
+    said = {each.name: each.message for each in acts if isinstance(each, SetPodCondition)}
     assert "does not tell how many pods it has" in said["w-0"]
     assert said["w-3"] == said["w-4"]
     assert said["w-3"].startswith("More than 3 pods of namespace hpc are of gang ring, and they do not tell")
@@ -76,7 +78,7 @@ def test_a_member_whose_size_is_mended_joins_the_others() -> None:
     story.sees(member(0, "3"), member(1, "3"), member(2, "three"))
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
-    said = {each.name: each.message for each in acts if isinstance(each, Report)}
+    said = {each.name: each.message for each in acts if isinstance(each, SetPodCondition)}
     assert said["w-2"] == f"Annotation {GANG_SIZE}: 'three' is not a whole number from 1 to 10000."
     assert said["w-0"] == "2 of 3 pods of gang ring are here in namespace hpc."
     story.sees(member(2, "3"))
@@ -87,7 +89,7 @@ def test_a_member_whose_size_is_mended_joins_the_others() -> None:
 def test_one_that_says_no_size_among_those_that_do_is_named() -> None:
     story = Story()
     story.sees(member(0, "2"), member(1))
-    assert {each.message for each in story.acts(Report, NOW)} == {
+    assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
         "The pods of gang ring do not agree on how many they are (w-0 says 2, w-1 says none): "
         f"give all of them the same annotation {GANG_SIZE}."
     }
@@ -103,7 +105,7 @@ def test_one_that_says_no_size_among_those_that_do_is_named() -> None:
 def test_what_they_do_not_agree_on_is_called_as_users_call_it(odd: dict[str, Any], why: str) -> None:
     story = Story()
     story.sees(member(0, "2"), member(1, "2", **odd))
-    assert all(why in each.message for each in story.acts(Report, NOW))
+    assert all(why in each.message for each in story.acts(SetPodCondition, NOW))
 
 
 def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_asked() -> None:
@@ -112,7 +114,7 @@ def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_a
     story.sees(*[member(number, "3", labels={"app": "ring"}, apart=apart) for number in range(3)])
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
-    assert {each.message for each in acts if isinstance(each, Report)} == {
+    assert {each.message for each in acts if isinstance(each, SetPodCondition)} == {
         "w-0: Its pod anti-affinity wants each of the 3 pods of hpc/ring on a node of its own, "
         "and only 2 nodes can run them."
     }
@@ -123,7 +125,7 @@ def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> N
     story = Story(nodes=(node("x1"), node("x2")))
     one = {"max-nodes": "1"}
     story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, apart=apart) for number in range(2)])
-    assert {each.message for each in story.acts(Report, NOW)} == {
+    assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
         "w-0: Its pod anti-affinity wants each of the 2 pods of hpc/ring on a node of its own, "
         "and annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 1."
     }
@@ -137,7 +139,7 @@ def test_a_controller_that_means_to_have_two_thousand_million_pods_is_refused_in
     first = pod("w-0", labels={names.PREFIX + names.GANG: "job"}, owner=job)
     story.sees(first, OwnerRead(job, Owner(job, members=2**31 - 1), NOW - 1, "hpc"))
     why = "batch Job ring means to have 2,147,483,647 pods, and a gang has at most 10,000."
-    assert [each.message for each in story.acts(Report, NOW)] == [why]
+    assert [each.message for each in story.acts(SetPodCondition, NOW)] == [why]
     assert why in explain(story.world, names.workload_key(f"job\0hpc\0ring\0{job.uid}"), NOW).sentence
     story.sees(OwnerRead(job, Owner(job, members=1), NOW + 40, "hpc"))
     assert [each.spec.tasks for each in story.acts(AllocateNow, NOW + 40)] == [1]

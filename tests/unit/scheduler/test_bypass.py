@@ -13,15 +13,16 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
-    EndByDeadline,
-    EvictPod,
+    DeletePod,
+    FailByDeadline,
     Outcome,
     ReadJob,
-    Report,
+    SetPodCondition,
     SubmitJob,
 )
 from scheduler.events import NamespaceSeen, NodeSeen, PodSeen, PodsListed, Scope, Side, SideLost
-from scheduler.model import Job, Namespace, OwnerRef, Pod, PodPhase
+from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
+from scheduler.model.slurm import Job
 from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
@@ -59,11 +60,13 @@ def goes_on(story: Story, *, since: float = NOW, seconds: int = 60, jobs: dict[i
 
 
 def told(acts: list[Action]) -> dict[str, str]:
-    return {each.name: each.message for each in acts if isinstance(each, Report) and each.event == names.BYPASS}
+    return {
+        each.name: each.message for each in acts if isinstance(each, SetPodCondition) and each.event == names.BYPASS
+    }
 
 
 def ended(acts: list[Action]) -> list[str]:
-    return [each.name for each in acts if isinstance(each, EvictPod | EndByDeadline)]
+    return [each.name for each in acts if isinstance(each, DeletePod | FailByDeadline)]
 
 
 # --- what it is -------------------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ def test_a_pod_with_a_node_of_its_own_choice_is_told_and_counted_and_lives() -> 
         "squatter": "The pod stands on node x1, which Slurm gives away, and no Slurm job holds its place: slurm-bridge did "
         "not bring it there. Slurm may give that place to others. Give it schedulerName slurm-bridge and no nodeName."
     }
-    assert len([each for each in acts if isinstance(each, Report)]) == 1, "once"
+    assert len([each for each in acts if isinstance(each, SetPodCondition)]) == 1, "once"
     assert ended(acts) == []
     assert story.world.bypassing == {"uid-squatter"}
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | BindPod | CancelJob)]
@@ -110,7 +113,7 @@ def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
 def test_it_is_ended_though_somebody_deleted_it_with_a_grace_of_centuries() -> None:
     story = Story(ENDING)
     story.sees(squatter(deleting_at=NOW + 10**10, grace_s=10**10))
-    [end] = [each for each in goes_on(story) if isinstance(each, EvictPod)]
+    [end] = [each for each in goes_on(story) if isinstance(each, DeletePod)]
     assert end.grace_s == 300
 
 
@@ -328,7 +331,7 @@ def test_the_rest_of_a_gang_says_why_it_waits_when_somebody_else_binds_a_member(
     first, second = ring(2)
     story.sees(first, second)
     story.sees(replace(first, phase=PodPhase.RUNNING, node="x1", started=NOW))
-    reports = [each for each in goes_on(story) if isinstance(each, Report) and each.uid == second.uid]
+    reports = [each for each in goes_on(story) if isinstance(each, SetPodCondition) and each.uid == second.uid]
     assert "slurm-bridge did not bind them" in reports[-1].message
 
 
@@ -343,7 +346,7 @@ def test_the_job_of_a_gang_that_waits_is_ended_when_somebody_else_binds_a_member
     story.sees(replace(first, phase=PodPhase.RUNNING, node="x1", started=NOW, annotations={names.JOB_ID: "4000000"}))
     acts = goes_on(story, since=NOW + 1, jobs={17: waits})
     assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [17]
-    reports = [each for each in acts if isinstance(each, Report) and each.uid == second.uid]
+    reports = [each for each in acts if isinstance(each, SetPodCondition) and each.uid == second.uid]
     assert "slurm-bridge did not bind them" in reports[-1].message
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Report, SubmitJob, UpdateJob
-from scheduler.model import Container
+from scheduler.actions import AllocateNow, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.model.kubernetes import Container
 from tests.builders import CONFIG, START, Story, pod
 
 NOW = START + 20
@@ -17,7 +17,7 @@ def told(story: Story, at: float = NOW) -> dict[str, str]:
     """What each pod is told, after asking that nothing is submitted."""
     acts = story.decides(at)
     assert not [each for each in acts if isinstance(each, ASKING)]
-    reports = [each for each in acts if isinstance(each, Report)]
+    reports = [each for each in acts if isinstance(each, SetPodCondition)]
     assert {each.condition for each in reports} == {names.REFUSED}
     return {each.name: each.message for each in reports}
 
@@ -52,7 +52,7 @@ def test_a_job_that_waits_is_not_made_smaller_than_what_its_pod_takes() -> None:
     story.sees(replace(train, annotations={names.PREFIX + names.GRES: "gpu:1"}))
     acts = story.decides(NOW + 2)
     assert not [each for each in acts if isinstance(each, UpdateJob)]
-    [report] = [each for each in acts if isinstance(each, Report)]
+    [report] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert 'gres: "gpu:1" asks for 1 gpu, but the containers of the pod take 2 gpu' in report.message
 
 
@@ -67,4 +67,6 @@ def test_a_pod_that_takes_a_device_that_slurm_does_not_count_waits_for_its_admin
     assert story.decides(NOW)
     story = Story(replace(CONFIG, translation=replace(CONFIG.translation, gres={"example.org/fpga": "fpga"})))
     story.sees(fpga)
-    assert "example.org/fpga" not in "".join(each.reason for each in story.decides(NOW) if not isinstance(each, Report))
+    assert "example.org/fpga" not in "".join(
+        each.reason for each in story.decides(NOW) if not isinstance(each, SetPodCondition)
+    )

@@ -13,17 +13,18 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
-    EndByDeadline,
-    EvictPod,
-    HandDeadline,
+    DeletePod,
+    FailByDeadline,
     Outcome,
     ReadJob,
-    Report,
-    ReportRunning,
+    SetDeadline,
+    SetJobCondition,
+    SetPodCondition,
 )
-from scheduler.clocks import FarClock
 from scheduler.events import ClockTold, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, Side
-from scheduler.model import Job, Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Job
+from scheduler.state.clocks import FarClock
 from tests.builders import OWNER, START, Story, grant, job_of, node, pod
 from tests.unit.scheduler.test_gangs import granted, member, runs
 
@@ -199,16 +200,14 @@ def reads(story: Story, what: Pod, at: float, ahead: float, *states: str, **fiel
     )
 
 
-def handed(
-    story: Story, what: Pod, since: float, until: float, ahead: float, ends: float
-) -> tuple[float, HandDeadline]:
+def handed(story: Story, what: Pod, since: float, until: float, ahead: float, ends: float) -> tuple[float, SetDeadline]:
     """Its job is read whenever that is asked for; which deadline is handed to kubelet first, and when."""
     at = since
     while at < until:
         for action in story.decides(at):
             if isinstance(action, ReadJob):
                 reads(story, what, at, ahead, starts=ends - 3600, ends=ends)
-            if isinstance(action, HandDeadline):
+            if isinstance(action, SetDeadline):
                 return at, action
             story.ended(action, at=at)
         story.polls({17: "RUNNING"}, at=at)
@@ -266,7 +265,7 @@ def test_what_a_preemption_leaves_is_the_grace_of_the_pods(slurm: float) -> None
     [read] = story.acts(ReadJob, NOW + 30)
     reads(story, owned, NOW + 30, slurm, "RUNNING", "SIGNALING", starts=NOW, ends=NOW + 55, preempted=NOW + 29)
     story.ended(read, at=NOW + 30)
-    [evict] = story.acts(EvictPod, NOW + 30)
+    [evict] = story.acts(DeletePod, NOW + 30)
     assert evict.grace_s in range(23, 27)
 
 
@@ -276,7 +275,7 @@ def test_an_expected_start_is_told_by_the_bridges_clock(slurm: float) -> None:
     story.queues(ALONE, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)
     reads(story, ALONE, NOW + 4, slurm, "PENDING", starts=NOW + 3600)
-    [said] = story.acts(Report, NOW + 5)
+    [said] = story.acts(SetPodCondition, NOW + 5)
     assert "expected start 01:1" in said.message, "START is 00:16 UTC"
 
 
@@ -290,14 +289,14 @@ def test_a_job_that_its_user_renamed_is_not_taken_for_a_later_one(slurm: float) 
     job = replace(job_of(ALONE, 17, submitted=START - 900 + slurm, told_at=START + 1 + slurm), name="its own name")
     story.reads(job, at=START + 1)
     [workload] = story.world.workloads.values()
-    assert workload.bereft is None
+    assert workload.lost_job is None
     later = replace(job, submitted=START - 300 + slurm)
     again = Story()
     again.sees(ClockTold(Side.KUBERNETES, START, START, START), PodsListed(Scope.OURS, (shown,), START))
     again.polls({17: "RUNNING"}, at=START + 1)
     again.reads(later, at=START + 1)
     [workload] = again.world.workloads.values()
-    assert workload.bereft is not None, "its id was given out again while the pod ran"
+    assert workload.lost_job is not None, "its id was given out again while the pod ran"
 
 
 # --- Kubernetes' clock: what is said and done after a while (W6, S12, N1) ---------------------------------------------
@@ -313,7 +312,7 @@ def test_a_gang_that_gathers_says_so_after_three_seconds_and_after_its_timeout_w
     story.sees(*(PodSeen(Scope.OURS, member(each, 3, created=NOW + ahead, says=says), NOW) for each in range(2)))
     said: dict[str, int] = {}
     for second in range(200):
-        for report in story.acts(Report, NOW + second):
+        for report in story.acts(SetPodCondition, NOW + second):
             said.setdefault(report.message, second)
             story.ended(report, at=NOW + second)
     first, then = said.values()
@@ -334,8 +333,8 @@ def test_a_pod_that_does_not_start_has_its_ten_minutes(ahead: float) -> None:
             done.setdefault(type(action), second)
             story.ended(action, at=NOW + second)
         story.polls({17: "RUNNING"}, at=NOW + second)
-    assert done[ReportRunning] in range(56, 66)
-    assert done[EndByDeadline] in range(596, 606)
+    assert done[SetJobCondition] in range(56, 66)
+    assert done[FailByDeadline] in range(596, 606)
 
 
 @pytest.mark.parametrize("ahead", AHEAD)

@@ -15,12 +15,12 @@ from scheduler.actions import (
     NodeChange,
     RegisterNode,
     ReleaseNode,
-    Report,
-    ShowNode,
+    SetNodeCondition,
+    SetPodCondition,
 )
 from scheduler.events import NodeGone, NodeSeen
-from scheduler.explaining import explain
-from scheduler.model import Condition, Node
+from scheduler.explain import explain
+from scheduler.model.kubernetes import Condition, Node
 from tests.builders import CONFIG, Story, grant, key_of, node, pod
 from tests.unit.scheduler.test_nodes import LABEL, NOW, Nodes, in_slurm, labelled
 
@@ -53,7 +53,7 @@ def test_neither_of_two_nodes_with_one_name_in_slurm_is_used(first: bool) -> Non
 def test_where_no_other_node_is_left_that_is_said_and_explained() -> None:
     story, train = Story(nodes=(IMPOSTOR, node("x1"))), pod()
     story.sees(train)
-    [said] = story.acts(Report, NOW)
+    [said] = story.acts(SetPodCondition, NOW)
     sentence = "0/2 nodes can run this pod in Slurm partition main: 2 claiming the same Slurm node as another."
     assert said.message == sentence
     nodes = explain(story.world, key_of(train), NOW).nodes
@@ -105,7 +105,9 @@ def test_nothing_is_done_to_a_registered_node_that_two_claim_and_both_say_so() -
     assert nodes.looks() == []
     nodes.sees(NodeSeen(aaa))
     shows = nodes.looks(NOW + 1)
-    assert {each.node: (each.status, each.condition, each.message) for each in shows if isinstance(each, ShowNode)} == {
+    assert {
+        each.node: (each.status, each.condition, each.message) for each in shows if isinstance(each, SetNodeCondition)
+    } == {
         "aaa": (False, names.NODE_CONTESTED, SAID),
         "x1": (False, names.NODE_CONTESTED, SAID),
     }
@@ -120,7 +122,7 @@ def test_nothing_is_registered_under_a_name_that_two_claim() -> None:
     same = LABEL | {names.SLURM_NODE_LABEL: "g1"}
     nodes = Nodes([labelled("x1", labels=same), labelled("x2", labels=same)])
     acts = nodes.looks()
-    assert [type(each) for each in acts] == [ShowNode, ShowNode]
+    assert [type(each) for each in acts] == [SetNodeCondition, SetNodeCondition]
     nodes.sees(NodeGone("x2"))
     [register] = nodes.looks(NOW + 1)
     assert isinstance(register, RegisterNode)
@@ -133,7 +135,7 @@ def test_a_node_that_both_know_is_neither_drained_nor_resumed_while_two_claim_it
     drained = in_slurm("x1", "DRAIN", "IDLE", features=(), reason=ours)
     for shown, there in ((node("x1", unschedulable=True), known), (node("x1"), drained)):
         nodes = Nodes([shown, IMPOSTOR], [there], SHARED)
-        assert {type(each) for each in nodes.looks()} == {ShowNode}
+        assert {type(each) for each in nodes.looks()} == {SetNodeCondition}
         nodes.sees(NodeSeen(says(shown)), NodeSeen(says(IMPOSTOR)))
         assert nodes.stays(there, at=NOW + 1, until=NOW + 600) == [[]] * 20
 

@@ -10,7 +10,8 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod
 from scheduler.events import SlurmNodesPolled
-from scheduler.model import Grant, GrantedNode, Partition, Pod
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import Grant, GrantedNode, Partition
 from tests.builders import CONFIG, START, Story, pod, slurm_node
 
 NOW = START + 10

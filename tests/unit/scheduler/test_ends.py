@@ -11,8 +11,8 @@ from scheduler.actions import (
     Action,
     AllocateNow,
     CancelJob,
-    EndByDeadline,
-    EvictPod,
+    DeletePod,
+    FailByDeadline,
     Outcome,
     ReadJob,
     RecordEnd,
@@ -30,7 +30,8 @@ from scheduler.events import (
     SideLost,
     SlurmNodesPolled,
 )
-from scheduler.model import Job, Partition, Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Job, Partition
 from scheduler.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 
@@ -300,12 +301,12 @@ def test_a_pod_with_a_controller_is_deleted_with_grace_for_that_to_recreate_it(
     story = Story()
     story.world.owners["hpc", OWNER.uid] = None
     acts = job_ends(story, OWNED, *states, reason=reason)
-    assert acts == [EvictPod(key_of(OWNED), OWNED.uid, "hpc", "web", why)]
+    assert acts == [DeletePod(key_of(OWNED), OWNED.uid, "hpc", "web", why)]
 
 
 def test_a_pod_without_a_controller_is_ended_by_kubelet_so_that_its_logs_stay() -> None:
     acts = job_ends(Story(), TRAIN, "CANCELLED")
-    assert acts == [EndByDeadline(key_of(TRAIN), TRAIN.uid, "hpc", "train", "Slurm job 17 ended: CANCELLED")]
+    assert acts == [FailByDeadline(key_of(TRAIN), TRAIN.uid, "hpc", "train", "Slurm job 17 ended: CANCELLED")]
 
 
 def test_an_eviction_is_done_once_and_repeated_only_where_the_pod_outlives_its_grace() -> None:
@@ -316,7 +317,7 @@ def test_an_eviction_is_done_once_and_repeated_only_where_the_pod_outlives_its_g
     story.ended(evict, at=NOW + 6)
     assert story.decides(NOW + 6) == []
     assert story.decides(NOW + 65) == []  # 30 s of grace, and 30
-    assert [type(each) for each in story.decides(NOW + 66)] == [EvictPod]
+    assert [type(each) for each in story.decides(NOW + 66)] == [DeletePod]
 
 
 def test_an_eviction_that_failed_is_repeated_after_a_pause() -> None:
@@ -324,7 +325,7 @@ def test_an_eviction_that_failed_is_repeated_after_a_pause() -> None:
     [end] = job_ends(story, TRAIN, "CANCELLED")
     story.ended(end, Outcome.UNREACHED, at=NOW + 6)
     assert story.decides(NOW + 6) == []
-    assert [type(each) for each in story.decides(NOW + 7)] == [EndByDeadline]
+    assert [type(each) for each in story.decides(NOW + 7)] == [FailByDeadline]
 
 
 def test_a_pod_that_terminates_already_is_not_ended_twice() -> None:
@@ -343,8 +344,8 @@ def test_the_end_of_a_job_is_remembered_until_its_pods_were_told() -> None:
     [end] = job_ends(story, TRAIN, "CANCELLED")
     story.ended(end, Outcome.UNREACHED, at=NOW + 6)
     story.polls({}, at=NOW + 7)
-    assert story.world.phase_of[key_of(TRAIN)] is Phase.REVOKED
-    [end] = story.acts(EndByDeadline, NOW + 8)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.ORPHANED
+    [end] = story.acts(FailByDeadline, NOW + 8)
     assert end.reason == "Slurm job 17 ended: CANCELLED"
     shown = story.bound(TRAIN, 17, phase=PodPhase.FAILED)
     story.sees(shown)
@@ -386,7 +387,7 @@ def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_an
     story.world.owners["hpc", OWNER.uid] = None
     story.sees(SlurmNodesPolled((slurm_node("x1", external=external),), (Partition("main", default=True),), START))
     [evict] = job_ends(story, pod("web", owner=OWNER, gpu=gpu, grace_s=own_s), "PREEMPTED")
-    assert isinstance(evict, EvictPod)
+    assert isinstance(evict, DeletePod)
     assert evict.grace_s == grace_s
     assert ("It has 30 s to end, because Slurm may give its devices to others" in evict.reason) == (grace_s == 30)
 
@@ -406,7 +407,7 @@ def test_a_pod_with_a_controller_is_deleted_with_the_longest_grace_that_counts(
     story = Story()
     story.world.owners["hpc", OWNER.uid] = None
     [evict] = job_ends(story, replace(OWNED, restart_policy="Always", grace_s=own_s), state)
-    assert isinstance(evict, EvictPod)
+    assert isinstance(evict, DeletePod)
     assert evict.grace_s == grace_s
     assert ("It has 300 s to end, because no longer grace counts" in evict.reason) == (grace_s is not None)
 
@@ -415,13 +416,13 @@ def test_a_pod_with_a_controller_is_deleted_with_the_longest_grace_that_counts(
 def test_a_pod_without_one_is_deleted_with_a_second_where_kubelet_gives_it_longer(state: str) -> None:
     story = Story()
     [end] = job_ends(story, replace(TRAIN, grace_s=CENTURIES), state)
-    assert isinstance(end, EndByDeadline), "where its containers stop, its object and its logs stay"
+    assert isinstance(end, FailByDeadline), "where its containers stop, its object and its logs stay"
     story.ended(end, at=NOW + 6)
     shown = story.bound(replace(TRAIN, grace_s=CENTURIES), 17, handed_deadline_s=1, started=NOW)
     story.sees(shown)
     assert story.decides(NOW + 6 + BEYOND_S - 1) == []
     [evict] = story.decides(NOW + 6 + BEYOND_S + 1)  # a clock's second
-    assert isinstance(evict, EvictPod)
+    assert isinstance(evict, DeletePod)
     assert (evict.uid, evict.grace_s) == (TRAIN.uid, 1)
     story.ended(evict, at=NOW + 400)
     story.sees(replace(shown, deleting_at=NOW + 401, grace_s=1))
@@ -452,7 +453,7 @@ def test_a_pod_that_somebody_deleted_with_a_longer_grace_is_deleted_again_with_a
     story.reads(job_of(shown, 17, "RUNNING"), at=NOW + 3590)
     story.ended(read, at=NOW + 3590)
     [evict] = over(story, shown, NOW + 3600)
-    assert isinstance(evict, EvictPod)
+    assert isinstance(evict, DeletePod)
     assert (evict.uid, evict.grace_s) == (TRAIN.uid, CAP_S)
     story.ended(evict, at=NOW + 3600)
     assert story.decides(NOW + 3600 + BEYOND_S - 1) == [], "once"
@@ -474,7 +475,7 @@ def test_a_long_grace_that_is_soon_over_is_left_to_its_end(ahead: float) -> None
     shown = deleted(story, 3600, at=NOW + 1, ahead=ahead)
     assert over(story, shown, NOW + 3500) == []
     assert story.decides(NOW + 3601 + 28) == []
-    assert [type(each) for each in story.decides(NOW + 3601 + 32)] == [EvictPod], "its kubelet did not end it"
+    assert [type(each) for each in story.decides(NOW + 3601 + 32)] == [DeletePod], "its kubelet did not end it"
 
 
 def test_devices_that_slurm_gives_to_others_shorten_the_grace_of_whoever_deleted_the_pod() -> None:
@@ -483,7 +484,7 @@ def test_devices_that_slurm_gives_to_others_shorten_the_grace_of_whoever_deleted
     shown = story.runs(pod("train", gpu=1), 17, at=NOW)
     story.sees(shown := replace(shown, deleting_at=NOW + 1 + 200, grace_s=200))
     [evict] = over(story, shown, NOW + 2)
-    assert isinstance(evict, EvictPod)
+    assert isinstance(evict, DeletePod)
     assert evict.grace_s == 30
     assert evict.reason.endswith("It has 30 s to end, because Slurm may give its devices to others")
 
@@ -508,7 +509,7 @@ def test_what_becomes_of_nodes_or_of_their_names_ends_nothing_that_runs_there(ne
     story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17))
     story.sees(news)
     story.polls({17: "RUNNING"}, at=NOW + 2)
-    assert [each for each in story.decides(NOW + 60) if isinstance(each, CancelJob | EvictPod | EndByDeadline)] == []
+    assert [each for each in story.decides(NOW + 60) if isinstance(each, CancelJob | DeletePod | FailByDeadline)] == []
     assert story.world.placeholders[17].alive
 
 

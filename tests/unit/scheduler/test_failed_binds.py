@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, Report, SubmitJob
-from scheduler.binding import MAX_BIND_FAILURES
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob
 from scheduler.events import ClaimsRead, PolicyChanged, Side, SideBack, SideLost
-from scheduler.model import Claim, Job, Pod, PodPhase
+from scheduler.model.kubernetes import Claim, Pod, PodPhase
+from scheduler.model.slurm import Job
 from scheduler.phase import Phase
-from scheduler.policy import Policy
+from scheduler.policy.rules import Policy
+from scheduler.rules.binding import MAX_BIND_FAILURES
 from tests.builders import START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, runs
 
@@ -29,7 +30,7 @@ class Servers:
         self.binds: tuple[Outcome, int] = (Outcome.DONE, 0)
         self.jobs: dict[int, str] = {}
         self.seen: Counter[type] = Counter()
-        self.given_back: list[str] = []
+        self.release_messages: list[str] = []
         self.said: list[str] = []
 
     def pass_at(self, at: float) -> None:
@@ -53,10 +54,10 @@ class Servers:
                 answer = {"number": number} if outcome is Outcome.REFUSED else {}
                 story.ended(action, outcome, at=at, **answer)
             case CancelJob():
-                self.given_back.append(action.reason)
+                self.release_messages.append(action.reason)
                 self.jobs[action.job_id] = "CANCELLED"
                 story.ended(action, at=at)
-            case Report():
+            case SetPodCondition():
                 self.said.append(action.message)
                 story.ended(action, at=at)
             case _:
@@ -84,7 +85,7 @@ def test_an_api_server_that_is_away_for_long_costs_no_grant(how: tuple[Outcome, 
     servers.binds = (Outcome.DONE, 0)
     servers.live(NOW + 100, NOW + 200)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
-    assert (len(servers.jobs), servers.given_back) == (1, [])
+    assert (len(servers.jobs), servers.release_messages) == (1, [])
 
 
 def test_after_an_outage_of_the_api_server_the_first_grant_is_bound_at_once() -> None:
@@ -107,14 +108,14 @@ def test_refusals_count_against_one_job_and_the_next_job_starts_anew() -> None:
     story.sees(TRAIN)
     servers.binds = (Outcome.REFUSED, 403)
     at = NOW
-    while not servers.given_back:
+    while not servers.release_messages:
         servers.live(at, at + 0.5)
         at += 0.5
     assert servers.seen[BindPod] == MAX_BIND_FAILURES
     servers.binds = (Outcome.DONE, 0)
     servers.live(at, at + 300)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
-    assert servers.given_back == ["given back: Kubernetes refused the bind again and again"]
+    assert servers.release_messages == ["given back: Kubernetes refused the bind again and again"]
 
 
 def test_a_pod_whose_binds_fail_says_so_and_why() -> None:
@@ -170,7 +171,7 @@ def ends_nothing(story: Story, since: float, until: float, outcome: Outcome = Ou
             story.ended(action, outcome if failed else Outcome.DONE, at=at)
         story.polls({17: "RUNNING"}, at=at + 0.5)
         at += 1
-    assert not {each.__name__ for each in seen} & {"CancelJob", "EvictPod", "EndByDeadline"}
+    assert not {each.__name__ for each in seen} & {"CancelJob", "DeletePod", "FailByDeadline"}
     return seen
 
 
@@ -192,7 +193,7 @@ def test_a_replacement_that_its_policy_does_not_allow_waits_and_ends_nothing() -
     story.sees(PolicyChanged(Policy(), NOW + 2))
     seen = ends_nothing(story, NOW + 2, NOW + 100)
     assert seen[BindPod] == 0
-    assert seen[Report] == 1
+    assert seen[SetPodCondition] == 1
 
 
 def test_a_replacement_whose_volumes_are_never_made_waits_and_ends_nothing() -> None:
@@ -218,7 +219,7 @@ def test_a_replacement_for_which_there_is_no_place_waits_and_ends_nothing() -> N
     story.reads(read, at=NOW + 1, granted=granted(17, ("x1", 2)))
     seen = ends_nothing(story, NOW + 2, NOW + 100)
     assert seen[BindPod] == 0
-    assert seen[Report] >= 1
+    assert seen[SetPodCondition] >= 1
     told = story.world.workloads[story.world.key_of_pod["uid-new"]].told["uid-new"]
     assert (told.condition, told.message) == (
         names.GRANT_WAITS,

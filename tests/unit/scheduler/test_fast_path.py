@@ -12,13 +12,12 @@ from scheduler.actions import (
     BindPod,
     CancelJob,
     Outcome,
-    PlaceClaims,
     ReadClaims,
     ReadJob,
     ReadOwner,
-    Report,
+    SelectVolumeNode,
+    SetPodCondition,
 )
-from scheduler.binding import MAX_BIND_FAILURES
 from scheduler.events import (
     ClaimsRead,
     NamespaceGone,
@@ -33,19 +32,10 @@ from scheduler.events import (
     Scope,
     SlurmNodesPolled,
 )
-from scheduler.model import (
-    Claim,
-    HostPort,
-    JobSpec,
-    Namespace,
-    NodeTerm,
-    Owner,
-    OwnerRef,
-    Partition,
-    PodPhase,
-    Requirement,
-)
-from scheduler.world import World
+from scheduler.model.kubernetes import Claim, HostPort, Namespace, NodeTerm, Owner, OwnerRef, PodPhase, Requirement
+from scheduler.model.slurm import JobSpec, Partition
+from scheduler.rules.binding import MAX_BIND_FAILURES
+from scheduler.state.world import World
 from tests.builders import (
     CLUSTER,
     CONFIG,
@@ -154,7 +144,7 @@ def test_a_namespace_that_is_not_managed_is_told_so_until_it_is() -> None:
     story = Story()
     story.sees(NamespaceSeen(Namespace("hpc", "1")), TRAIN)
     [said] = story.decides(NOW)
-    assert said == Report(
+    assert said == SetPodCondition(
         key_of(TRAIN),
         "uid-train",
         "hpc",
@@ -163,7 +153,7 @@ def test_a_namespace_that_is_not_managed_is_told_so_until_it_is() -> None:
         "Namespace hpc is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
         event="NamespaceNotManaged",
         warning=True,
-        essence=(said.message,) if isinstance(said, Report) else (),
+        essence=(said.message,) if isinstance(said, SetPodCondition) else (),
     )
     assert story.decides(NOW + 1) == []
 
@@ -180,16 +170,16 @@ def test_a_namespace_may_be_managed_by_the_settings() -> None:
 def test_a_label_that_says_no_is_a_no_and_a_namespace_that_goes_is_not_managed() -> None:
     story = Story()
     story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "false"})), TRAIN)
-    assert [type(each) for each in story.decides(NOW)] == [Report]
+    assert [type(each) for each in story.decides(NOW)] == [SetPodCondition]
     story = Story()
     story.sees(TRAIN, NamespaceGone("hpc"))
-    assert [type(each) for each in story.decides(NOW)] == [Report]
+    assert [type(each) for each in story.decides(NOW)] == [SetPodCondition]
 
 
 def test_a_namespace_without_a_slurm_user_is_told_so() -> None:
     story = Story(replace(CONFIG, managed_namespaces=frozenset({"stray"})))
     story.sees(pod("stray", namespace="stray"))
-    [said] = story.acts(Report, NOW)
+    [said] = story.acts(SetPodCondition, NOW)
     assert said.condition == names.REFUSED
     assert said.message.startswith("Namespace stray has no Slurm user")
 
@@ -296,7 +286,7 @@ def test_a_volume_that_cannot_be_used_is_said_and_looked_at_again_with_patience(
     story.sees(ClaimsRead("uid-train", (missing,), NOW))
     story.ended(read, at=NOW)
     [said] = story.decides(NOW)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.message == "Claim data does not exist."
 
     [again] = story.acts(ReadClaims, NOW + 1)
@@ -472,7 +462,7 @@ def test_the_story_of_a_workload_is_told_in_order() -> None:
 # --- F4: volumes that are made where their pod goes -----------------------------------------------------------------
 
 
-def waits_for_its_volume(story: Story) -> ReadClaims | PlaceClaims:
+def waits_for_its_volume(story: Story) -> ReadClaims | SelectVolumeNode:
     """A pod with such a claim, granted x1 as job 17: what is done next."""
     new = replace(TRAIN, claims=("data",))
     story.sees(new)
@@ -483,7 +473,7 @@ def waits_for_its_volume(story: Story) -> ReadClaims | PlaceClaims:
     story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, BindPod)]
-    [place] = [each for each in acts if isinstance(each, PlaceClaims)]
+    [place] = [each for each in acts if isinstance(each, SelectVolumeNode)]
     assert (place.waiting, place.node) == (("data",), "x1")
     return place
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.feasible import Feasible, checks, demand, feasible, matcher, slurm_name, untolerated
-from scheduler.hostports import HostPorts
-from scheduler.hostports import clash as ports_clash
-from scheduler.model import HostPort, JobSpec, Node, NodeTerm, Pod, Requirement, SlurmNode, Taint, Toleration
+from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
+from scheduler.model.slurm import JobSpec, SlurmNode
+from scheduler.place.feasible import Feasible, checks, demand, feasible, matcher, slurm_name, untolerated
+from scheduler.place.host_ports import HostPorts
+from scheduler.place.host_ports import clash as ports_clash
 from tests.builders import amounts, node, pod, slurm_node
 
 

@@ -12,33 +12,21 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
-    EndByDeadline,
-    EvictPod,
+    DeletePod,
+    FailByDeadline,
     Outcome,
     ReadJob,
     ReadOwner,
     RecordEnd,
-    Report,
+    SetPodCondition,
     SubmitJob,
     UpdateJob,
 )
 from scheduler.events import NamespacesListed, NodeSeen, OwnerRead, PodsListed, Scope, SlurmNodesPolled
-from scheduler.model import (
-    Grant,
-    GrantedNode,
-    Job,
-    JobSpec,
-    Owner,
-    OwnerRef,
-    Partition,
-    Pod,
-    PodPhase,
-    PodTerm,
-    Requirement,
-    SlurmNode,
-)
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement
+from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
 from scheduler.phase import Phase
-from scheduler.world import World
+from scheduler.state.world import World
 from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 10
@@ -107,8 +95,8 @@ def test_a_gang_is_one_job_of_a_task_a_member() -> None:
 def test_members_that_wait_say_how_many_are_here() -> None:
     story = Story()
     story.sees(*ring()[:3])
-    assert story.acts(Report, START + 2) == []  # most gangs gather within a moment
-    said = story.acts(Report, START + 6)
+    assert story.acts(SetPodCondition, START + 2) == []  # most gangs gather within a moment
+    said = story.acts(SetPodCondition, START + 6)
     assert {report.name for report in said} == {"w-0", "w-1", "w-2"}
     assert {report.message for report in said} == {"3 of 4 pods of gang ring are here in namespace hpc."}
 
@@ -116,10 +104,10 @@ def test_members_that_wait_say_how_many_are_here() -> None:
 def test_after_its_timeout_they_also_say_what_may_hold_the_rest_back() -> None:
     story = Story()
     story.sees(*[member(number, says={"gang-timeout": "60"}) for number in range(3)])
-    for report in story.acts(Report, START + 6):
+    for report in story.acts(SetPodCondition, START + 6):
         story.ended(report, at=START + 6)
-    assert story.acts(Report, START + 50) == []
-    assert all("OrderedReady" in report.message for report in story.acts(Report, START + 62))
+    assert story.acts(SetPodCondition, START + 50) == []
+    assert all("OrderedReady" in report.message for report in story.acts(SetPodCondition, START + 62))
 
 
 def test_same_named_gangs_of_two_namespaces_are_two() -> None:
@@ -144,7 +132,7 @@ def test_same_named_gangs_of_two_namespaces_are_two() -> None:
 def test_what_members_do_not_agree_on_is_said_on_all_of_them(odd: dict[str, Any], why: str) -> None:
     story = Story()
     story.sees(*ring()[:3], member(3, **odd))
-    said = story.acts(Report, NOW)
+    said = story.acts(SetPodCondition, NOW)
     assert {report.name for report in said} == {"w-0", "w-1", "w-2", "w-3"}
     assert all(why in report.message for report in said), said[0].message
 
@@ -287,14 +275,16 @@ def test_what_a_job_set_tells_counts_those_too_that_have_succeeded() -> None:
 def test_a_gated_pod_goes_on_saying_that_it_is_gated() -> None:
     story = Story()
     story.sees(*ring()[:2], member(2, gated=True))
-    said = {report.name: report.message for report in story.acts(Report, NOW)}
+    said = {report.name: report.message for report in story.acts(SetPodCondition, NOW)}
     assert said == dict.fromkeys(("w-0", "w-1"), "2 of 4 pods of gang ring are here in namespace hpc.")
 
 
 def test_a_group_whose_size_nobody_tells_says_what_to_do() -> None:
     story = Story()
     story.sees(*[pod(f"w-{number}", labels={names.PREFIX + "gang": "ring"}) for number in range(2)])
-    assert all("give annotation slurm-bridge/gang-size" in report.message for report in story.acts(Report, NOW))
+    assert all(
+        "give annotation slurm-bridge/gang-size" in report.message for report in story.acts(SetPodCondition, NOW)
+    )
 
 
 # --- places ---------------------------------------------------------------------------------------------------------
@@ -377,9 +367,9 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
     assert at >= NOW + 30
     story.ended(cancels[0], at=at)
     acts = story.decides(at)
-    said = [(each.name, each.condition, each.event) for each in acts if isinstance(each, Report)]
+    said = [(each.name, each.condition, each.event) for each in acts if isinstance(each, SetPodCondition)]
     assert said == [("w-0", "", names.GIVEN_BACK), ("w-1", names.GIVEN_BACK, names.GIVEN_BACK)]
-    assert [each.name for each in acts if isinstance(each, EvictPod)] == ["w-0"]
+    assert [each.name for each in acts if isinstance(each, DeletePod)] == ["w-0"]
     assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
 
 
@@ -439,7 +429,7 @@ def test_it_waits_for_that_place_even_where_the_node_has_other_room() -> None:
     story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
     acts = story.decides(NOW + 20)
     assert not [each for each in acts if isinstance(each, BindPod | CancelJob)]
-    [said] = [each for each in acts if isinstance(each, Report)]
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert said.message == "The bind for Slurm job 17 waits: hpc/w-1 still terminates."
     story.loses(shown[1], at=NOW + 21)
     assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
@@ -456,7 +446,7 @@ def test_those_that_run_are_seen_to_while_one_waits_for_its_place() -> None:
     told = job_of(shown[0], 17, "RUNNING", "SIGNALING", preempted=NOW + 21, ends=NOW + 51)
     story.reads(replace(told, name=asked_name(story)), at=NOW + 21, granted=granted(17, ("x1", 4)))
     story.ended(read, at=NOW + 21)
-    assert {each.name for each in story.acts(EndByDeadline, NOW + 21)} == {"w-0", "w-2", "w-3"}
+    assert {each.name for each in story.acts(FailByDeadline, NOW + 21)} == {"w-0", "w-2", "w-3"}
     story.loses(shown[1], at=NOW + 22)
     assert story.acts(BindPod, NOW + 22) == []
 
@@ -478,11 +468,11 @@ def test_when_their_job_ends_all_of_them_end_and_those_that_come_anew_wait_for_e
     at = NOW + 20
     story.polls({17: "PREEMPTED"}, at=at)
     story.reads(replace(job_of(pods[0], 17, "PREEMPTED"), name=asked_name(story)), at=at)
-    assert sorted(each.name for each in story.acts(EvictPod, at)) == ["w-0", "w-1"]
+    assert sorted(each.name for each in story.acts(DeletePod, at)) == ["w-0", "w-1"]
     story.loses(shown[0], at=at + 1)
     story.sees(member(0, 2, owner=JOB, uid="uid-n0", created=at + 1))
     assert not [
-        each for each in story.decides(at + 2) if isinstance(each, AllocateNow | SubmitJob | BindPod | EvictPod)
+        each for each in story.decides(at + 2) if isinstance(each, AllocateNow | SubmitJob | BindPod | DeletePod)
     ]
     story.loses(shown[1], at=at + 3)
     story.sees(member(1, 2, owner=JOB, uid="uid-n1", created=at + 3))
@@ -524,7 +514,7 @@ def test_a_gang_of_which_one_waits_follows_its_lost_job_whose_id_is_anothers_now
     [read] = story.acts(ReadJob, NOW)
     story.reads(job_of(pod("other"), 17), at=NOW)
     story.ended(read, at=NOW)
-    ends = story.acts(EndByDeadline, NOW + 20)
+    ends = story.acts(FailByDeadline, NOW + 20)
     assert [(end.name, end.reason) for end in ends] == [
         ("w-0", "Slurm lost the job of this pod (17)"),
         ("w-1", "Slurm lost the job of this pod (17)"),
@@ -536,7 +526,7 @@ def test_after_a_restart_a_gang_stands_on_the_job_that_it_runs_for_though_one_th
     story.sees(*[story.bound(each, 18, "x1") for each in ring(2)])
     story.sees(story.bound(member(2, 2), 17, "x1", deleting_at=NOW + 30))
     story.polls({18: "RUNNING", 17: "NODE_FAIL"}, at=NOW + 20)
-    assert not story.acts(EvictPod, NOW + 20)
+    assert not story.acts(DeletePod, NOW + 20)
 
 
 def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
@@ -572,7 +562,7 @@ def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
     story.sees(NodeSeen(node("x1", unschedulable=True)))
     acts = story.decides(NOW + 40)
     assert not any(isinstance(each, CancelJob | BindPod) for each in acts)
-    [said] = [each for each in acts if isinstance(each, Report)]
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert said.message.startswith("It waits to take a place in job 17. ")
     assert "only 1 node can run them" in said.message
     story.sees(NodeSeen(node("x1")))
@@ -680,7 +670,7 @@ def test_a_gang_that_would_lose_devices_in_any_layout_is_refused_in_words() -> N
     large = replace(slurm_node("x1", static=True), gres={"gpu": 6})
     in_slurm_conf(story, more=(large, small))
     story.sees(*ring(5, gpu=2))
-    [said] = {each.message for each in story.acts(Report, NOW)}
+    [said] = {each.message for each in story.acts(SetPodCondition, NOW)}
     assert said.startswith(
         "Slurm's external nodes x1, x2 stand in slurm.conf, where Slurm counts the gpu of a gang rightly only"
     )
@@ -731,7 +721,9 @@ def test_a_gang_that_even_empty_nodes_could_not_take_is_told_so_and_nothing_is_s
     story = Story()
     story.sees(*pods)
     acts = story.decides(NOW)
-    assert {(type(each), each.reason) for each in acts} == {(Report, f"Slurm partition main has no room {why}.")}
+    assert {(type(each), each.reason) for each in acts} == {
+        (SetPodCondition, f"Slurm partition main has no room {why}.")
+    }
 
 
 def test_it_is_asked_for_once_slurms_nodes_have_grown() -> None:

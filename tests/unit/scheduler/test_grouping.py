@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.grouping import Group, group_of, natural, rank_of
-from scheduler.model import OwnerRef, Refusal
+from scheduler.model.kubernetes import OwnerRef
+from scheduler.model.refusal import Refusal
+from scheduler.translate.grouping import Group, group_of, natural, rank_of
 from tests.builders import OWNER, pod
 
 OWN = "slurm-bridge/"

@@ -7,30 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, Outcome, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import Planned, PodGone, PodSeen, PodsListed, Scope
-from scheduler.hostlist import expand
-from scheduler.hostports import HostPorts, clash
-from scheduler.jobspec import needs
-from scheduler.model import (
-    Container,
-    Grant,
-    GrantedNode,
-    HostPort,
-    JobSpec,
-    NodeTerm,
-    Pod,
-    PodTerm,
-    Requirement,
-    Toleration,
-)
-from scheduler.neighbours import MAX_HOMES, PER_TERM, Company
+from scheduler.model.cache import Remembered
+from scheduler.model.hostlist import expand
+from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
+from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.phase import Phase
-from scheduler.placement import Standing
-from scheduler.remembered import Remembered
-from scheduler.terms import FEW
-from scheduler.turns import Turns
+from scheduler.place.affinity import MAX_HOMES, PER_TERM, Company
+from scheduler.place.affinity_terms import FEW
+from scheduler.place.assign import NodeInfo
+from scheduler.place.host_ports import HostPorts, clash
+from scheduler.state.turns import Turns
+from scheduler.translate.job_spec import needs
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
 
 NOW = START + 20
@@ -109,7 +99,7 @@ def test_a_pod_that_is_refused_for_its_terms_is_compared_with_nobody(shape: Shap
     plan = story.plan(NOW)
     assert plan.deferred == (), "one pass is enough for all"
     assert len(plan.looked_at) == WAITING
-    assert all(isinstance(each, Report) and "takes at most 20" in each.message for each in plan.actions)
+    assert all(isinstance(each, SetPodCondition) and "takes at most 20" in each.message for each in plan.actions)
     assert story.world.neighbours.effort - before <= FEW, "for all of them together, which have equal labels"
 
 
@@ -310,7 +300,7 @@ def test_a_pod_of_thousands_of_amounts_takes_more_of_a_pass() -> None:
 
 def test_a_pods_ports_are_looked_up_on_its_node_not_compared_with_all_that_are_held_there() -> None:
     """A gang of 1,000 pods with 128 ports each took three seconds whenever it was looked at."""
-    there = Standing()
+    there = NodeInfo()
     for each in range(50):
         there.put(pod(f"a{each}", host_ports=tuple(HostPort(1 + port, "TCP", f"10.0.0.{each}") for port in range(128))))
     wanted = (HostPort(7, "TCP", "10.0.0.3"), HostPort(8, "UDP"))

@@ -13,19 +13,20 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
-    EndByDeadline,
-    EvictPod,
-    Kick,
+    DeletePod,
+    FailByDeadline,
+    NudgeScheduler,
     Outcome,
     ReadJob,
-    Report,
     RestoreKeys,
+    SetPodCondition,
     UpdateJob,
 )
 from scheduler.events import ActionEnded
-from scheduler.model import Job, PodPhase
+from scheduler.model.kubernetes import PodPhase
+from scheduler.model.slurm import Job
 from scheduler.phase import Phase
-from scheduler.policy import Policy, Rule, Tenant
+from scheduler.policy.rules import Policy, Rule, Tenant
 from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
@@ -33,7 +34,7 @@ from tests.unit.scheduler.test_gangs import runs as gang_runs
 NOW = START + 20
 TRAIN = pod("train")
 NAME = job_of(TRAIN, 17).name
-CHANGES = (CancelJob, UpdateJob, Kick)
+CHANGES = (CancelJob, UpdateJob, NudgeScheduler)
 OF_A_BIND = {names.JOB_NODES: "x1", names.SIZE: "1", names.RANK: "0", names.LOCAL_RANK: "0"}
 
 
@@ -97,7 +98,7 @@ def test_nor_is_it_given_to_a_pod_that_comes_after_it_was_read() -> None:
     shown = story.runs(TRAIN, 18, at=at + 1)
     for second in range(2, 60):
         story.polls({17: "RUNNING", 18: "RUNNING"}, at=at + second)
-        assert not [each for each in story.decides(at + second) if not isinstance(each, ReadJob | Report)]
+        assert not [each for each in story.decides(at + second) if not isinstance(each, ReadJob | SetPodCondition)]
     story.loses(replace(shown, phase=PodPhase.SUCCEEDED), at + 60)
     assert [each.job_id for each in story.acts(CancelJob, at + 61)] == [18]
 
@@ -116,7 +117,7 @@ def test_a_job_of_the_user_that_the_policy_gave_before_ends_when_its_pod_is_gone
         for action in story.decides(NOW + second):
             if isinstance(action, ReadJob):
                 story.reads(job_of(TRAIN, 17), at=NOW + second, granted=grant(17))
-            elif isinstance(action, CancelJob | EndByDeadline):
+            elif isinstance(action, CancelJob | FailByDeadline):
                 ended.append(action)
             story.ended(action, at=NOW + second)
     assert [(type(each), getattr(each, "user", "")) for each in ended] == [(CancelJob, "alice")]
@@ -143,7 +144,7 @@ def test_a_pod_of_a_namespace_without_a_slurm_user_is_not_ended_with_a_job_that_
                 job = replace(forged, id=action.job_id, states=frozenset({states}))
                 others = Job(16, "interactive", "carol", frozenset({"RUNNING"}))
                 story.reads(job if action.job_id != 16 else others, at=NOW + second, granted=grant(action.job_id))
-            elif isinstance(action, CancelJob | EndByDeadline):
+            elif isinstance(action, CancelJob | FailByDeadline):
                 ended.append(action)
             story.ended(action, at=NOW + second)
     assert [(type(each), getattr(each, "job_id", 0)) for each in ended] == [(CancelJob, 18)]
@@ -157,7 +158,7 @@ def test_a_pod_of_a_namespace_that_lost_its_slurm_user_ends_with_the_job_that_it
     [read] = story.acts(ReadJob, NOW)
     story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW)
     story.ended(read, at=NOW)
-    [end] = story.acts(EndByDeadline, NOW + 1)
+    [end] = story.acts(FailByDeadline, NOW + 1)
     assert end.reason == "Slurm job 17 ended: CANCELLED"
 
 
@@ -196,7 +197,7 @@ def test_a_pod_does_not_outlive_its_job_because_that_was_renamed_before_it_was_r
     shown = story.runs(TRAIN, 17, at=NOW)
     story.sees(replace(shown, annotations={**shown.annotations, **OF_A_BIND}, started=NOW + 1))
     done = reads_all(story, {17: replace(job_of(TRAIN, 17, states, submitted=NOW), name="pretty")}, NOW + 5)
-    assert [each.reason for each in done if isinstance(each, EndByDeadline)][:1] == [f"Slurm job 17 ended: {states}"]
+    assert [each.reason for each in done if isinstance(each, FailByDeadline)][:1] == [f"Slurm job 17 ended: {states}"]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_after_a_restart_the_end_of_a_renamed_job_of_its_user_on_its_node_ends_t
     assert reads_all(story, {17: renamed}, NOW) == []
     over = replace(renamed, states=frozenset({"TIMEOUT"}))
     done = reads_all(story, {17: over}, NOW + 100)
-    assert [each.reason for each in done if isinstance(each, EndByDeadline)][:1] == (
+    assert [each.reason for each in done if isinstance(each, FailByDeadline)][:1] == (
         ["Slurm job 17 ended: TIMEOUT"] if ends else []
     )
 
@@ -235,7 +236,7 @@ def test_a_job_that_is_renamed_while_its_bind_has_no_answer_leaves_its_pod_in_pe
     story.polls({17: "RUNNING"}, at=NOW + 2)
     story.reads(jobs[17], at=NOW + 2)
     story.sees(replace(story.bound(TRAIN, 17, started=NOW + 1), annotations=dict(bind.annotations)))
-    assert not [each for each in reads_all(story, jobs, NOW + 3) if isinstance(each, AllocateNow | EndByDeadline)]
+    assert not [each for each in reads_all(story, jobs, NOW + 3) if isinstance(each, AllocateNow | FailByDeadline)]
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
@@ -248,7 +249,7 @@ def test_only_the_pods_of_its_user_and_nodes_end_with_a_renamed_job() -> None:
     renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
     assert reads_all(story, {17: renamed}, NOW) == []
     done = reads_all(story, {17: replace(renamed, states=frozenset({"TIMEOUT"}))}, NOW + 100)
-    assert {each.name for each in done if isinstance(each, EndByDeadline)} == {"train"}
+    assert {each.name for each in done if isinstance(each, FailByDeadline)} == {"train"}
 
 
 def test_a_job_that_may_be_theirs_under_another_name_is_never_ended() -> None:
@@ -283,14 +284,14 @@ def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> 
     for second in range(1, 200):
         story.polls({17: "CANCELLED", 18: "RUNNING"}, at=at + second)
         for action in story.decides(at + second):
-            assert not isinstance(action, EvictPod | EndByDeadline | AllocateNow)
+            assert not isinstance(action, DeletePod | FailByDeadline | AllocateNow)
             if isinstance(action, ReadJob):
                 story.reads(renamed if action.job_id == 18 else former, at=at + second)
             story.ended(action, at=at + second)
     story.loses(story.bound(again[1], 18), at + 200)
     newcomer = member(1, 2, uid="newcomer", created=at + 201)
     story.sees(newcomer)
-    [said] = [each for each in story.acts(Report, at + 210) if each.uid == "newcomer"]
+    [said] = [each for each in story.acts(SetPodCondition, at + 210) if each.uid == "newcomer"]
     assert "their job 18 may have another name since, which its user gave it" in said.message
 
 
@@ -310,7 +311,7 @@ def test_nor_because_the_gang_that_it_was_too_many_for_has_ended() -> None:
     story.reads(renamed, at=NOW + 22)
     for each in shown:
         story.loses(replace(each, phase=PodPhase.SUCCEEDED), NOW + 23)
-    assert not [each for each in story.decides(NOW + 60) if isinstance(each, EndByDeadline | EvictPod | CancelJob)]
+    assert not [each for each in story.decides(NOW + 60) if isinstance(each, FailByDeadline | DeletePod | CancelJob)]
 
 
 def of_an_earlier_life(story: Story, named: int) -> None:
@@ -359,11 +360,11 @@ def test_a_pod_that_names_a_strangers_job_follows_the_job_of_its_own_name_that_h
     for number, job_id in enumerate(order):
         story.reads(jobs[job_id], at=START + 2 + number, granted=grant(job_id, jobs[job_id].nodes))
     [said] = reads_all(story, jobs, NOW)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert (said.annotations or {})[names.JOB_ID] == "6"
     jobs[6] = replace(own, states=frozenset({"CANCELLED"}))
     ends = reads_all(story, jobs, NOW + 100, seconds=5)
-    assert [type(each) for each in ends] == [EndByDeadline]
+    assert [type(each) for each in ends] == [FailByDeadline]
 
 
 @pytest.mark.parametrize("states", ["PENDING", "RUNNING"])
@@ -471,7 +472,7 @@ def test_what_a_pending_pod_claims_counts_for_nothing_and_is_refused_until_it_is
     story.sees(replace(TRAIN, annotations={names.JOB_ID: "17"}))
     assert story.world.placeholders == {}
     [report] = story.decides(NOW)
-    assert isinstance(report, Report)
+    assert isinstance(report, SetPodCondition)
     assert (report.condition, report.message) == (
         names.REFUSED,
         "Annotation slurm-bridge/job-id is written by slurm-bridge alone, when it binds the pod. Take it away.",
@@ -549,6 +550,6 @@ def test_an_edited_claim_does_not_hide_the_end_of_the_job_that_the_pod_was_bound
             if isinstance(action, ReadJob):
                 story.reads(jobs[action.job_id], at=NOW + second)
                 story.ended(action, at=NOW + second)
-            elif isinstance(action, EndByDeadline):
+            elif isinstance(action, FailByDeadline):
                 ended.append(action)
     assert [each.reason for each in ended] == ["Slurm job 17 ended: CANCELLED"]

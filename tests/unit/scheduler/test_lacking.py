@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, Outcome, Report, SubmitJob
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    FailByDeadline,
+    Outcome,
+    SetPodCondition,
+    SubmitJob,
+)
 from scheduler.events import RightsTold
-from scheduler.explaining import explain
+from scheduler.explain import explain
 from tests.builders import START, Story, grant, key_of, pod
 
 NOW = START + 60
@@ -23,7 +32,7 @@ def test_no_job_is_asked_for_while_its_pods_could_not_be_bound_and_they_say_why(
     story.sees(RightsTold({"hpc": WHY}, NOW), TRAIN)
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
-    [said] = [each for each in acts if isinstance(each, Report)]
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert (said.condition, said.message) == (names.LACKS_RIGHTS, WHY)
     assert explain(story.world, key_of(TRAIN), NOW).sentence == WHY
 
@@ -68,5 +77,5 @@ def test_pods_that_run_and_jobs_that_wait_stay_as_they_are() -> None:
     story.queues(pod("next"), 18, at=NOW)
     story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
     story.sees(RightsTold({"hpc": ""}, NOW + 1))
-    harms = (CancelJob, EvictPod, EndByDeadline)
+    harms = (CancelJob, DeletePod, FailByDeadline)
     assert not [each for each in story.decides(NOW + 2) if isinstance(each, harms)]

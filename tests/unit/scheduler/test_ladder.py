@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import Action, AllocateNow, Outcome, SubmitJob
-from scheduler.model import Pod
+from scheduler.model.kubernetes import Pod
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20

@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 
-from scheduler import gangs, membership, names
+from scheduler import names
 from scheduler.actions import AllocateNow, Kind, Plan, SubmitJob
+from scheduler.apply import membership
 from scheduler.decide import decide
 from scheduler.events import OwnerRead, PodsListed, Scope
-from scheduler.gangs import gather
-from scheduler.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX
-from scheduler.model import GrantedNode, JobSpec, Owner, OwnerRef, Pod, PodPhase, Stage
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
+from scheduler.model.slurm import GrantedNode, JobSpec
 from scheduler.phase import Phase
-from scheduler.placement import Part, places
-from scheduler.view import View
-from scheduler.workload import Workload
+from scheduler.place.assign import Part, places
+from scheduler.rules import gathering
+from scheduler.rules.gathering import gather
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.workload import Workload
+from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX
 from tests.builders import START, Story, pod
 
 NOW = START + 30
@@ -284,16 +287,16 @@ def test_names_of_members_that_disagree_are_read_once_each_and_counted_as_work(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     read: list[str] = []
-    natural = gangs.natural
-    monkeypatch.setattr(gangs, "natural", lambda name: read.append(name) or natural(name))
+    natural = gathering.natural
+    monkeypatch.setattr(gathering, "natural", lambda name: read.append(name) or natural(name))
     story = Story()
     story.sees(*(replace(each, name=f"{name}-{each.name}") for each in of_size(lambda count: count)(FEW)))
     [*pods] = the_gang(story).pods.values()
     story.sees(replace(pods[0], annotations={names.PREFIX + "gang-size": "7"}))
-    view = View(story.world, NOW)
-    gather(the_gang(story), view)
+    this_pass = Pass(story.world, NOW)
+    gather(the_gang(story), this_pass)
     assert len(read) == FEW
-    assert view.effort >= FEW * (1 + len(name) // 8)
+    assert this_pass.effort >= FEW * (1 + len(name) // 8)
 
 
 def members_of(story: Story) -> Sequence[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from scheduler import fold_kubernetes, jobspec, names
-from scheduler.actions import AllocateNow, CancelJob, EndByDeadline, ReadClaims, Report
+from scheduler import names
+from scheduler.actions import AllocateNow, CancelJob, FailByDeadline, ReadClaims, SetPodCondition
+from scheduler.apply import kubernetes
 from scheduler.events import OwnerRead, PodSeen, Scope
-from scheduler.jobspec import needs
-from scheduler.limits import MAX_SHAPES
-from scheduler.model import (
+from scheduler.model.cache import Remembered
+from scheduler.model.kubernetes import (
     ALL_PORTS,
     Container,
     HostPort,
@@ -24,9 +24,11 @@ from scheduler.model import (
     Requirement,
     Toleration,
 )
-from scheduler.placement import Standing
-from scheduler.remembered import Remembered
-from scheduler.terms import MAX_DEAD, MAX_SAID, TermIndex
+from scheduler.place.affinity_terms import MAX_DEAD, MAX_SAID, TermIndex
+from scheduler.place.assign import NodeInfo
+from scheduler.translate import job_spec
+from scheduler.translate.job_spec import needs
+from scheduler.translate.pod_limits import MAX_SHAPES
 from tests.builders import START, Story, job_of, pod
 
 NOW = START + 20
@@ -76,7 +78,7 @@ def test_a_pod_beyond_a_limit_is_told_what_how_many_and_the_limit(said: str) -> 
         said, number = said.replace("513", "514"), 514
     acts = story.decides(NOW)
     [report] = acts
-    assert isinstance(report, Report), "nothing is asked of Slurm, nor read"
+    assert isinstance(report, SetPodCondition), "nothing is asked of Slurm, nor read"
     assert report.condition == names.REFUSED
     limit = {514: 512, 1280: 1024}.get(number, number - 1)
     assert report.message == f"The pod has {said}, and slurm-bridge takes at most {limit:,}."
@@ -108,14 +110,14 @@ def test_a_gang_whose_members_all_want_other_nodes_is_refused_before_each_node_w
     story, gang = Story(), {names.PREFIX + "gang": "ring"}
     for number in range(1000):
         story.sees(pod(f"w{number}", labels=gang, says={"gang-size": "1000"}, node_selector={"rack": str(number)}))
-    said = {report.message for report in story.acts(Report, NOW)}
+    said = {report.message for report in story.acts(SetPodCondition, NOW)}
     assert len(story.world.feasibility) <= MAX_SHAPES + 1
     assert all("0/2 nodes can run this pod" in message for message in said), "its first member has no node at all"
     story = Story()
     for number in range(1000):
         away = (NodeTerm((Requirement("rack", "NotIn", (str(number),)),)),)
         story.sees(pod(f"w{number}", labels=gang, says={"gang-size": "1000"}, node_affinity=away))
-    said = {report.message for report in story.acts(Report, NOW)}
+    said = {report.message for report in story.acts(SetPodCondition, NOW)}
     assert said == {f"The pods of hpc/ring ask for more than {MAX_SHAPES} different choices of nodes."}
     assert len(story.world.feasibility) <= MAX_SHAPES + 1
 
@@ -123,7 +125,7 @@ def test_a_gang_whose_members_all_want_other_nodes_is_refused_before_each_node_w
 def test_many_unsupported_demands_are_not_all_recited() -> None:
     story = Story()
     story.sees(pod(refused_fields=tuple(f"demand {number}" for number in range(1000))))
-    [report] = story.acts(Report, NOW)
+    [report] = story.acts(SetPodCondition, NOW)
     assert report.message == (
         "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod is not run without."
     )
@@ -133,7 +135,7 @@ def test_a_pod_of_which_only_a_part_was_kept_is_refused_in_the_words_that_were_k
     story = Story()
     story.sees(pod(too_much="The pod has 4,000 tolerations, and slurm-bridge takes at most 128."))
     [report] = story.decides(NOW)
-    assert isinstance(report, Report)
+    assert isinstance(report, SetPodCondition)
     assert (report.condition, report.message[:28]) == (names.REFUSED, "The pod has 4,000 toleration")
 
 
@@ -143,7 +145,7 @@ def test_where_a_pod_holds_more_ports_than_are_kept_no_other_pod_gets_one() -> N
     story.sees(PodSeen(Scope.OTHERS, grey), web := pod("web", host_ports=(HostPort(8080),)))
     [asked] = story.acts(AllocateNow, NOW)
     assert asked.spec.excluded_nodes == "x1"
-    there = Standing()
+    there = NodeInfo()
     there.put(grey)
     assert list(there.listening(web.host_ports)) == [grey]
 
@@ -153,10 +155,10 @@ def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:
     there = story.runs(pod(), 17, at=NOW)
     story.sees(replace(there, tolerations=(), too_much="The pod has 4,000 tolerations."))  # a user may add tolerations
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    assert not [each for each in story.decides(NOW + 1) if isinstance(each, EndByDeadline | CancelJob)]
+    assert not [each for each in story.decides(NOW + 1) if isinstance(each, FailByDeadline | CancelJob)]
     story.polls({}, at=NOW + 2)
     story.reads(job_of(there, 17, "CANCELLED"), at=NOW + 2)
-    assert story.acts(EndByDeadline, NOW + 2)
+    assert story.acts(FailByDeadline, NOW + 2)
 
 
 def test_what_is_remembered_of_pods_that_are_gone_is_bounded_by_its_size() -> None:
@@ -194,7 +196,7 @@ def test_what_pods_ask_for_is_remembered_by_how_much_it_is() -> None:
     for number in range(300):
         amounts = {f"site/{number}-{each}": 1 for each in range(1000)}
         assert len(needs(pod(containers=(Container("main", amounts),)))) == 1001
-        assert sum(len(amounts) for _, amounts in jobspec._needs.values()) <= jobspec.MAX_AMOUNTS_REMEMBERED
+        assert sum(len(amounts) for _, amounts in job_spec._needs.values()) <= job_spec.MAX_AMOUNTS_REMEMBERED
 
 
 def test_the_schedulers_of_pods_that_are_gone_are_forgotten() -> None:
@@ -204,7 +206,7 @@ def test_the_schedulers_of_pods_that_are_gone_are_forgotten() -> None:
 
 
 def test_owners_that_say_much_are_fewer_to_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold_kubernetes, "MAX_OWNERS_REMEMBERED", 100)
+    monkeypatch.setattr(kubernetes, "MAX_OWNERS_REMEMBERED", 100)
     story = Story()
     long = {names.PREFIX + key: "x" * 1000 for key in sorted(names.WISHES)[:20]}  # five of usual size
     for said, most in ((long, 20), ({}, 100)):

@@ -96,7 +96,7 @@ def test_a_bind_that_did_happen_is_known_from_the_look_on() -> None:
     story.ended(look, at=SETTLED, node="x1")
     assert story.world.standing["x1"].pods.keys() == {BIG.uid}
     assert asks(story, SETTLED + 1) == [], "it stands there, for a job that is proven to have ended"
-    assert story.world.phase_of[key_of(BIG)] is Phase.REVOKED
+    assert story.world.phase_of[key_of(BIG)] is Phase.ORPHANED
 
 
 def test_a_pod_that_stands_on_another_node_takes_no_room_where_its_bind_was_to_put_it() -> None:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, Outcome, ReadJob, Report
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    FailByDeadline,
+    Outcome,
+    ReadJob,
+    SetPodCondition,
+)
 from scheduler.events import NamespaceSeen
-from scheduler.model import Namespace, Pod, PodPhase
+from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
@@ -52,7 +61,7 @@ def test_and_they_end_when_slurm_ends_their_job() -> None:
     [read] = story.acts(ReadJob, NOW + 1)
     story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 1)
     story.ended(read, at=NOW + 1)
-    assert len(story.acts(EndByDeadline, NOW + 2)) == 1
+    assert len(story.acts(FailByDeadline, NOW + 2)) == 1
 
 
 def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_nobody_is_ended_for_it() -> None:
@@ -61,8 +70,8 @@ def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_nobody_is_ended_
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.sees(UNMANAGED)
     acts = [each for second in range(2, 60) for each in lost(story, second)]
-    assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
-    [report] = [each for each in acts if isinstance(each, Report)]
+    assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
+    [report] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert (report.event, report.condition) == (names.ABSENCE, "")
     assert report.message.startswith(
         "Slurm knows no job 17 of this pod. It is left alone, and nothing is asked for it."
@@ -78,7 +87,7 @@ def test_a_made_up_job_id_in_a_namespace_that_is_not_managed_gets_no_job(  # as 
     ghost: Pod = pod("ghost", namespace="grey", node="x1", created=START - 60, says={"job-id": "900001"})
     story.sees(ghost)
     acts = [each for second in range(60) for each in lost(story, second)]
-    assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
+    assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
 
 
 def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_before_slurm_lost_its_state() -> None:
@@ -87,8 +96,8 @@ def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_befo
     story.sees(pod("ghost", namespace="grey", node="x1", created=START - 60, says={"job-id": "17"}))
     story.polls({17: "CANCELLED"}, at=NOW)
     acts = [each for second in range(1, 60) for each in lost(story, second)]
-    assert not [each for each in acts if isinstance(each, AllocateNow | EndByDeadline | EvictPod)]
-    [report] = [each for each in acts if isinstance(each, Report)]
+    assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
+    [report] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert report.message.startswith("Slurm knows no job 17 of this pod. It is left alone")
 
 
@@ -103,7 +112,7 @@ def test_a_grant_for_a_pod_whose_namespace_lost_its_label_meanwhile_is_given_bac
     [cancel] = [each for each in acts if isinstance(each, CancelJob)]
     assert "Namespace hpc is not managed by slurm-bridge" in cancel.reason
     story.ended(cancel, Outcome.DONE, at=NOW + 2)
-    said = [each.condition for at in (8, 14) for each in story.acts(Report, NOW + at)]
+    said = [each.condition for at in (8, 14) for each in story.acts(SetPodCondition, NOW + at)]
     assert said == [names.GIVEN_BACK, names.NOT_MANAGED]
 
 
@@ -123,8 +132,8 @@ def test_a_member_that_takes_a_place_in_a_gang_that_runs_waits_for_the_label_and
     story.loses(replace(shown[1], phase=PodPhase.FAILED), NOW + 2)
     story.sees(replace(members[1], uid="uid-new", created=NOW + 3))
     acts = story.decides(NOW + 20)
-    assert not [each for each in acts if isinstance(each, BindPod | CancelJob | EndByDeadline)]
-    [report] = [each for each in acts if isinstance(each, Report)]
+    assert not [each for each in acts if isinstance(each, BindPod | CancelJob | FailByDeadline)]
+    [report] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert "Namespace hpc is not managed" in report.message
     story.sees(MANAGED)
     assert [each.uid for each in story.acts(BindPod, NOW + 30)] == ["uid-new"]

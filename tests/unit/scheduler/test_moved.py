@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler import names
-from scheduler.actions import BindPod, CancelJob, EndByDeadline, ReadJob
-from scheduler.model import Grant, Job
+from scheduler.actions import BindPod, CancelJob, FailByDeadline, ReadJob
+from scheduler.model.slurm import Grant, Job
 from tests.builders import START, Story, grant, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
@@ -24,7 +24,7 @@ def slurm_has_it_on(story: Story, nodes: str, held: Grant, since: float) -> list
     for at in map(float, range(int(since), int(since) + 120)):
         story.polls({17: "RUNNING"}, at=at)
         for action in story.decides(at + 0.5):
-            assert not isinstance(action, EndByDeadline | BindPod), action.reason
+            assert not isinstance(action, FailByDeadline | BindPod), action.reason
             if isinstance(action, CancelJob):
                 cancels.append(at)
             if isinstance(action, ReadJob):
@@ -40,7 +40,7 @@ def test_a_job_that_holds_other_nodes_than_its_pod_stands_on_is_ended() -> None:
     story.runs(pod(), 17, at=NOW)
     assert slurm_has_it_on(story, "x2", grant(17, "x2"), LATER)
     story.polls({17: "CANCELLED"}, at=LATER + 200)
-    assert len(story.acts(EndByDeadline, LATER + 201)) == 1
+    assert len(story.acts(FailByDeadline, LATER + 201)) == 1
 
 
 def test_a_job_that_still_holds_its_nodes_is_not() -> None:
@@ -70,4 +70,4 @@ def test_it_is_noticed_while_another_pod_waits_in_vain_for_its_place_in_the_gang
     story.sees(replace(newcomer, annotations={**newcomer.annotations, **preset}))
     assert slurm_has_it_on(story, "x2", granted(17, ("x2", 2)), LATER + 1)
     story.polls({17: "CANCELLED"}, at=LATER + 200)
-    assert [each.uid for each in story.acts(EndByDeadline, LATER + 201)] == [first.uid]
+    assert [each.uid for each in story.acts(FailByDeadline, LATER + 201)] == [first.uid]

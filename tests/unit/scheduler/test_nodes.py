@@ -17,11 +17,10 @@ from scheduler.actions import (
     RegisterNode,
     ReleaseNode,
     RemoveNode,
-    ShowNode,
+    SetNodeCondition,
     TaintNode,
     as_found,
 )
-from scheduler.doubt import Doubt
 from scheduler.events import (
     NodeGone,
     NodeSeen,
@@ -33,11 +32,13 @@ from scheduler.events import (
     SlurmNodesPolled,
     Unread,
 )
-from scheduler.model import Condition, Node, NodeSpec, Partition, PodPhase, SlurmNode, Taint
-from scheduler.nodes import CORDONED, NOT_READY, keep_nodes
-from scheduler.registration import ExternalNodes
+from scheduler.model.kubernetes import Condition, Node, PodPhase, Taint
+from scheduler.model.slurm import NodeSpec, Partition, SlurmNode
+from scheduler.nodes.reconcile import CORDONED, NOT_READY, reconcile_nodes
+from scheduler.nodes.registration import ExternalNodes
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.anomalies import Anomaly
 from scheduler.tuning import Config
-from scheduler.view import View
 from tests.builders import CLUSTER, CONFIG, START, Story, node, pod
 
 MARK = names.node_mark(CLUSTER)
@@ -85,9 +86,9 @@ class Nodes(Story):
         self.sees(SlurmNodesPolled(known, PARTITIONS, at))
 
     def looks(self, at: float = NOW, *, everything: bool = False) -> list[Action]:
-        view = View(self.world, at)
-        keep_nodes(view, everything=everything)
-        plan = view.plan()
+        this_pass = Pass(self.world, at)
+        reconcile_nodes(this_pass, everything=everything)
+        plan = this_pass.plan()
         self.world.apply(Planned(plan, at))
         return list(plan.actions)
 
@@ -123,7 +124,7 @@ def test_from_registered_to_tainted_and_shown() -> None:
     assert nodes.looks(NOW + 1) == [], "that poll began before the end"
     nodes.shows(in_slurm(), at=NOW + 2)
     [show] = nodes.looks(NOW + 2)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.status, show.condition, show.message) == (True, IN_SERVICE.reason, IN_SERVICE.message)
     nodes.sees(NodeSeen(replace(bare, in_slurm=IN_SERVICE)))
     assert nodes.looks(NOW + 3) == [TaintNode("x1", "uid-x1", "its pods come by way of Slurm")]
@@ -141,7 +142,7 @@ def test_an_older_poll_of_nodes_that_comes_late_is_not_believed() -> None:
     nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW + 3, began=NOW))
     assert nodes.looks(NOW + 3) == []
     assert list(nodes.world.slurm_nodes or {}) == ["x1"]
-    assert nodes.world.disbelieved[Doubt.OLD_POLL] == 1
+    assert nodes.world.rejected[Anomaly.OLD_POLL] == 1
 
 
 def test_many_nodes_are_registered_a_few_at_a_time_with_few_polls() -> None:
@@ -181,7 +182,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_registered_later() -> None:
     for fields, what in cases:
         nodes = Nodes([labelled(**fields)])
         [show] = nodes.looks()
-        assert isinstance(show, ShowNode)
+        assert isinstance(show, SetNodeCondition)
         assert (show.condition, show.warning) == (names.NODE_WAITS, False)
         assert show.message == f"It is registered in Slurm as x1 as soon as it {what}."
         nodes.sees(NodeSeen(labelled()))
@@ -191,7 +192,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_registered_later() -> None:
 def test_a_node_that_has_just_come_is_registered_with_the_devices_that_show_a_little_later() -> None:
     nodes = Nodes([labelled(gpu=0, ready_since=NOW)])
     [wait] = nodes.looks(NOW + 1)
-    assert isinstance(wait, ShowNode)
+    assert isinstance(wait, SetNodeCondition)
     shown = Condition(False, wait.condition, wait.message)
     nodes.sees(NodeSeen(labelled(gpu=8, ready_since=NOW, in_slurm=shown)))
     assert nodes.stays(at=NOW + 10, until=NOW + 40) == [[], []]
@@ -220,7 +221,7 @@ BAD = [
 def test_what_cannot_be_registered_says_why_and_the_others_go_on(wrong: Node, said: str) -> None:
     nodes = Nodes([wrong, labelled("x2")])
     show, register = nodes.looks()
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.node, show.status, show.condition, show.warning) == ("x1", False, names.NODE_INVALID, True)
     assert said in show.message
     assert isinstance(register, RegisterNode)
@@ -258,7 +259,7 @@ def test_a_node_that_another_one_made_in_slurm_is_left_alone_and_said(known: Slu
     for wanted in (labelled(unschedulable=True), labelled(ready=False), labelled(gpu=4), labelled(taints=())):
         nodes = Nodes([wanted], [known])
         [show] = nodes.looks()
-        assert isinstance(show, ShowNode)
+        assert isinstance(show, SetNodeCondition)
         assert (show.condition, show.warning) == (names.NODE_NOT_OURS, True)
         assert said in show.message
         nodes.sees(NodeSeen(replace(wanted, in_slurm=Condition(False, show.condition, show.message))))
@@ -274,7 +275,7 @@ def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_whil
     nodes.ended(register, Outcome.REFUSED, at=NOW, number=2168)
     nodes.shows(at=NOW + 1)
     [show] = nodes.looks(NOW + 1)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
     assert show.message == ("Slurm refused it (error 2168). Another one made it meanwhile.")
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
@@ -293,7 +294,7 @@ def test_devices_that_slurm_does_not_count_are_said_and_registering_anew_is_not_
     """Slurm makes such a node, without its devices and without a word."""
     nodes = Nodes([labelled()], [in_slurm(gres={})])
     [show] = nodes.looks()
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
     assert "in service without its devices gpu, which no node of this Slurm has: name them in GresTypes" in show.message
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
@@ -303,14 +304,14 @@ def test_devices_that_slurm_does_not_count_are_said_and_registering_anew_is_not_
 def test_a_partition_that_has_no_nodeset_for_it_is_said() -> None:
     nodes = Nodes([labelled(partitions="gpu")], [in_slurm(partitions=("main",), features=(MARK, "gpu"))])
     [show] = nodes.looks()
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert show.condition == names.NODE_OUTSIDE
     assert show.message.endswith(
         "not in partition gpu: slurm.conf needs NodeSet=NAME Feature=gpu, and NAME in Nodes= of that partition."
     )
     nodes.shows(in_slurm(partitions=("main",)), at=NOW + 30)
     [show] = nodes.looks(NOW + 30)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert "was changed after the node was registered" in show.message
 
 
@@ -329,7 +330,7 @@ def test_cordoned_or_not_ready_is_drained_and_back_in_service_when_that_is_over(
     nodes.ended(drain, at=NOW + 1)
     nodes.shows(drained(reason, "MIXED"), at=NOW + 2)
     [show] = nodes.looks(NOW + 2)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.message) == (names.NODE_DRAINED, f"Slurm node x1 is drained: {reason}.")
     assert show.warning is ("ready" in fields), "who cordons it need not be warned"
     nodes.sees(NodeSeen(labelled()))
@@ -344,7 +345,7 @@ def test_what_an_admin_drained_or_set_down_stays_so_and_is_shown(states: tuple[s
     for wanted in (labelled(), labelled(unschedulable=True), labelled(ready=False), labelled(gpu=4)):
         nodes = Nodes([wanted], [theirs])
         [show] = nodes.looks()
-        assert isinstance(show, ShowNode)
+        assert isinstance(show, SetNodeCondition)
         assert show.message.endswith(": fan broken.")
         nodes.sees(NodeSeen(replace(wanted, in_slurm=Condition(False, show.condition, show.message))))
         assert nodes.stays(theirs, at=NOW, until=NOW + 1200) == [[]] * 41
@@ -368,7 +369,7 @@ def test_a_node_that_is_dead_is_set_down_only_when_nothing_is_left_there_and_com
     assert down == ChangeNode("x1", DOWN, NOT_READY, in_slurm())
     nodes.ended(down, at=NOW + 1231)
     nodes.shows(in_slurm("x1", "DOWN", "DRAIN", reason=NOT_READY), at=NOW + 1232)
-    assert [type(each) for each in nodes.looks(NOW + 1232)] == [ShowNode]
+    assert [type(each) for each in nodes.looks(NOW + 1232)] == [SetNodeCondition]
     nodes.sees(NodeSeen(labelled()))
     [resume] = nodes.looks(NOW + 1300)
     assert isinstance(resume, ChangeNode)
@@ -417,7 +418,7 @@ def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_
     assert drain == ChangeNode("x1", DRAIN, reason, in_slurm())
     nodes.ended(drain, at=NOW + 601)
     nodes.shows(drained(reason, "MIXED"), at=NOW + 602)
-    assert [type(each) for each in nodes.looks(NOW + 602)] == [ShowNode]
+    assert [type(each) for each in nodes.looks(NOW + 602)] == [SetNodeCondition]
 
     again = Nodes([now], [drained(reason)])  # a later life goes on with it
     [remove] = again.looks()
@@ -501,7 +502,7 @@ def test_a_node_whose_label_was_taken_is_removed_and_then_released() -> None:
     nodes.ended(drain, at=NOW)
     nodes.shows(drained(reason), at=NOW + 1)
     [show] = nodes.looks(NOW + 1)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert show.message == "Slurm node x1 is drained, and removed when no job is left there."
     shown = replace(bare, in_slurm=Condition(False, show.condition, show.message))
     nodes.sees(NodeSeen(shown))
@@ -538,7 +539,7 @@ def test_an_external_node_that_does_not_respond_is_named_and_left_alone_while_jo
     silent = in_slurm("x1", "MIXED", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent], CURED)
     [show] = nodes.looks()
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.warning) == (names.NODE_SILENT, True)
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
     assert not any(nodes.stays(silent, at=NOW, until=NOW + 1200))
@@ -548,7 +549,7 @@ def test_it_is_registered_anew_when_no_job_is_there() -> None:
     silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 90) for each in some]
-    [remove] = [each for each in done if not isinstance(each, ShowNode)]
+    [remove] = [each for each in done if not isinstance(each, SetNodeCondition)]
     assert isinstance(remove, RemoveNode)
     nodes.ended(remove, at=NOW + 91)
     nodes.shows(at=NOW + 92)
@@ -566,7 +567,7 @@ def test_it_is_registered_anew_when_no_job_is_there() -> None:
 def test_what_others_said_or_made_is_not_lost_for_it(silent: SlurmNode) -> None:
     nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 1200) for each in some]
-    assert {type(each) for each in done} == {ShowNode}
+    assert {type(each) for each in done} == {SetNodeCondition}
 
 
 # --- failures -----------------------------------------------------------------------------------------------------
@@ -591,7 +592,7 @@ def test_an_answer_that_was_lost_is_followed_by_a_look() -> None:
     assert nodes.world.nodes_stale, "its nodes are asked for at once"
     assert nodes.looks(NOW + 10) == []
     nodes.shows(drained(CORDONED), at=NOW + 11)
-    assert [type(each) for each in nodes.looks(NOW + 11)] == [ShowNode]
+    assert [type(each) for each in nodes.looks(NOW + 11)] == [SetNodeCondition]
 
 
 def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_it_were_whole() -> None:
@@ -606,7 +607,7 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_i
     bare = replace(labelled(), labels={})
     nodes = Nodes([bare], [theirs])
     [show] = nodes.looks()
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert show.message == "An admin took Slurm node x1 out of service; it is removed when he has resumed it."
 
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EvictPod, ReadJob, Report, SubmitJob, UpdateJob
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    ReadJob,
+    SetPodCondition,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.events import Side, SideBack, SideLost
-from scheduler.model import PodPhase
+from scheduler.model.kubernetes import PodPhase
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
@@ -21,7 +31,7 @@ def test_a_pod_that_comes_in_an_outage_says_so_and_goes_on_by_itself() -> None:
     story.sees(DOWN, pod("train"))
     assert story.decides(NOW + 2) == [], "a hiccup is not a write on every waiting pod"
     [said] = story.decides(NOW + 4)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.condition == "SlurmUnavailable"
     assert said.message == (
         "Slurm cannot be used since 00:17 UTC. The pod waits to be submitted. The admin sees why in /readyz."
@@ -37,14 +47,14 @@ def test_a_waiting_pod_says_so_and_later_why_it_waits() -> None:
     story.polls({17: "PENDING"}, at=NOW + 0.5)
     story.sees(DOWN)
     [said] = story.decides(NOW + 4)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.message == (
         "Slurm cannot be used since 00:17 UTC. The pod waits in its queue as job 17. The admin sees why in /readyz."
     )
     story.sees(UP)
     story.polls({17: "PENDING"}, at=NOW + 32)
     story.reads(job_of(pod("train"), 17, "PENDING", reason="Priority"), at=NOW + 32)
-    [said] = story.acts(Report, NOW + 32)
+    [said] = story.acts(SetPodCondition, NOW + 32)
     assert said.message.startswith("Waiting in Slurm partition main (Priority")
 
 
@@ -57,7 +67,7 @@ def test_a_pod_that_was_about_to_be_bound_says_so() -> None:
     story.sees(DOWN)
     assert story.decides(NOW + 2) == []
     [said] = story.decides(NOW + 4)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.message == (
         "Slurm cannot be used since 00:17 UTC. The pod waits to be bound for job 17. The admin sees why in /readyz."
     )
@@ -129,7 +139,7 @@ def test_a_grant_from_before_the_outage_waits_for_fresh_news() -> None:
     story.queues(pod("train"), 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 0.5)
     story.sees(DOWN)
-    assert not any(isinstance(each, BindPod | ReadJob | EvictPod) for each in story.decides(NOW + 2))
+    assert not any(isinstance(each, BindPod | ReadJob | DeletePod) for each in story.decides(NOW + 2))
     story.sees(UP)
     assert {each.job_id for each in story.acts(ReadJob, NOW + 31)} == {17}
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadJob, Report, RestoreKeys
+from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadJob, RestoreKeys, SetPodCondition
 from scheduler.events import NamespaceSeen, PodsListed, Scope
-from scheduler.model import Namespace, Pod
+from scheduler.model.kubernetes import Namespace, Pod
 from tests.builders import CONFIG, START, Story, grant, job_of, pod
 
 NOW = START + 20
@@ -147,7 +147,7 @@ def test_a_pod_that_wrote_a_key_while_its_job_waited_is_told_and_what_it_wrote_d
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)
     story.sees(edited(TRAIN, job_gpus="0-7"))
-    [report] = story.acts(Report, NOW + 2)
+    [report] = story.acts(SetPodCondition, NOW + 2)
     assert "Annotation slurm-bridge/job-gpus is written by slurm-bridge alone" in report.message
     story.polls({17: "RUNNING"}, at=NOW + 3)
     story.reads(job_of(TRAIN, 17), at=NOW + 4, granted=grant(17))

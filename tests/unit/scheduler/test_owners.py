@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduler.actions import AllocateNow, ReadOwner
 from scheduler.events import OwnerRead
-from scheduler.model import Owner, OwnerRef, Pod
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from tests.builders import OWNER, START, Story, pod
 
 NOW = START + 20

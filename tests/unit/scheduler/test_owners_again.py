@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadClaims, ReadOwner, Report, SubmitJob, UpdateJob
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    Outcome,
+    ReadClaims,
+    ReadOwner,
+    SetPodCondition,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.events import OwnerRead
-from scheduler.model import Owner, OwnerRef, Pod, Refusal
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod
+from scheduler.model.refusal import Refusal
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 10
@@ -63,7 +74,7 @@ class Owners:
         return [(at, each) for at, each in self.acts if isinstance(each, kind)]
 
     def said(self) -> list[str]:
-        return [each.message for _, each in self.acts if isinstance(each, Report)]
+        return [each.message for _, each in self.acts if isinstance(each, SetPodCondition)]
 
 
 # --- what its user corrects -------------------------------------------------------------------------------------------

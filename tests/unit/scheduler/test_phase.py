@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from scheduler.decide import RULES
-from scheduler.model import Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.phase import Phase, chosen, phase
-from scheduler.workload import Placeholder, Workload
+from scheduler.state.workload import Placeholder, Workload
 from tests.builders import pod
 
 ABSENT_S = 2.0
@@ -44,14 +44,14 @@ LOST = {"denied": True, "absent_first": 5.0, "absent_last": 7.0}
         pytest.param([pod(deleting_at=1.0)], [job(17, "PENDING")], Phase.DONE, id="deleted before it was bound"),
         pytest.param([pod(deleting_at=1.0, node="x1")], [job()], Phase.BOUND, id="terminating on its node"),
         pytest.param([pod(gated=True)], [], Phase.GATHERING, id="gated"),
-        pytest.param([PENDING], [], Phase.UNCLAIMED, id="nothing asked"),
+        pytest.param([PENDING], [], Phase.UNSUBMITTED, id="nothing asked"),
         pytest.param([PENDING], [job(17, "PENDING")], Phase.QUEUED, id="waits in Slurm"),
-        pytest.param([PENDING], [job(17, "PENDING", key=None)], Phase.UNCLAIMED, id="only hinted at"),
-        pytest.param([PENDING], [job(17, "PENDING", key="other")], Phase.UNCLAIMED, id="another's job"),
-        pytest.param([PENDING], [job(17, "PENDING", absent_first=5.0)], Phase.UNCLAIMED, id="absent"),
-        pytest.param([PENDING], [job(17, "RUNNING", denied=True)], Phase.UNCLAIMED, id="denied"),
-        pytest.param([PENDING], [job(17, "CANCELLED")], Phase.UNCLAIMED, id="ended"),
-        pytest.param([PENDING], [job(17, "CANCELLED", "COMPLETING")], Phase.UNCLAIMED, id="ended, two states"),
+        pytest.param([PENDING], [job(17, "PENDING", key=None)], Phase.UNSUBMITTED, id="only hinted at"),
+        pytest.param([PENDING], [job(17, "PENDING", key="other")], Phase.UNSUBMITTED, id="another's job"),
+        pytest.param([PENDING], [job(17, "PENDING", absent_first=5.0)], Phase.UNSUBMITTED, id="absent"),
+        pytest.param([PENDING], [job(17, "RUNNING", denied=True)], Phase.UNSUBMITTED, id="denied"),
+        pytest.param([PENDING], [job(17, "CANCELLED")], Phase.UNSUBMITTED, id="ended"),
+        pytest.param([PENDING], [job(17, "CANCELLED", "COMPLETING")], Phase.UNSUBMITTED, id="ended, two states"),
         pytest.param([PENDING], [job(17, "RUNNING")], Phase.GRANTED, id="granted"),
         pytest.param([PENDING], [job(17, "RUNNING", "CONFIGURING")], Phase.GRANTED, id="granted, two states"),
         pytest.param([PENDING], [job(17, "SUSPENDED")], Phase.GRANTED, id="suspended holds its nodes"),
@@ -59,7 +59,7 @@ LOST = {"denied": True, "absent_first": 5.0, "absent_last": 7.0}
         pytest.param([BOUND], [], Phase.BOUND, id="no evidence is no revocation"),
         pytest.param([BOUND], [job(17, "RUNNING", key=None)], Phase.BOUND, id="a hint is enough to leave in peace"),
         pytest.param([BOUND], [job(17, "CANCELLED")], Phase.BOUND, id="ended, says a poll alone"),
-        pytest.param([BOUND], [job(17, "CANCELLED", **PROVEN)], Phase.REVOKED, id="ended, and read"),
+        pytest.param([BOUND], [job(17, "CANCELLED", **PROVEN)], Phase.ORPHANED, id="ended, and read"),
         pytest.param([BOUND], [job(17, "RUNNING", absent_first=5.0)], Phase.BOUND, id="absent once"),
         pytest.param(
             [BOUND], [job(17, "RUNNING", absent_first=5.0, absent_last=9.0)], Phase.BOUND, id="absent, not read"
@@ -68,7 +68,7 @@ LOST = {"denied": True, "absent_first": 5.0, "absent_last": 7.0}
         pytest.param(
             [BOUND], [job(17, **LOST | {"absent_last": 6.9})], Phase.BOUND, id="absent twice, too close together"
         ),
-        pytest.param([BOUND], [job(17, **LOST)], Phase.REVOKED, id="absent twice, and denied"),
+        pytest.param([BOUND], [job(17, **LOST)], Phase.ORPHANED, id="absent twice, and denied"),
         pytest.param([BOUND], [job(17, "CANCELLED", key="other", **PROVEN)], Phase.BOUND, id="another's job ended"),
     ],
 )
@@ -79,12 +79,12 @@ def test_every_combination_has_one_answer(pods: list[Pod], jobs: list[Placeholde
 def test_pods_bound_for_one_job_are_not_revoked_by_the_end_of_another() -> None:
     older, own = job(17, "CANCELLED", **PROVEN), job(18, "RUNNING")
     assert stands([BOUND], older, own, hint=18) is Phase.BOUND
-    assert stands([BOUND], older, own, hint=17) is Phase.REVOKED
+    assert stands([BOUND], older, own, hint=17) is Phase.ORPHANED
 
 
 def test_where_the_job_is_not_known_all_of_them_must_have_ended() -> None:
     assert stands([BOUND], job(17, "CANCELLED", **PROVEN), job(18, "RUNNING")) is Phase.BOUND
-    assert stands([BOUND], job(17, "CANCELLED", **PROVEN), job(18, "TIMEOUT", **PROVEN)) is Phase.REVOKED
+    assert stands([BOUND], job(17, "CANCELLED", **PROVEN), job(18, "TIMEOUT", **PROVEN)) is Phase.ORPHANED
 
 
 def test_a_bind_that_the_watch_has_not_shown_yet_counts() -> None:

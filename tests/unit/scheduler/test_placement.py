@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Pod
-from scheduler.placement import EXTRA_WAIT_S, Blocked, Part, Standing, blocked, places, shortfall
+from scheduler.model.kubernetes import Container, HostPort, Pod
+from scheduler.model.slurm import Grant, GrantedNode, JobSpec
+from scheduler.place.assign import EXTRA_WAIT_S, Blocked, NodeInfo, Part, blocked, places, shortfall
 from tests.builders import grant, node, pod
 
 SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100", 2),))
@@ -47,9 +48,9 @@ def standing(name: str, *, cpu: int = 1000, deleting_at: float | None = None, **
     return pod(name, cpu=cpu, node="x1", deleting_at=deleting_at, **fields)
 
 
-def on_node(pods: list[Pod]) -> list[Standing]:
+def on_node(pods: list[Pod]) -> list[NodeInfo]:
     """Some stood there before, the last was bound by this pass."""
-    before, now = Standing(), Standing()
+    before, now = NodeInfo(), NodeInfo()
     for each in pods[:-1]:
         before.put(each)
     for each in pods[-1:]:
@@ -125,7 +126,7 @@ def test_three_names_of_many_are_enough() -> None:
 
 
 def test_what_a_node_has_taken_follows_its_pods() -> None:
-    there = Standing()
+    there = NodeInfo()
     assert there.put(standing("a", cpu=1000)) is None
     assert there.put(standing("b", cpu=2000)) is None
     assert there.put(standing("a", cpu=500)) == standing("a", cpu=1000)  # resized in place

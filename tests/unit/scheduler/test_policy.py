@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.model import Refusal
-from scheduler.policy import ANY, Choice, Policy, Rule, Tenant
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import ANY, Choice, Policy, Rule, Tenant
 
 ALICE, BOB, CAROL = Tenant("alice"), Tenant("bob"), Tenant("carol")
 

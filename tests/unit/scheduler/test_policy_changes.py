@@ -13,25 +13,27 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
-    EndByDeadline,
-    EvictPod,
+    DeletePod,
+    FailByDeadline,
     Outcome,
     ReadJob,
-    Report,
+    SetPodCondition,
     SubmitJob,
     UpdateJob,
 )
 from scheduler.events import NamespaceSeen, PolicyChanged
-from scheduler.explaining import explain
-from scheduler.model import Job, Namespace, Pod, PodPhase, Refusal
-from scheduler.policy import Choice, Policy, Rule, Tenant
+from scheduler.explain import explain
+from scheduler.model.kubernetes import Namespace, Pod, PodPhase
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Job
+from scheduler.policy.rules import Choice, Policy, Rule, Tenant
 from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
 LABEL = "x/slurm-user"
 BY_LABEL = Rule(("*",), Tenant(f"{{namespace.labels['{LABEL}']}}", partitions=Choice("", ("gpu",))))
 TRAIN = pod("train")
-ENDS = (CancelJob, EndByDeadline, EvictPod)
+ENDS = (CancelJob, FailByDeadline, DeletePod)
 
 
 def labelled(story: Story, namespace: str = "hpc", user: str = "") -> None:
@@ -62,7 +64,7 @@ def lives_on(story: Story, states: dict[int, str], job: Job, *, at: float, secon
         for action in story.decides(at + second):
             if isinstance(action, ReadJob):
                 story.reads(job, at=at + second, granted=grant(job.id))
-            elif not isinstance(action, Report):
+            elif not isinstance(action, SetPodCondition):
                 found.append(action)
             story.ended(action, at=at + second)
     return found
@@ -123,7 +125,7 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
     story.ended(asked, Outcome.REFUSED, at=NOW, refusal=refusal)
     told = 'Slurm refused it. Rule 1 of the policy (namespaces *) gives here: account "acct-hpc" (acct-{namespace}).'
     assert says(story).startswith(told)
-    assert {each.message for each in story.acts(Report, NOW + 1)} == {told}
+    assert {each.message for each in story.acts(SetPodCondition, NOW + 1)} == {told}
 
 
 def test_so_does_a_partition_that_slurm_does_not_have() -> None:
@@ -183,7 +185,7 @@ def test_a_job_that_waits_as_the_former_user_follows_nothing_of_the_new_users_ru
     bobs = Tenant("bob", accounts=Choice("teamb"), partitions=Choice("gpu"))
     story.sees(PolicyChanged(Policy((Rule(("hpc",), bobs),)), NOW + 1))
     job = job_of(TRAIN, 17, "PENDING", submitted=NOW)
-    told = [each.message for each in story.acts(Report, NOW + 2)]
+    told = [each.message for each in story.acts(SetPodCondition, NOW + 2)]
     assert lives_on(story, {17: "PENDING"}, job, at=NOW + 2) == []
     note = (
         "The policy gives the pod Slurm user bob now, and job 17 waits on as alice's; recreate the pod to ask as bob."
@@ -280,7 +282,7 @@ def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(defau
     [read] = story.acts(ReadJob, NOW + 61)
     story.reads(replace(job, states=frozenset({"CANCELLED"})), at=NOW + 61)
     story.ended(read, at=NOW + 61)
-    [end] = story.acts(EndByDeadline, NOW + 62)
+    [end] = story.acts(FailByDeadline, NOW + 62)
     assert end.reason == "Slurm job 17 ended: CANCELLED"
 
 
@@ -347,4 +349,4 @@ def test_a_job_that_was_taken_over_stays_the_pods_without_a_doubt_when_the_polic
     story.reads(job, at=NOW + 2, granted=grant(17))
     assert lives_on(story, {17: "RUNNING"}, job, at=NOW + 3) == []
     assert story.world.placeholders[17].key == key_of(TRAIN)
-    assert not story.world.disbelieved
+    assert not story.world.rejected

@@ -8,26 +8,29 @@ from typing import Any
 
 import pytest
 
-from scheduler import decide, fold_kubernetes, fold_plans, fold_slurm, names, nodes
+from scheduler import decide, names
 from scheduler.actions import (
     Action,
     AllocateNow,
     BindPod,
     CancelJob,
-    EvictPod,
+    DeletePod,
     Kind,
     Outcome,
     ReadJob,
-    Report,
-    ShowNode,
+    SetNodeCondition,
+    SetPodCondition,
     SubmitJob,
 )
+from scheduler.apply import kubernetes, results, slurm
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
-from scheduler.explaining import explain, key_of
-from scheduler.model import Job, Pod, PodTerm, Requirement
+from scheduler.explain import explain, key_of
+from scheduler.model.kubernetes import Pod, PodTerm, Requirement
+from scheduler.model.slurm import Job
+from scheduler.nodes import reconcile
 from scheduler.phase import Phase
-from scheduler.view import View
-from scheduler.workload import Workload
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.workload import Workload
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
 
@@ -58,10 +61,10 @@ def breaks_rule(monkeypatch: pytest.MonkeyPatch, phase: Phase, name: str, *, lat
     """The rule of that phase raises for the pods of that name; late: after all that it planned."""
     whole, broken = decide.RULES[phase], [True]
 
-    def rule(workload: Workload, view: View) -> None:
+    def rule(workload: Workload, this_pass: Pass) -> None:
         bad = bool(broken) and workload.readable.startswith(f"hpc/{name}")
         if not bad or late:
-            whole(workload, view)
+            whole(workload, this_pass)
         if bad:
             raise Defect(phase.value)
 
@@ -77,7 +80,7 @@ def known_to_have_room() -> Story:
 
 
 def about(actions: list[Action], what: Pod) -> list[Action]:
-    return [each for each in actions if getattr(each, "key", "") == key(what) and not isinstance(each, Report)]
+    return [each for each in actions if getattr(each, "key", "") == key(what) and not isinstance(each, SetPodCondition)]
 
 
 def quarantined(story: Story) -> set[tuple[Kind, str]]:
@@ -88,7 +91,7 @@ def quarantined(story: Story) -> set[tuple[Kind, str]]:
 
 
 def test_without_a_guard_an_error_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story()
     story.sees(BAD)
     with pytest.raises(Defect):
@@ -97,7 +100,7 @@ def test_without_a_guard_an_error_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_rule_that_raises_stops_one_pod_and_no_other(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad", late=late)
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad", late=late)
     story = Story(guarded=True)
     story.sees(BAD, GOOD)
     planned = story.decides(NOW)
@@ -110,19 +113,19 @@ def test_a_rule_that_raises_stops_one_pod_and_no_other(monkeypatch: pytest.Monke
 
 
 def test_it_is_said_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(BAD)
-    [said] = story.acts(Report, NOW)
+    [said] = story.acts(SetPodCondition, NOW)
     assert (said.name, said.condition, said.warning) == ("bad", names.QUARANTINED, True)
     assert "leaves it alone" in said.message
     assert "Defect" not in said.message
     story.ended(said, at=NOW)
-    assert story.acts(Report, NOW + 10) == []
+    assert story.acts(SetPodCondition, NOW + 10) == []
 
 
 def test_it_is_tried_again_after_a_while_and_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    mend = breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(BAD)
     story.plan(NOW)
@@ -139,7 +142,7 @@ def test_it_is_tried_again_after_a_while_and_when_it_changes(monkeypatch: pytest
 
 
 def test_a_change_of_the_pod_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    mend = breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
@@ -150,7 +153,7 @@ def test_a_change_of_the_pod_is_worth_another_try(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_failed_rule_planned_takes_no_room_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad", late=True)
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad", late=True)
     story = Story(replace(CONFIG, tuning=replace(CONFIG.tuning, submits=1)), guarded=True)
     story.sees(BAD, GOOD)
     assert len(about(story.decides(NOW), GOOD)) == 1
@@ -161,7 +164,7 @@ def test_nothing_is_done_to_a_pod_that_runs_and_its_job_lives_on(monkeypatch: py
     shown = story.runs(BAD, 17, at=NOW)
     breaks_rule(monkeypatch, Phase.BOUND, "bad")
     breaks_rule(monkeypatch, Phase.DONE, "bad")
-    breaks_rule(monkeypatch, Phase.REVOKED, "bad")
+    breaks_rule(monkeypatch, Phase.ORPHANED, "bad")
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.sees(replace(shown, deleting_at=NOW + 40))
     acts = story.decides(NOW + 2)
@@ -169,7 +172,7 @@ def test_nothing_is_done_to_a_pod_that_runs_and_its_job_lives_on(monkeypatch: py
     acts += story.decides(NOW + 60)
     story.polls({17: "CANCELLED"}, at=NOW + 61)
     acts += story.decides(NOW + 70)
-    assert not [each for each in acts if isinstance(each, CancelJob | EvictPod | SubmitJob | AllocateNow)]
+    assert not [each for each in acts if isinstance(each, CancelJob | DeletePod | SubmitJob | AllocateNow)]
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
 
 
@@ -179,7 +182,7 @@ def test_a_bound_pod_says_it_by_an_event_alone(monkeypatch: pytest.MonkeyPatch) 
     breaks_rule(monkeypatch, Phase.BOUND, "bad")
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.sees(replace(shown, labels={"a": "b"}))
-    [said] = story.acts(Report, NOW + 10)
+    [said] = story.acts(SetPodCondition, NOW + 10)
     assert (said.condition, said.event) == ("", names.QUARANTINED)
 
 
@@ -193,7 +196,7 @@ def test_the_kick_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.Monk
     story.polls({17: "PENDING", 18: "PENDING", 5: "RUNNING"}, at=NOW + 4)
     story.decides(NOW + 4)
     story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 6)
-    kicked = [each for each in story.decides(NOW + 7) if type(each).__name__ == "Kick"]
+    kicked = [each for each in story.decides(NOW + 7) if type(each).__name__ == "NudgeScheduler"]
     assert [each.job_id for each in kicked] == [18]  # type: ignore[union-attr]
 
 
@@ -229,13 +232,13 @@ def of(name: str) -> Callable[..., bool]:
 
 
 def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story = known_to_have_room()
     story.sees(PodsListed(Scope.OURS, (pod("first"), BAD, GOOD), NOW))
     planned = story.decides(NOW)
     assert about(planned, BAD) == []
     assert {each.key for each in planned if isinstance(each, AllocateNow)} == {key(pod("first")), key(GOOD)}
-    assert [each.name for each in planned if isinstance(each, Report)] == ["bad"]
+    assert [each.name for each in planned if isinstance(each, SetPodCondition)] == ["bad"]
     mend()
     assert about(story.decides(NOW + 10), BAD) == []
     assert story.plan(NOW + AGAIN_S).wake_at == NOW + AGAIN_S  # its facts are made anew …
@@ -244,7 +247,7 @@ def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkey
 
 
 def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
@@ -259,7 +262,7 @@ def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pyte
 
 
 def test_a_pod_that_was_dropped_and_is_gone_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
@@ -275,8 +278,8 @@ def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: 
     story = Story(guarded=True)
     shown = story.runs(BAD, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, fold_kubernetes, "settle", of("bad"))
-    monkeypatch.setattr(fold_kubernetes, "counts_the_same", lambda *_: False)
+    mend = breaks(monkeypatch, kubernetes, "settle", of("bad"))
+    monkeypatch.setattr(kubernetes, "counts_the_same", lambda *_: False)
     story.sees(replace(shown, labels={"a": "b"}))
     assert list(story.world.standing["x1"].pods) == [BAD.uid]
     acts = story.decides(NOW + 2)
@@ -286,7 +289,7 @@ def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: 
     assert story.world.phase_of[key(BAD)] is Phase.BOUND
     story.polls({17: "RUNNING"}, at=NOW + AGAIN_S + 1)
     acts += story.decides(NOW + AGAIN_S + 100)
-    assert not [each for each in acts if isinstance(each, CancelJob | EvictPod | SubmitJob | AllocateNow)]
+    assert not [each for each in acts if isinstance(each, CancelJob | DeletePod | SubmitJob | AllocateNow)]
 
 
 def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
@@ -296,7 +299,7 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
     story = Story(guarded=True)
     story.sees(replace(story.runs(BAD, 17, on="x2", at=NOW), started=NOW))
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, fold_slurm, "_denied", lambda *_: True)
+    mend = breaks(monkeypatch, slurm, "_denied", lambda *_: True)
     strangers = Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=NOW + 40)
     story.reads(strangers, at=NOW + 61)
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
@@ -323,7 +326,7 @@ def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.Monke
     story.reads(job_of(bad, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     story.queues(other, 18, at=NOW + 2)
     assert story.world.closed_to(other, story.world.company(key(other), [other]), soon=True) == {"x1"}
-    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story.decides(NOW + 3)
     story.sees(replace(bad, labels={"app": "a", "b": "c"}))
     assert quarantined(story) == {(Kind.WORKLOAD, key(bad))}
@@ -334,7 +337,7 @@ def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.Monke
 def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(guarded=True)
     story.queues(BAD, 17, at=NOW)
-    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story.sees(replace(BAD, labels={"a": "b"}))
     mend()
     acts = []
@@ -356,7 +359,7 @@ def test_a_gang_is_dropped_and_made_anew_as_a_whole(monkeypatch: pytest.MonkeyPa
     ring = [pod(f"w-{number}", labels=labels, says=says) for number in range(3)]
     story = Story(guarded=True)
     story.sees(*ring[:2])
-    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", lambda _, __, seen: seen.name == "w-2")
+    mend = breaks(monkeypatch, kubernetes, "_take_hint", lambda _, __, seen: seen.name == "w-2")
     story.sees(ring[2])
     assert not [each for each in story.decides(NOW) if isinstance(each, AllocateNow)]
     late = pod("w-9", labels=labels, says=says)  # seen while the others are not known
@@ -372,7 +375,7 @@ def test_an_answer_that_cannot_be_folded_frees_its_lane_and_loses_no_job(monkeyp
     story = Story(guarded=True)
     story.sees(BAD)
     [asked] = story.acts(AllocateNow, NOW)
-    mend = breaks(monkeypatch, fold_plans, "_forget_lost", of("bad"))
+    mend = breaks(monkeypatch, results, "_forget_lost", of("bad"))
     story.ended(asked, at=NOW, job_id=17, grant=grant(17))
     world = story.world
     assert world.under_way["submits"] == 0
@@ -390,14 +393,14 @@ def test_an_answer_that_cannot_be_folded_frees_its_lane_and_loses_no_job(monkeyp
 
 
 def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fold_plans._PLACERS[AllocateNow]
+    whole = results._PLACERS[AllocateNow]
 
     def broken(world: Any, action: AllocateNow, at: float) -> None:
         whole(world, action, at)
         if action.key == key(BAD):
             raise Defect("placing")
 
-    monkeypatch.setitem(fold_plans._PLACERS, AllocateNow, broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(results._PLACERS, AllocateNow, broken)  # type: ignore[arg-type]
     story = known_to_have_room()
     story.sees(BAD, GOOD)
     asked = {each.key: each for each in story.acts(AllocateNow, NOW)}
@@ -411,7 +414,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
     story = Story(guarded=True)
     bad, good = story.runs(BAD, 17, at=NOW), story.runs(GOOD, 18, at=NOW)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, fold_slurm, "_poll_shows", lambda _, job_id, *__: job_id == 17)
+    mend = breaks(monkeypatch, slurm, "_poll_shows", lambda _, job_id, *__: job_id == 17)
     story.polls({17: "CANCELLED", 18: "CANCELLED"}, at=NOW + 2)
     assert story.world.placeholders[18].ended
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
@@ -425,7 +428,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
 
 
 def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, fold_slurm, "_whose", lambda _, read: read.id == 17)
+    mend = breaks(monkeypatch, slurm, "_whose", lambda _, read: read.id == 17)
     story = Story(guarded=True)
     story.polls({17: "RUNNING"}, at=NOW)
     [read] = story.acts(ReadJob, NOW)
@@ -442,9 +445,9 @@ def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: py
 def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from scheduler import placement
+    from scheduler.place import assign
 
-    mend = breaks(monkeypatch, placement, "needs", lambda one: one.name == "odd")
+    mend = breaks(monkeypatch, assign, "needs", lambda one: one.name == "odd")
     story = Story(guarded=True)
     beside, odd = pod("beside", cpu=3000, node="x1"), pod("odd", node="x1")
     story.sees(PodsListed(Scope.OTHERS, (beside, odd), NOW))
@@ -462,9 +465,9 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
 def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
     monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
-    from scheduler.upkeep import Upkeep
+    from scheduler.nodes.observed import NodeState
 
-    mend = breaks(monkeypatch, Upkeep, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    mend = breaks(monkeypatch, NodeState, "seen", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     changed = (node("x1", cpu=63000), node("x2"))
     story.sees(*([NodesListed(changed)] if listed else [NodeSeen(each) for each in changed]))
@@ -480,9 +483,9 @@ def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
 
 
 def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    from scheduler.upkeep import Upkeep
+    from scheduler.nodes.observed import NodeState
 
-    breaks(monkeypatch, Upkeep, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    breaks(monkeypatch, NodeState, "seen", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     story.sees(NodeSeen(node("x1", cpu=63000)))
     story.sees(NodeGone("x1"))
@@ -492,14 +495,14 @@ def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.Monk
 def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mend = breaks(monkeypatch, nodes, "_in_step", lambda _, known, __: known.name == "x1")
+    mend = breaks(monkeypatch, reconcile, "_in_step", lambda _, known, __: known.name == "x1")
     story = Story(replace(CONFIG, shared_nodes=True), guarded=True)
-    shown = [each.node for each in story.acts(ShowNode, NOW)]
+    shown = [each.node for each in story.acts(SetNodeCondition, NOW)]
     assert shown == ["x2"]
     assert quarantined(story) == {(Kind.NODE, "x1")}
-    assert story.acts(ShowNode, NOW + 1) == []
+    assert story.acts(SetNodeCondition, NOW + 1) == []
     mend()
-    assert [each.node for each in story.acts(ShowNode, NOW + AGAIN_S)] == ["x1"]
+    assert [each.node for each in story.acts(SetNodeCondition, NOW + AGAIN_S)] == ["x1"]
     assert quarantined(story) == set()
 
 
@@ -507,8 +510,8 @@ def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
 
 
 def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
-    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("dropped"))
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
+    breaks(monkeypatch, kubernetes, "_take_hint", of("dropped"))
     story = Story(guarded=True)
     story.sees(BAD, pod("dropped"))
     story.decides(NOW)
@@ -522,7 +525,7 @@ def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.Mo
 
 def test_of_ten_thousand_pods_that_break_a_rule_each_pass_tries_none_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in quarantine costs no rule until it changes or its time has come."""
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(*(pod(f"bad{number}") for number in range(50)))
     story.decides(NOW)
@@ -530,7 +533,7 @@ def test_of_ten_thousand_pods_that_break_a_rule_each_pass_tries_none_again(monke
 
 
 def test_a_pod_that_is_gone_takes_its_quarantine_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks_rule(monkeypatch, Phase.UNCLAIMED, "bad")
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
@@ -542,7 +545,7 @@ def test_a_pod_that_is_gone_takes_its_quarantine_with_it(monkeypatch: pytest.Mon
 
 
 def test_a_pod_that_comes_while_its_cluster_is_unknown_is_contained_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story = Story(guarded=True)
     story.world.namespaces, known = None, story.world.namespaces
     story.sees(PodSeen(Scope.OURS, BAD), PodSeen(Scope.OURS, GOOD))
@@ -560,7 +563,7 @@ def test_an_outcome_that_nobody_knows_is_looked_up_also_after_the_workload_was_d
     story = Story(guarded=True)
     story.sees(BAD)
     [asked] = story.acts(AllocateNow, NOW)
-    mend = breaks(monkeypatch, fold_kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story.sees(replace(BAD, labels={"a": "b"}))
     mend()
     story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)

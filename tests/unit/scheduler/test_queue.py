@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import BindPod, Kick, Outcome, ReadJob, Report
-from scheduler.model import Condition, Job
+from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition
+from scheduler.model.kubernetes import Condition
+from scheduler.model.slurm import Job
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -26,7 +27,7 @@ def queued(story: Story, at: float = NOW) -> None:
 
 def said(story: Story, job: Job, at: float) -> list[str]:
     story.reads(job, at=at)
-    return [report.message for report in story.acts(Report, at)]
+    return [report.message for report in story.acts(SetPodCondition, at)]
 
 
 def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
@@ -35,11 +36,11 @@ def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
     queued(story)
     assert story.decides(NOW + 0.9) == []
     [read] = story.decides(NOW + 1)
-    assert read == ReadJob(17, "why does job 17 wait?", key_of(TRAIN), lane="detail")
+    assert read == ReadJob(17, "why does job 17 wait?", key_of(TRAIN), limit_class="detail")
     story.reads(waits(starts=NOW + 600, planned_nodes="x2"), at=NOW + 1)
     story.ended(read, at=NOW + 1)
     [report] = story.decides(NOW + 1)
-    assert isinstance(report, Report)
+    assert isinstance(report, SetPodCondition)
     assert report.condition == "SlurmJobPending"
     assert report.event == "SlurmJobSubmitted", "the first word of a job is that it was submitted"
     assert not report.warning
@@ -71,7 +72,7 @@ def test_a_job_that_slurm_has_not_looked_at_yet_is_told_of_only_when_that_lasts(
     story = Story()
     queued(story)
     assert said(story, waits(reason=reason), NOW + 1) == []
-    [report] = [each for each in story.decides(NOW + 3.1) if isinstance(each, Report)]
+    [report] = [each for each in story.decides(NOW + 3.1) if isinstance(each, SetPodCondition)]
     assert "(None: not looked at yet). Job" in report.message
 
 
@@ -129,10 +130,10 @@ def test_a_report_that_did_not_arrive_is_said_again() -> None:
     story = Story()
     queued(story)
     story.reads(waits(), at=NOW + 1)
-    [report] = story.acts(Report, NOW + 1)
+    [report] = story.acts(SetPodCondition, NOW + 1)
     story.ended(report, Outcome.UNREACHED, at=NOW + 2)
-    assert story.acts(Report, NOW + 3) == []
-    [again] = story.acts(Report, NOW + 6)
+    assert story.acts(SetPodCondition, NOW + 3) == []
+    [again] = story.acts(SetPodCondition, NOW + 6)
     assert replace(again, message="") == replace(report, message="")
 
 
@@ -153,7 +154,7 @@ def test_the_reason_of_the_condition_may_be_set_for_autoscalers() -> None:
     story = Story(replace(CONFIG, pending_reason="Unschedulable"))
     queued(story)
     story.reads(waits(), at=NOW + 1)
-    [report] = story.acts(Report, NOW + 1)
+    [report] = story.acts(SetPodCondition, NOW + 1)
     assert report.condition == "Unschedulable"
 
 
@@ -161,7 +162,7 @@ def test_a_grant_is_seen_by_the_poll_read_and_bound() -> None:
     story = Story()
     queued(story)
     story.polls({17: "RUNNING"}, at=NOW + 2)
-    [read] = [each for each in story.acts(ReadJob, NOW + 2) if each.lane == "check"]
+    [read] = [each for each in story.acts(ReadJob, NOW + 2) if each.limit_class == "check"]
     story.reads(job_of(TRAIN, 17), at=NOW + 2, granted=grant(17))
     story.ended(read, at=NOW + 2)
     [bind] = story.acts(BindPod, NOW + 2)
@@ -217,11 +218,11 @@ def test_when_capacity_was_freed_slurm_is_asked_to_look_at_its_queue() -> None:
     story.queues(pod("older", created=START), 16, at=NOW)
     story.queues(pod("newer", created=START + 5), 17, at=NOW)
     story.polls({5: "RUNNING", 16: "PENDING", 17: "PENDING"}, at=NOW + 1)
-    assert story.acts(Kick, NOW + 1) == []
+    assert story.acts(NudgeScheduler, NOW + 1) == []
     story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
-    [kick] = story.acts(Kick, NOW + 2)
-    assert (kick.job_id, kick.user) == (16, "alice")
-    assert story.acts(Kick, NOW + 3) == []
+    [nudge] = story.acts(NudgeScheduler, NOW + 2)
+    assert (nudge.job_id, nudge.user) == (16, "alice")
+    assert story.acts(NudgeScheduler, NOW + 3) == []
 
 
 def test_a_job_that_ends_while_it_waits_may_be_what_others_waited_for() -> None:
@@ -229,14 +230,14 @@ def test_a_job_that_ends_while_it_waits_may_be_what_others_waited_for() -> None:
     queued(story)
     story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
     story.polls({17: "PENDING", 18: "CANCELLED"}, at=NOW + 2)
-    assert [kick.job_id for kick in story.acts(Kick, NOW + 2)] == [17]
+    assert [nudge.job_id for nudge in story.acts(NudgeScheduler, NOW + 2)] == [17]
 
 
 def test_nobody_kicks_for_nobody() -> None:
     story = Story()
     story.polls({5: "RUNNING"}, at=NOW)
     story.polls({}, at=NOW + 1)
-    assert story.acts(Kick, NOW + 1) == []
+    assert story.acts(NudgeScheduler, NOW + 1) == []
 
 
 def begins_in_an_hour() -> Story:
@@ -254,12 +255,12 @@ DUE = LATER.created + 3600
 def test_when_a_begin_time_has_come_slurm_is_asked_to_look_at_its_queue() -> None:
     """It passes without an event: on stock parameters slurmctld would see it up to 30 s later."""
     story = begins_in_an_hour()
-    assert story.acts(Kick, DUE + 0.9) == []
+    assert story.acts(NudgeScheduler, DUE + 0.9) == []
     plan = story.plan(DUE + 0.9)
     assert plan.wake_at == DUE + 1
-    [kick] = story.acts(Kick, DUE + 1)
-    assert (kick.job_id, kick.reason) == (17, "a begin time has come: Slurm is asked to look at its queue")
-    assert story.acts(Kick, DUE + 3) == []
+    [nudge] = story.acts(NudgeScheduler, DUE + 1)
+    assert (nudge.job_id, nudge.reason) == (17, "a begin time has come: Slurm is asked to look at its queue")
+    assert story.acts(NudgeScheduler, DUE + 3) == []
 
 
 def test_a_begin_time_of_a_job_of_a_previous_life_is_what_slurm_tells() -> None:
@@ -267,17 +268,17 @@ def test_a_begin_time_of_a_job_of_a_previous_life_is_what_slurm_tells() -> None:
     story.sees(LATER)
     story.polls({17: "PENDING"}, at=NOW)
     story.reads(replace(job_of(LATER, 17, "PENDING"), reason="BeginTime", starts=NOW + 100), at=NOW)
-    assert story.acts(Kick, NOW + 100) == []
-    assert len(story.acts(Kick, NOW + 101)) == 1
+    assert story.acts(NudgeScheduler, NOW + 100) == []
+    assert len(story.acts(NudgeScheduler, NOW + 101)) == 1
 
 
 def test_a_begin_time_waits_for_the_last_kick_to_be_a_second_ago() -> None:
     story = begins_in_an_hour()
     story.polls({17: "PENDING", 18: "RUNNING"}, at=DUE)
     story.polls({17: "PENDING"}, at=DUE + 0.5)
-    assert len(story.acts(Kick, DUE + 0.5)) == 1
-    assert story.acts(Kick, DUE + 1) == []
-    assert len(story.acts(Kick, DUE + 1.5)) == 1
+    assert len(story.acts(NudgeScheduler, DUE + 0.5)) == 1
+    assert story.acts(NudgeScheduler, DUE + 1) == []
+    assert len(story.acts(NudgeScheduler, DUE + 1.5)) == 1
 
 
 def test_a_job_that_waits_as_its_user_said_is_no_sign_of_a_twin() -> None:

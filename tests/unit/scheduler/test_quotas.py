@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, Report, SubmitJob
-from scheduler.explaining import explain
-from scheduler.model import Pod, PodPhase
-from scheduler.policy import Policy, Rule, Tenant
-from scheduler.rations import FairQueue
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob
+from scheduler.explain import explain
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.policy.rules import Policy, Rule, Tenant
+from scheduler.state.token_buckets import FairQueue
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -79,7 +79,7 @@ def test_it_is_said_on_the_pods_and_costs_no_further_looks() -> None:
     for step in range(100):
         plan = story.plan(NOW + 2 + step * 0.01)
         for action in plan.actions:
-            assert isinstance(action, Report)
+            assert isinstance(action, SetPodCondition)
             told[action.name] = action.message
             story.ended(action, at=NOW + 2 + step * 0.01)
     assert len(told) == 199
@@ -168,7 +168,7 @@ def test_a_pod_that_waits_for_its_rules_rate_says_so() -> None:
     story = limited(max_submit_rate=0.1)
     story.sees(*(pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(2)))
     acts = story.decides(NOW)
-    [report] = [each for each in acts if isinstance(each, Report)]
+    [report] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert (report.condition, report.message) == (
         names.LIMITED,
         "The policy allows 0.1 submissions a second here (max_submit_rate), and other pods are before this one. "
@@ -207,7 +207,7 @@ def test_and_pods_that_wait_to_be_told_something_delay_no_others_bind_or_word() 
     """A thousand pods are refused; the writes that say so are a lane of their own, and taken in turn."""
     story = Story(without(CONFIG, reports=4))
     story.sees(*(pod(f"f{number}", says={"nice": "x"}) for number in range(1000)))
-    under_way = [each for each in story.decides(NOW) if isinstance(each, Report)]
+    under_way = [each for each in story.decides(NOW) if isinstance(each, SetPodCondition)]
     assert len(under_way) == 4
     story.sees(pod("victim", namespace="other"), pod("wrong", namespace="other", says={"nice": "x"}))
     [asked] = submits(story, NOW + 0.01)
@@ -217,7 +217,7 @@ def test_and_pods_that_wait_to_be_told_something_delay_no_others_bind_or_word() 
     for number in range(4):
         at = NOW + 0.04 + 0.01 * number
         story.ended(under_way.pop(0), at=at)
-        said += [each.name for each in story.decides(at) if isinstance(each, Report)]
+        said += [each.name for each in story.decides(at) if isinstance(each, SetPodCondition)]
     assert "wrong" in said
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, Outcome, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
-from scheduler.model import Partition, Refusal
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Partition
 from tests.builders import START, Story, grant, node, pod, slurm_node
 
 NOW = START + 20
@@ -28,7 +29,7 @@ def test_a_refusal_for_good_is_told_with_slurms_own_words_and_number() -> None:
     story = Story()
     refused(story)
     [said] = story.decides(NOW)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert (said.condition, said.event, said.warning) == ("SlurmJobRefused", "SlurmJobRefused", True)
     assert said.message == "Slurm refused it (error 2045)."
 
@@ -81,7 +82,7 @@ def test_a_dependency_on_a_job_that_slurm_does_not_know_is_told_and_not_taken_fo
     [asked] = story.acts(SubmitJob, NOW)
     story.ended(asked, Outcome.REFUSED, at=NOW, number=2038)
     [said] = story.decides(NOW)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.message == "Slurm refused it (error 2038)."
     assert story.decides(NOW + 299) == []
     assert len(story.acts(SubmitJob, NOW + 300)) == 1
@@ -102,7 +103,7 @@ def test_a_partition_that_slurm_does_not_have_is_told_before_anything_is_sent() 
     story.sees(SlurmNodesPolled(NODES, (PARTITIONS[0],), NOW))
     story.sees(pod("train", says={"partition": "gpu"}))
     [said] = story.decides(NOW)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.message == 'Slurm has no partition "gpu". It has: main.'
     story.sees(SlurmNodesPolled(NODES, PARTITIONS, NOW + 1))
     assert len(story.acts(AllocateNow, NOW + 1)) == 1
@@ -115,7 +116,7 @@ def test_what_is_refused_here_is_never_sent_and_harms_nobody_else(says: dict[str
     story = Story()
     story.sees(pod("bad", says=says), pod("good"))
     acts = story.decides(NOW)
-    assert [each.name for each in acts if isinstance(each, Report)] == ["bad"]
+    assert [each.name for each in acts if isinstance(each, SetPodCondition)] == ["bad"]
     [asked] = [each for each in acts if isinstance(each, AllocateNow)]
     story.ended(asked, at=NOW, job_id=17, grant=grant(17))
     story.sees(pod("bad"))
@@ -174,7 +175,7 @@ def test_no_feasible_node_is_told_and_nothing_is_submitted_until_there_is_one() 
     story = Story(nodes=[node("x1", ready=False)])
     story.sees(TRAIN)
     [said] = story.decides(NOW)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.condition == "SlurmNoFeasibleNode"
     assert said.message == "0/1 nodes can run this pod in Slurm partition main: 1 not ready."
     assert story.decides(NOW + 400) == []
@@ -190,7 +191,7 @@ def test_what_is_told_changes_with_the_reason() -> None:
     plan = story.plan(NOW + 1)
     assert plan.actions == ()  # at most once in five seconds a pod
     assert plan.wake_at == NOW + 5
-    [said] = story.acts(Report, NOW + 5)
+    [said] = story.acts(SetPodCondition, NOW + 5)
     assert said.message.endswith("1 cordoned.")
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, Report, SubmitJob
-from scheduler.model import Grant, GrantedNode, Job, Pod, PodPhase
+from scheduler.actions import AllocateNow, BindPod, CancelJob, DeletePod, FailByDeadline, SetPodCondition, SubmitJob
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Grant, GrantedNode, Job
 from tests.builders import START, Story, pod
 from tests.unit.scheduler.test_gangs import (
     asks,
@@ -67,9 +68,11 @@ def comes(story: Story, **shape: Any) -> tuple[list[str], list[str]]:
     said: list[str] = []
     for at in range(int(LATER) + 2, int(LATER) + 80, 2):
         for action in story.decides(at):
-            assert not isinstance(action, CancelJob | EvictPod | EndByDeadline | AllocateNow | SubmitJob), action.reason
+            assert not isinstance(action, CancelJob | DeletePod | FailByDeadline | AllocateNow | SubmitJob), (
+                action.reason
+            )
             binds += [action.node] if isinstance(action, BindPod) else []
-            said += [action.message] if isinstance(action, Report) else []
+            said += [action.message] if isinstance(action, SetPodCondition) else []
             story.ended(action, at=at)
         story.polls({17: "RUNNING"}, at=at + 1)
     return binds, said
@@ -147,7 +150,7 @@ def test_a_larger_worker_waits_for_its_component() -> None:
     for at in range(20, 120):
         story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + at)
         for action in story.decides(NOW + at):
-            assert not isinstance(action, BindPod | CancelJob | EvictPod | EndByDeadline), action.reason
+            assert not isinstance(action, BindPod | CancelJob | DeletePod | FailByDeadline), action.reason
             story.ended(action, at=NOW + at)
     told = story.world.workloads[story.world.key_of_pod["uid-new"]].told["uid-new"]
     assert told.condition == names.GRANT_WAITS

@@ -12,20 +12,21 @@ from scheduler.actions import (
     AllocateNow,
     BindPod,
     CancelJob,
-    EvictPod,
+    DeletePod,
     Outcome,
     ReadJob,
     ReadOwner,
-    Report,
+    SetPodCondition,
     SubmitJob,
 )
-from scheduler.binding import _may_be_taken
 from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope, Side, SideBack, SideLost
-from scheduler.jobspec import Translation
-from scheduler.model import Condition, Container, HostPort, Job, Owner, Pod, PodPhase, PodTerm, Requirement
+from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
+from scheduler.model.slurm import Job
 from scheduler.phase import Phase
-from scheduler.placement import Standing
-from scheduler.view import View
+from scheduler.place.assign import NodeInfo
+from scheduler.rules.binding import _may_be_taken
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.translate.job_spec import Translation
 from tests.builders import CONFIG, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
 
 OLD = START - 3600  # created before this life
@@ -70,7 +71,7 @@ def test_a_job_that_a_waiting_pod_shows_is_read_and_adopted() -> None:
     story.reads(replace(job_of(TRAIN, 17, "PENDING"), reason="Priority"), at=START + 0.2)
     story.ended(read, at=START + 0.2)
     acts = story.decides(START + 0.2)
-    assert [type(each) for each in acts] == [Report]
+    assert [type(each) for each in acts] == [SetPodCondition]
     assert story.world.phase_of[key_of(TRAIN)] is Phase.QUEUED
 
 
@@ -116,7 +117,7 @@ def test_pods_that_are_older_than_this_life_wait_until_the_unknown_jobs_were_rea
     acts = story.decides(START + 0.1)
     assert [each.spec.name.split("~")[0] for each in acts if isinstance(each, AllocateNow)] == ["hpc/young"]
     reads = [each for each in acts if isinstance(each, ReadJob)]
-    assert [(read.job_id, read.lane) for read in reads] == [(16, "scan"), (15, "scan")]  # newest first
+    assert [(read.job_id, read.limit_class) for read in reads] == [(16, "scan"), (15, "scan")]  # newest first
 
     story.reads(foreign(16), at=START + 0.2)
     story.ended(reads[0], at=START + 0.2)
@@ -159,7 +160,7 @@ def test_nothing_is_cancelled_or_evicted_in_the_quiet_period() -> None:
     assert plan.actions == ()
     assert plan.wake_at == QUIET_END
     acts = story.decides(QUIET_END)
-    assert {type(each) for each in acts} == {EvictPod, CancelJob}
+    assert {type(each) for each in acts} == {DeletePod, CancelJob}
 
 
 def test_a_job_without_a_workload_is_ended() -> None:
@@ -224,7 +225,7 @@ def test_a_job_that_vanished_while_nobody_looked_is_looked_for_twice_before_its_
         [asked] = story.acts(AllocateNow, START + 22)
         assert asked.spec.required_nodes == "x1"
         story.ended(asked, Outcome.REFUSED, at=START + 22, number=2016)
-        [evict] = story.acts(EvictPod, START + 22)
+        [evict] = story.acts(DeletePod, START + 22)
         assert evict.reason.startswith("Slurm lost the job of this pod (17)")
 
 
@@ -255,7 +256,7 @@ def test_a_twin_that_starts_when_the_pods_own_job_ends_does_not_hide_that_end() 
     story.ended(cancel, at=QUIET_END + 1.2)
     assert [each.job_id for each in story.acts(ReadJob, QUIET_END + 1.2)] == [17], "did the pod's own job end?"
     story.reads(job_of(TRAIN, 17, "NODE_FAIL"), at=QUIET_END + 2)
-    assert story.world.phase_of[key_of(TRAIN)] is Phase.REVOKED
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.ORPHANED
 
 
 @pytest.mark.parametrize("states", ["RUNNING SIGNALING", "SUSPENDED", "PENDING"])
@@ -390,7 +391,7 @@ def test_a_bind_of_the_life_before_that_may_still_land_keeps_its_room(fields: di
     story, first, _ = a_lost_bind_and_a_grant_beside_it(fields, fields)
     acts = story.decides(LATER)
     assert not [each for each in acts if isinstance(each, BindPod | CancelJob)]
-    said = {each.name: each.message for each in acts if isinstance(each, Report)}
+    said = {each.name: each.message for each in acts if isinstance(each, SetPodCondition)}
     assert said["second"] == (
         "Slurm job 18 was granted x1; the bind waits: slurm-bridge has just started, and a bind that it sent before may "
         "still put another pod on node x1."
@@ -420,13 +421,13 @@ def test_a_bind_waits_for_the_end_of_the_quiet_period_where_it_would_take_long_t
     """Two gangs of a thousand pods with twenty terms each took seconds, in which nothing else was decided."""
     terms = tuple(PodTerm((Requirement("app", "In", (str(each),)),), frozenset({"hpc"})) for each in range(20))
     story, _, second = a_lost_bind_and_a_grant_beside_it({}, {"apart": terms})
-    landing = Standing()
+    landing = NodeInfo()
     for each in range(20):
         landing.put(pod(f"landing-{each}"))
-    view = View(story.world, LATER)
-    view.landing = lambda node, key: [landing]  # type: ignore[method-assign]
+    this_pass = Pass(story.world, LATER)
+    this_pass.landing = lambda node, key: [landing]  # type: ignore[method-assign]
     workload = story.world.workloads[key_of(second)]
-    found = _may_be_taken(workload, second, node("x1"), [], view)
+    found = _may_be_taken(workload, second, node("x1"), [], this_pass)
     assert found is not None
     assert found.until == QUIET_END
-    assert view.effort > 0
+    assert this_pass.effort > 0

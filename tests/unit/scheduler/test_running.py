@@ -7,23 +7,24 @@ from typing import Any
 
 import pytest
 
-from scheduler import kubelet, names
+from scheduler import names
 from scheduler.actions import (
     Action,
-    AskEviction,
     BindPod,
-    EndByDeadline,
+    DeletePod,
     EvictPod,
-    HandDeadline,
+    FailByDeadline,
     Outcome,
     ReadJob,
     ReadOwner,
-    Report,
-    ReportRunning,
+    SetDeadline,
+    SetJobCondition,
+    SetPodCondition,
 )
-from scheduler.deadlines import lead_of
 from scheduler.events import OwnerRead, PodsListed, Scope, Side, SideLost
-from scheduler.model import Condition, Owner, Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Owner, Pod, PodPhase
+from scheduler.rules import kubelet
+from scheduler.rules.deadlines import lead_of
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -53,7 +54,7 @@ def told(story: Story, what: Pod, job_id: int = 17, *states: str, at: float, **j
 
 
 def said(acts: list[Action]) -> list[tuple[str, bool, str]]:
-    return [(each.condition, each.runs, each.message) for each in acts if isinstance(each, ReportRunning)]
+    return [(each.condition, each.runs, each.message) for each in acts if isinstance(each, SetJobCondition)]
 
 
 def looks_and_learns(story: Story, what: Pod, *states: str, at: float, **job: Any) -> list[Action]:
@@ -73,8 +74,8 @@ def test_kubelet_is_told_to_end_the_pod_so_that_its_grace_is_over_ten_seconds_be
     shown = runs(story, TRAIN)
     assert story.decides(ENDS - 121) == []
     acts = looks_and_learns(story, shown, at=ENDS - 119)
-    [hand] = [each for each in acts if isinstance(each, HandDeadline)]
-    assert hand == HandDeadline(
+    [hand] = [each for each in acts if isinstance(each, SetDeadline)]
+    assert hand == SetDeadline(
         key_of(TRAIN), TRAIN.uid, "hpc", "train", 3560, "Slurm job 17 reaches its time limit at 01:17:00 UTC"
     )
     assert said(acts) == [
@@ -95,7 +96,7 @@ def test_an_end_that_was_put_off_is_followed_until_it_is_near() -> None:
     shown = runs(story, TRAIN)
     later = {"ends": ENDS + 1800, "time_limit_min": 90}
     acts = looks_and_learns(story, shown, at=ENDS - 119, **later)
-    assert not [each for each in acts if isinstance(each, HandDeadline)]
+    assert not [each for each in acts if isinstance(each, SetDeadline)]
     assert said(acts) == [
         (
             "SlurmJobRuns",
@@ -104,7 +105,7 @@ def test_an_end_that_was_put_off_is_followed_until_it_is_near() -> None:
         )
     ]
     acts = looks_and_learns(story, shown, at=ENDS + 1800 - 100, **later)
-    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [5360]
+    assert [each.seconds for each in acts if isinstance(each, SetDeadline)] == [5360]
 
 
 @pytest.mark.parametrize("field", ["active_deadline_s", "handed_deadline_s"])
@@ -112,7 +113,7 @@ def test_a_nearer_deadline_of_the_pods_own_stays_and_one_written_before_is_not_w
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(nearer := replace(shown, **{field: 3560}))  # type: ignore[arg-type]
-    assert not [each for each in looks_and_learns(story, nearer, at=ENDS - 100) if isinstance(each, HandDeadline)]
+    assert not [each for each in looks_and_learns(story, nearer, at=ENDS - 100) if isinstance(each, SetDeadline)]
 
 
 def test_a_job_whose_turn_to_be_read_has_not_come_is_read_before_the_end_that_was_asked_for() -> None:
@@ -131,7 +132,7 @@ def test_a_job_that_was_read_before_its_node_was_set_up_is_read_again_before_its
     story.polls({17: "RUNNING"}, at=NOW + 5)
     assert story.decides(NOW + 5) == []
     acts = looks_and_learns(story, shown, at=ENDS - 119)
-    assert [type(each) for each in acts] == [ReportRunning, HandDeadline]
+    assert [type(each) for each in acts] == [SetJobCondition, SetDeadline]
 
 
 def test_a_job_without_a_limit_has_no_end_to_prepare_for() -> None:
@@ -154,7 +155,7 @@ def test_a_timeout_that_came_all_the_same_counts_as_one() -> None:
     story.polls({17: "TIMEOUT"}, at=NOW + 50)
     [end] = looks_and_learns(story, shown, "TIMEOUT", at=NOW + 50, reason="TimeLimit")
     why = "Slurm job 17 ended: TIMEOUT (TimeLimit)"
-    assert end == EndByDeadline(key_of(OWNED), OWNED.uid, "hpc", "job-pod", why, counts=True)
+    assert end == FailByDeadline(key_of(OWNED), OWNED.uid, "hpc", "job-pod", why, counts=True)
 
 
 def test_a_pod_that_kubelet_is_ending_when_the_timeout_comes_is_left_to_it() -> None:
@@ -163,8 +164,8 @@ def test_a_pod_that_kubelet_is_ending_when_the_timeout_comes_is_left_to_it() -> 
     story.sees(replace(shown, handed_deadline_s=3590))
     story.polls({17: "TIMEOUT"}, at=ENDS + 5)
     assert looks_and_learns(story, shown, "TIMEOUT", at=ENDS + 5) == []
-    assert not story.acts(EndByDeadline, ENDS - 10 + 59)
-    assert story.acts(EndByDeadline, ENDS - 10 + 60), "30 s of grace, and 30"
+    assert not story.acts(FailByDeadline, ENDS - 10 + 59)
+    assert story.acts(FailByDeadline, ENDS - 10 + 60), "30 s of grace, and 30"
 
 
 # --- services move (S4b) ------------------------------------------------------------------------------------------
@@ -177,18 +178,18 @@ def test_a_service_moves_one_replica_at_a_time_before_its_end() -> None:
     for read in story.acts(ReadJob, at):
         told(story, first if read.job_id == 17 else second, read.job_id, at=at)
         story.ended(read, at=at)
-    [evict] = story.acts(AskEviction, at)
+    [evict] = story.acts(EvictPod, at)
     goes, stays = (first, second) if evict.name == "web-1" else (second, first)
     assert evict.reason.endswith(" reaches its time limit at 01:17:00 UTC")
     story.ended(evict, at=at)
-    assert story.acts(AskEviction, at + 1) == []
+    assert story.acts(EvictPod, at + 1) == []
     story.sees(replace(goes, deleting_at=at + 31))
-    assert story.acts(AskEviction, at + 2) == []
+    assert story.acts(EvictPod, at + 2) == []
     story.loses(goes, at + 3)
     story.sees(web("web-3"))
-    assert story.acts(AskEviction, at + 4) == [], "its replacement is on its way"
+    assert story.acts(EvictPod, at + 4) == [], "its replacement is on its way"
     story.sees(replace(web("web-3"), node="x1", phase=PodPhase.RUNNING))
-    assert [each.name for each in story.acts(AskEviction, at + 5)] == [stays.name]
+    assert [each.name for each in story.acts(EvictPod, at + 5)] == [stays.name]
 
 
 def test_a_replica_moves_whatever_its_siblings_do_when_its_grace_is_all_that_is_left() -> None:
@@ -199,25 +200,25 @@ def test_a_replica_moves_whatever_its_siblings_do_when_its_grace_is_all_that_is_
     [read] = story.acts(ReadJob, at)
     told(story, shown, at=at)
     story.ended(read, at=at)
-    assert story.acts(AskEviction, at) == []
-    assert story.acts(AskEviction, ENDS - 40.5) == []
-    assert [each.name for each in story.acts(AskEviction, ENDS - 39.5)] == ["web-1"]
+    assert story.acts(EvictPod, at) == []
+    assert story.acts(EvictPod, ENDS - 40.5) == []
+    assert [each.name for each in story.acts(EvictPod, ENDS - 39.5)] == ["web-1"]
 
 
 def test_a_budget_that_refuses_an_eviction_is_asked_again() -> None:
     story = Story(ALONE)
     shown = runs(story, web("web-1"))
     acts = looks_and_learns(story, shown, at=ENDS - 599)
-    [evict] = [each for each in acts if isinstance(each, AskEviction)]
+    [evict] = [each for each in acts if isinstance(each, EvictPod)]
     story.ended(evict, Outcome.REFUSED, at=ENDS - 598, number=429, later=True)
-    assert story.acts(AskEviction, ENDS - 597.5) == []
-    assert story.acts(AskEviction, ENDS - 597)
+    assert story.acts(EvictPod, ENDS - 597.5) == []
+    assert story.acts(EvictPod, ENDS - 597)
 
 
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("what", "kind"), [(TRAIN, EndByDeadline), (OWNED, EvictPod), (web("web"), EvictPod)])
+@pytest.mark.parametrize(("what", "kind"), [(TRAIN, FailByDeadline), (OWNED, DeletePod), (web("web"), DeletePod)])
 def test_a_preemption_is_told_at_once_and_what_is_left_is_the_grace(what: Pod, kind: type[Action]) -> None:
     story = Story(ALONE)
     shown = runs(story, what)
@@ -225,7 +226,7 @@ def test_a_preemption_is_told_at_once_and_what_is_left_is_the_grace(what: Pod, k
     states = ("RUNNING", "SIGNALING")
     [end] = looks_and_learns(story, shown, *states, at=NOW + 51, preempted=NOW + 49, ends=NOW + 109)
     assert isinstance(end, kind)
-    assert isinstance(end, EvictPod | EndByDeadline)
+    assert isinstance(end, DeletePod | FailByDeadline)
     assert end.reason == "Slurm preempts job 17: 58 s are left, until 00:18:49 UTC"
     assert getattr(end, "grace_s", 58) == 58
     assert not getattr(end, "counts", False)
@@ -236,14 +237,14 @@ def test_a_preemption_near_the_end_of_its_time_is_told_at_once_too() -> None:
     story = Story(ALONE)
     shown = runs(story, OWNED)
     acts = looks_and_learns(story, shown, at=ENDS - 100)
-    [hand] = [each for each in acts if isinstance(each, HandDeadline)]
+    [hand] = [each for each in acts if isinstance(each, SetDeadline)]
     story.ended(hand, at=ENDS - 100)
-    assert story.acts(HandDeadline, ENDS - 99) == [], "it is waited for until the watch shows it"
+    assert story.acts(SetDeadline, ENDS - 99) == [], "it is waited for until the watch shows it"
     story.sees(replace(shown, handed_deadline_s=3560))
     story.polls({17: "RUNNING SIGNALING"}, at=ENDS - 95)
     signals = {"preempted": ENDS - 96, "ends": ENDS - 75}
     [end] = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=ENDS - 95, **signals)
-    assert isinstance(end, EvictPod)
+    assert isinstance(end, DeletePod)
     assert end.grace_s == 20
 
 
@@ -260,7 +261,7 @@ def test_another_signal_does_not_put_off_the_end_of_its_time() -> None:
     story.polls({17: "RUNNING SIGNALING"}, at=NOW + 50)
     assert looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=NOW + 51) == []
     acts = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=ENDS - 110)
-    assert [type(each) for each in acts] == [ReportRunning, HandDeadline]
+    assert [type(each) for each in acts] == [SetJobCondition, SetDeadline]
 
 
 # --- suspended (S6) -----------------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "SUSPENDED"}, at=NOW + 5)
     [said] = story.decides(NOW + 5)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.message == "The bind waits: an admin suspended Slurm job 17 (scontrol resume 17 ends that)."
     story.polls({17: "RUNNING"}, at=NOW + 10)
     [read] = story.acts(ReadJob, NOW + 10)
@@ -329,7 +330,7 @@ def test_a_pod_that_does_not_start_says_so_after_a_minute_and_is_ended_after_ten
     story = Story(ALONE)
     shown = runs(story, OWNED)
     story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
-    assert not story.acts(ReportRunning, NOW + 59)
+    assert not story.acts(SetJobCondition, NOW + 59)
     assert said(story.decides(NOW + 60)) == [
         (
             "PodNotStarting",
@@ -338,8 +339,8 @@ def test_a_pod_that_does_not_start_says_so_after_a_minute_and_is_ended_after_ten
             "It is ended at 00:27 UTC if it does not start.",
         )
     ]
-    assert not story.acts(EndByDeadline, NOW + 599)
-    [end] = story.acts(EndByDeadline, NOW + 600)
+    assert not story.acts(FailByDeadline, NOW + 599)
+    [end] = story.acts(FailByDeadline, NOW + 600)
     assert end.reason == "hpc/job-pod did not start within 600 s (container main: ImagePullBackOff)"
     assert end.counts, "its backoff limit is to end the trying"
 
@@ -348,8 +349,8 @@ def test_an_admin_who_has_less_patience_than_a_minute_is_obeyed() -> None:
     story = Story(without(ALONE, start_timeout_s=8.0))
     shown = runs(story, TRAIN)
     story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
-    assert not story.acts(EndByDeadline, NOW + 7)
-    assert len(story.acts(EndByDeadline, NOW + 8)) == 1
+    assert not story.acts(FailByDeadline, NOW + 7)
+    assert len(story.acts(FailByDeadline, NOW + 8)) == 1
 
 
 def test_an_admin_can_let_pods_try_for_ever() -> None:
@@ -358,7 +359,7 @@ def test_an_admin_can_let_pods_try_for_ever() -> None:
     story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
     [(_, _, message)] = said(story.decides(NOW + 60))
     assert message.endswith("container main: ImagePullBackOff.")
-    assert not story.acts(EndByDeadline, NOW + 3000)
+    assert not story.acts(FailByDeadline, NOW + 3000)
 
 
 def test_a_kubelet_that_says_nothing_is_no_reason_to_end_a_pod() -> None:
@@ -368,14 +369,14 @@ def test_a_kubelet_that_says_nothing_is_no_reason_to_end_a_pod() -> None:
     story.sees(replace(shown, phase=PodPhase.PENDING, started=None))
     [(_, _, message)] = said(story.decides(NOW + 60))
     assert message.endswith("its node's kubelet has said nothing of it.")
-    assert not story.acts(EndByDeadline, NOW + 3000)
+    assert not story.acts(FailByDeadline, NOW + 3000)
 
 
 def test_a_pod_that_starts_late_is_said_to_run() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
-    story.acts(ReportRunning, NOW + 60)
+    story.acts(SetJobCondition, NOW + 60)
     story.sees(shown)
     assert said(story.decides(NOW + 70)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
 
@@ -425,7 +426,7 @@ def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_notice
     shown = runs(story, TRAIN)
     assert story.decides(NOW + 29) == []
     [read] = story.decides(NOW + 31)
-    assert read == ReadJob(17, "when does job 17 end?", key_of(TRAIN), lane="running", grant=False)
+    assert read == ReadJob(17, "when does job 17 end?", key_of(TRAIN), limit_class="running", grant=False)
     told(story, shown, at=NOW + 31, ends=NOW + 1800, time_limit_min=30)
     story.ended(read, at=NOW + 31)
     message = "The time limit of Slurm job 17 is 30 minutes now, and was 60 minutes: it runs until 00:47:00 UTC."
@@ -451,7 +452,7 @@ def test_where_thousands_run_an_idle_bridge_reads_one_of_them_in_several_seconds
     for tenth in range(300):
         at = NOW + 31 + tenth / 10
         for read in story.acts(ReadJob, at):
-            reads += read.lane == "running"
+            reads += read.limit_class == "running"
             story.ended(read, at=at)
     assert 24 <= reads <= 28, "a fifth of 4 a second, for 5 times as many as are read at that rate"
 
@@ -474,9 +475,9 @@ def test_a_new_life_ends_nobody_in_its_first_seconds(how: str) -> None:
     story.sees(shown)
     story.polls({17: " ".join(states)}, at=START + 1)
     told(story, shown, 17, *states, at=START + 2, **job)
-    assert not [each for each in story.decides(START + 11) if isinstance(each, HandDeadline | EndByDeadline)]
+    assert not [each for each in story.decides(START + 11) if isinstance(each, SetDeadline | FailByDeadline)]
     acts = story.decides(START + 12)
-    assert len([each for each in acts if isinstance(each, HandDeadline | EndByDeadline)]) == 1
+    assert len([each for each in acts if isinstance(each, SetDeadline | FailByDeadline)]) == 1
 
 
 # --- a slow start is no failed start (S12) ------------------------------------------------------------------------
@@ -498,7 +499,7 @@ def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_tak
     for minute in range(2, 60):
         story.polls({17: "RUNNING"}, at=NOW + 60 * minute)
         acts = story.decides(NOW + 60 * minute)
-        assert not [each for each in acts if isinstance(each, EndByDeadline | EvictPod)]
+        assert not [each for each in acts if isinstance(each, FailByDeadline | DeletePod)]
 
 
 def test_a_reason_that_nobody_knows_here_is_said_and_ends_nothing() -> None:
@@ -507,7 +508,7 @@ def test_a_reason_that_nobody_knows_here_is_said_and_ends_nothing() -> None:
     story.sees(waiting(shown, "QuantumEntanglementPending, see its events"))
     [(_, _, message)] = said(story.decides(NOW + 60))
     assert message.endswith("not started: container main: QuantumEntanglementPending, see its events.")
-    assert not story.acts(EndByDeadline, NOW + 3000)
+    assert not story.acts(FailByDeadline, NOW + 3000)
 
 
 @pytest.mark.parametrize("reason", sorted(kubelet.NEEDS_A_PERSON))
@@ -515,8 +516,8 @@ def test_what_needs_a_person_ends_the_pod_in_time(reason: str) -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(waiting(shown, f"{reason}, no such thing: x", "setup"))
-    assert not story.acts(EndByDeadline, NOW + 599)
-    assert len(story.acts(EndByDeadline, NOW + 600)) == 1
+    assert not story.acts(FailByDeadline, NOW + 599)
+    assert len(story.acts(FailByDeadline, NOW + 600)) == 1
 
 
 def test_the_time_of_a_long_pull_does_not_count_when_it_fails_at_last() -> None:
@@ -525,10 +526,10 @@ def test_the_time_of_a_long_pull_does_not_count_when_it_fails_at_last() -> None:
     story.sees(waiting(shown, "ContainerCreating"))
     story.decides(NOW + 660)
     story.sees(waiting(shown, "ErrImagePull, connection reset"))
-    assert not story.acts(EndByDeadline, NOW + 661)
+    assert not story.acts(FailByDeadline, NOW + 661)
     story.sees(waiting(shown, "ImagePullBackOff, connection reset"))  # kubelet says one or the other
-    assert not story.acts(EndByDeadline, NOW + 1259)
-    [end] = story.acts(EndByDeadline, NOW + 1260)
+    assert not story.acts(FailByDeadline, NOW + 1259)
+    [end] = story.acts(FailByDeadline, NOW + 1260)
     assert "did not start within 600 s (container main: ImagePullBackOff, connection reset)" in end.reason
 
 
@@ -538,11 +539,11 @@ def test_a_pull_that_goes_on_after_a_failure_is_given_its_time_again() -> None:
     story.sees(waiting(shown, "ErrImagePull"))
     story.decides(NOW + 300)
     story.sees(waiting(shown, "ContainerCreating"))
-    assert not story.acts(EndByDeadline, NOW + 700)
+    assert not story.acts(FailByDeadline, NOW + 700)
     story.sees(waiting(shown, "CreateContainerError"))
-    assert not story.acts(EndByDeadline, NOW + 800)
-    assert not story.acts(EndByDeadline, NOW + 1299)
-    assert len(story.acts(EndByDeadline, NOW + 1300)) == 1
+    assert not story.acts(FailByDeadline, NOW + 800)
+    assert not story.acts(FailByDeadline, NOW + 1299)
+    assert len(story.acts(FailByDeadline, NOW + 1300)) == 1
 
 
 def test_a_new_life_does_not_count_the_pull_that_an_earlier_one_said() -> None:
@@ -554,9 +555,9 @@ def test_a_new_life_does_not_count_the_pull_that_an_earlier_one_said() -> None:
     story.sees(replace(waiting(shown, "ErrImagePull"), waits_since=START - 1900, on_job=earlier))
     story.polls({17: "RUNNING"}, at=START + 1)
     told(story, shown, 17, at=START + 2, starts=START - 1900, ends=START + 90_000, time_limit_min=3000)
-    assert not story.acts(EndByDeadline, START + 13)
-    assert not story.acts(EndByDeadline, START + 599)
-    assert len(story.acts(EndByDeadline, START + 600)) == 1
+    assert not story.acts(FailByDeadline, START + 13)
+    assert not story.acts(FailByDeadline, START + 599)
+    assert len(story.acts(FailByDeadline, START + 600)) == 1
 
 
 # --- how long before Slurm's end SIGTERM comes (S4b) ----------------------------------------------------------------
@@ -576,7 +577,7 @@ def handed(story: Story, what: Pod, *, length_s: int = 3600, tries: range = rang
             told(story, shown, 17, at=at, **limit)
             story.ended(read, at=at)
             acts = story.decides(at)
-        if hand := next((each for each in acts if isinstance(each, HandDeadline)), None):
+        if hand := next((each for each in acts if isinstance(each, SetDeadline)), None):
             return -second, ends - (NOW + hand.seconds)
     raise AssertionError("kubelet was never told")
 
@@ -623,8 +624,8 @@ def test_after_a_restart_an_owners_signal_is_read_before_it_may_be_due() -> None
     assert (read.namespace, read.ref) == ("hpc", OWNER)
     story.sees(OwnerRead(OWNER, Owner(OWNER, annotations={names.PREFIX + "signal": "900"}), ends - 3599, "hpc"))
     story.ended(read, at=ends - 3599)
-    assert not [each for each in story.decides(ends - 961) if isinstance(each, HandDeadline | ReadOwner)]
-    [hand] = [each for each in looks_and_learns(story, shown, at=ends - 960, **limit) if isinstance(each, HandDeadline)]
+    assert not [each for each in story.decides(ends - 961) if isinstance(each, SetDeadline | ReadOwner)]
+    [hand] = [each for each in looks_and_learns(story, shown, at=ends - 960, **limit) if isinstance(each, SetDeadline)]
     assert starts + hand.seconds == ends - 900
 
 
@@ -641,7 +642,7 @@ def test_an_owner_that_cannot_be_read_does_not_keep_a_pod_from_its_end() -> None
         assert not story.acts(ReadOwner, at + 1), "not all the time"
         story.ended(read, Outcome.UNKNOWN, at=at + 1)
     acts = looks_and_learns(story, shown, at=starts + 3600 - 120, **limit)
-    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [3600 - 40]
+    assert [each.seconds for each in acts if isinstance(each, SetDeadline)] == [3600 - 40]
 
 
 @pytest.mark.parametrize(
@@ -670,12 +671,12 @@ def test_a_grace_that_is_longer_than_the_job_is_said_with_the_warning() -> None:
 def test_the_end_of_a_job_that_was_extended_is_followed_until_shortly_before_a_long_grace() -> None:
     story = Story(ALONE)
     shown = runs(story, patient := pod("train", grace_s=300))
-    assert not [each for each in story.decides(ENDS - 371) if isinstance(each, HandDeadline | ReadJob)]
+    assert not [each for each in story.decides(ENDS - 371) if isinstance(each, SetDeadline | ReadJob)]
     later = {"ends": ENDS + 1800, "time_limit_min": 90}
     acts = looks_and_learns(story, shown, at=ENDS - 369, **later)
-    assert not [each for each in acts if isinstance(each, HandDeadline)]
+    assert not [each for each in acts if isinstance(each, SetDeadline)]
     acts = looks_and_learns(story, replace(shown, uid=patient.uid), at=ENDS + 1800 - 360, **later)
-    assert [each.seconds for each in acts if isinstance(each, HandDeadline)] == [5400 - 310]
+    assert [each.seconds for each in acts if isinstance(each, SetDeadline)] == [5400 - 310]
 
 
 def test_a_job_that_is_yet_to_be_read_is_read_before_its_pods_need_their_grace() -> None:
@@ -694,7 +695,7 @@ def test_a_pod_that_outlives_its_grace_after_slurms_end_is_deleted_with_a_second
     [read] = story.acts(ReadJob, ENDS + 1)
     told(story, shown, 17, "TIMEOUT", at=ENDS + 1)
     story.ended(read, at=ENDS + 1)
-    [evict] = story.acts(EvictPod, ENDS + 2)
+    [evict] = story.acts(DeletePod, ENDS + 2)
     assert (evict.uid, evict.grace_s) == (greedy.uid, 1)
 
 
@@ -723,7 +724,7 @@ def test_the_limit_that_backfill_left_counts_and_is_said() -> None:
         )
     ]
     acts = looks_and_learns(story, shown, at=ends - 100, ends=ends, time_limit_min=29)
-    [hand] = [each for each in acts if isinstance(each, HandDeadline)]
+    [hand] = [each for each in acts if isinstance(each, SetDeadline)]
     assert hand.seconds == 29 * 60 - 40
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, SetPodCondition, SubmitJob
 from scheduler.events import OwnerRead
-from scheduler.grouping import JOBSET, JOBSET_ATTEMPT, KUEUE_GROUP, KUEUE_SIZE
-from scheduler.model import Owner, OwnerRef, Pod, PodPhase
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
+from scheduler.translate.grouping import JOBSET, JOBSET_ATTEMPT, KUEUE_GROUP, KUEUE_SIZE
 from tests.builders import START, Story, pod
 from tests.unit.scheduler.test_gangs import member, runs
 
@@ -102,7 +102,7 @@ def test_members_that_are_being_deleted_have_no_say_in_the_size_either() -> None
     story.sees(*(replace(each, deleting_at=NOW + 30) for each in shown))
     new = [replace(member(number, 3), uid=f"new-{number}") for number in range(3)]
     story.sees(*new)
-    assert not [each for each in story.acts(Report, NOW + 60) if "do not agree" in each.message]
+    assert not [each for each in story.acts(SetPodCondition, NOW + 60) if "do not agree" in each.message]
 
 
 # --- one run --------------------------------------------------------------------------------------------------------

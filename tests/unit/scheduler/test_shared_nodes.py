@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, ReleaseNode, ShowNode
+from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, ReleaseNode, SetNodeCondition
 from scheduler.events import NodeGone, NodeSeen, PodSeen, Scope
-from scheduler.model import Condition, Node, PodPhase, SlurmNode
-from scheduler.nodes import CORDONED, NOT_READY
-from scheduler.registration import ExternalNodes
+from scheduler.model.kubernetes import Condition, Node, PodPhase
+from scheduler.model.slurm import SlurmNode
+from scheduler.nodes.reconcile import CORDONED, NOT_READY
+from scheduler.nodes.registration import ExternalNodes
 from tests.builders import CONFIG, START, node, pod
 from tests.unit.scheduler.test_nodes import Nodes
 
@@ -35,7 +36,7 @@ def shared(**fields: Any) -> Node:
 
 def told(nodes: Nodes, action: Action, before: Node) -> None:
     """The watch shows what was written."""
-    assert isinstance(action, ShowNode)
+    assert isinstance(action, SetNodeCondition)
     nodes.sees(NodeSeen(replace(before, in_slurm=Condition(action.status, action.condition, action.message))))
 
 
@@ -48,7 +49,7 @@ def test_what_slurm_says_of_it_is_shown_and_it_is_not_tainted() -> None:
     assert nodes.stays(theirs(), at=NOW, until=NOW + 1200) == [[]] * 41
     nodes.shows(theirs("DRAIN", "IDLE", reason="fan broken."), at=NOW + 1230)
     [show] = nodes.looks(NOW + 1230)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.message) == (names.NODE_DRAINED, "Slurm node x1 is drained: fan broken.")
 
 
@@ -128,7 +129,7 @@ def test_an_external_one_that_does_not_respond_is_cured_where_the_admin_says_so_
         silent = theirs("IDLE", "NOT_RESPONDING", external=external)
         nodes = Nodes([shared()], [silent], replace(SHARED, external_nodes=ExternalNodes(cure=cure)))
         [show] = nodes.looks()
-        assert isinstance(show, ShowNode)
+        assert isinstance(show, SetNodeCondition)
         assert show.condition == names.NODE_SILENT
         assert ("slurmd" in show.message) is not external
         told(nodes, show, shared())
@@ -165,5 +166,5 @@ def test_a_label_that_it_must_not_have_leaves_it_shared() -> None:
     nodes.ended(resume, at=NOW + 1)
     nodes.shows(theirs(), at=NOW + 2)
     [show] = nodes.looks(NOW + 2)
-    assert isinstance(show, ShowNode)
+    assert isinstance(show, SetNodeCondition)
     assert show.condition == names.NODE_NOT_OURS

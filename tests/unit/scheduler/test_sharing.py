@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob
 from scheduler.events import JobRead
-from scheduler.hostports import common_port
-from scheduler.jobspec import Translation
-from scheduler.model import Container, Grant, GrantedNode, HostPort, JobSpec, Node, Pod, PodTerm, Requirement
-from scheduler.sharing import keep_apart
+from scheduler.model.kubernetes import Container, HostPort, Node, Pod, PodTerm, Requirement
+from scheduler.model.slurm import Grant, GrantedNode, JobSpec
+from scheduler.place.host_ports import common_port
+from scheduler.place.sharing import keep_apart
+from scheduler.translate.job_spec import Translation
 from tests.builders import CONFIG, START, Story, amounts, job_of, node, pod
 
 NOW = START + 20
@@ -47,8 +48,8 @@ def asked(story: Story, pods: Iterable[Pod], at: float = NOW) -> JobSpec:
 def refused(story: Story, pods: Iterable[Pod]) -> str:
     story.sees(*pods)
     acts = story.decides(NOW)
-    assert all(isinstance(each, Report) for each in acts), "nothing is asked of Slurm"
-    [said] = {each.message for each in acts if isinstance(each, Report)}
+    assert all(isinstance(each, SetPodCondition) for each in acts), "nothing is asked of Slurm"
+    [said] = {each.message for each in acts if isinstance(each, SetPodCondition)}
     return said
 
 

@@ -6,10 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler import quarantine
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, ReadJob, Report
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    FailByDeadline,
+    ReadJob,
+    SetPodCondition,
+)
 from scheduler.events import Event, NodeGone, NodeSeen, OwnerRead, PodSeen, Scope
-from scheduler.model import Job, OwnerRef, Pod, PodPhase
+from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
+from scheduler.model.slurm import Job
+from scheduler.state import quarantine
 from tests.builders import CLUSTER, START, A, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import JOB, granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
@@ -142,7 +152,7 @@ def goes_on(story: Story, shown: list[Pod], since: float, until: float) -> dict[
                 story.ended(action, at=at, job_id=18, grant=granted(18, ("x1", 1), ("x3", 1)))
                 continue
             story.ended(action, at=at)
-            if isinstance(action, EvictPod | EndByDeadline) and action.uid == shown[0].uid:
+            if isinstance(action, DeletePod | FailByDeadline) and action.uid == shown[0].uid:
                 story.loses(replace(shown[0], phase=PodPhase.FAILED, deleting_at=at), at)
                 story.sees(again)
         jobs = story.world.placeholders.values()
@@ -182,7 +192,7 @@ def test_new_members_say_which_pod_on_which_dead_node_they_wait_for_and_how_long
     story.reads(job, at=NOW + 46)
     story.ended(read, at=NOW + 46)
     done = goes_on(story, shown, NOW + 47, NOW + 200)
-    said = [each.message for _, each in acts_of(Report, done) if each.name == "w-1" and "x2" in each.message]
+    said = [each.message for _, each in acts_of(SetPodCondition, done) if each.name == "w-1" and "x2" in each.message]
     assert said[-1].startswith(
         "Nodes are asked for when the pods of the former job of hpc/ring have ended. Still there:"
     )
@@ -217,7 +227,7 @@ def test_a_node_that_speaks_again_ends_the_pod_and_the_gang_stays_as_it_is() -> 
     story.sees(NodeSeen(node("x2")), replace(dying, phase=PodPhase.FAILED))
     story.loses(dying, NOW + 331)
     done = goes_on(story, shown, NOW + 331, NOW + 400)
-    assert acts_of(CancelJob, done) == acts_of(EvictPod, done) == []
+    assert acts_of(CancelJob, done) == acts_of(DeletePod, done) == []
 
 
 # --- whatever the API server's clock says -----------------------------------------------------------------------------

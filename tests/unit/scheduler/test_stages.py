@@ -11,9 +11,10 @@ from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadOwner, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import OwnerRead
-from scheduler.grouping import JOBSET, JOBSET_PART, JOBSET_RANK
-from scheduler.model import Job, Owner, OwnerRef, Pod, PodPhase, Stage
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
+from scheduler.model.slurm import Job
 from scheduler.phase import Phase
+from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_RANK
 from tests.builders import CLUSTER, START, Story, pod
 from tests.unit.scheduler.test_gangs import granted
 

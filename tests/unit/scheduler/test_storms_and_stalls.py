@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, PollNodes, ReadJob, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, PollNodes, ReadJob, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, PodGone, Scope, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.events import PodSeen as Seen
-from scheduler.model import Partition, Taint
-from scheduler.policy import Choice, Policy, Rule
+from scheduler.model.kubernetes import Taint
+from scheduler.model.slurm import Partition
+from scheduler.policy.rules import Choice, Policy, Rule
 from tests.builders import ALICE, CONFIG, START, Story, grant, job_of, node, pod, slurm_node
 
 NOW = START + 20
@@ -136,11 +137,11 @@ def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_when_t
     story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
     [cancel] = story.acts(CancelJob, NOW + 1)
     story.ended(cancel, at=NOW + 1)
-    [given_back] = story.acts(Report, NOW + 1)
-    assert given_back.condition == names.GIVEN_BACK
+    [release_messages] = story.acts(SetPodCondition, NOW + 1)
+    assert release_messages.condition == names.GIVEN_BACK
     acts = story.decides(NOW + 10)
     assert not any(isinstance(each, AllocateNow | SubmitJob) for each in acts)
-    [said] = [each for each in acts if isinstance(each, Report)]
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert said.condition == names.NO_NODE
     assert "could not be used when Slurm granted them: x1" in said.message
     assert story.acts(AllocateNow, NOW + 62) == [], "the other pod still stands there"

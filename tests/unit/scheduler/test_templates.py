@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.model import Refusal, Requirement
-from scheduler.policy import ANY, Choice, Policy, Rule, Tenant
-from scheduler.templates import LONGEST, Missing, Origin, can_give, fill, mistake, no_ordinary_user
+from scheduler.model.kubernetes import Requirement
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import ANY, Choice, Policy, Rule, Tenant
+from scheduler.policy.templates import LONGEST, Missing, Origin, can_give, fill, mistake, no_ordinary_user
 
 LABEL = "{namespace.labels['x/slurm-user']}"
 SELECTED = (Requirement("tenant", "Exists"),)

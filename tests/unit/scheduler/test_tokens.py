@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler import names
-from scheduler.actions import AllocateNow, CancelJob, Kick, Outcome, Report
+from scheduler.actions import AllocateNow, CancelJob, NudgeScheduler, Outcome, SetPodCondition
 from scheduler.events import TokenBack, TokenLost
-from scheduler.model import Refusal
-from scheduler.policy import Policy, Rule, Tenant
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import Policy, Rule, Tenant
 from tests.builders import CONFIG, START, Story, pod
 
 NOW = START + 20
@@ -27,7 +27,7 @@ def test_the_pod_says_it_and_is_tried_again_with_a_backoff() -> None:
     story = Story(TWO)
     story.sees(pod("train"))
     refused(story, NOW)
-    [report] = story.acts(Report, NOW)
+    [report] = story.acts(SetPodCondition, NOW)
     assert (report.condition, report.message) == (names.REFUSED, WHY)
     assert story.acts(AllocateNow, NOW + 0.9) == []
     refused(story, NOW + 1)
@@ -74,5 +74,5 @@ def test_slurm_is_asked_to_look_at_its_queue_in_the_name_of_a_user_who_has_a_tok
     story.sees(TokenLost("alice", NOW))
     story.polls({5: "RUNNING", 16: "PENDING", 17: "PENDING"}, at=NOW + 1)
     story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
-    [kick] = story.acts(Kick, NOW + 2)
-    assert (kick.job_id, kick.user) == (17, "bob")
+    [nudge] = story.acts(NudgeScheduler, NOW + 2)
+    assert (nudge.job_id, nudge.user) == (17, "bob")

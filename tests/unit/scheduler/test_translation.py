@@ -13,17 +13,19 @@ import pytest
 
 from bridge.settings import Settings
 from scheduler import names
-from scheduler.jobspec import Surroundings, Translation, jobspec, needs, peak
-from scheduler.model import UNLIMITED, Container, JobSpec, Owner, Pod, Refusal
-from scheduler.policy import ANY, Choice, Tenant
-from scheduler.values import LONGEST_WAIT_S, MAX_NICE
+from scheduler.model.kubernetes import Container, Owner, Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.policy.rules import ANY, Choice, Tenant
+from scheduler.translate.job_spec import Translation, TranslationContext, jobspec, needs, peak
+from scheduler.translate.values import LONGEST_WAIT_S, MAX_NICE
 from tests.builders import CLUSTER, MIB, OWNER, amounts, key_of, pod
 
 ANYTHING = Choice("", (ANY,))
 FREE = Tenant("alice", ANYTHING, ANYTHING, ANYTHING, ANYTHING)
 LIMITS = {"": 1440, "gpu": 600, "endless": UNLIMITED}
 GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb"}
-AROUND = Surroundings(Translation(GRES, default_memory_mib=1024, ignored=("rdma/*",)), CLUSTER, LIMITS.get)
+AROUND = TranslationContext(Translation(GRES, default_memory_mib=1024, ignored=("rdma/*",)), CLUSTER, LIMITS.get)
 NOON = 1_800_014_400.0  # 2027-01-15 12:00:00 UTC, when the pods of this file were created
 KEY = key_of(pod())
 PLAIN = JobSpec(f"hpc/train~{CLUSTER}.{KEY}", "alice", cpus_per_task=1, memory_mib=1024, dependency="singleton")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, EndByDeadline, EvictPod, ReadJob
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, DeletePod, FailByDeadline, ReadJob
 from scheduler.events import NamespacesListed, NodesListed, ObjectUndecoded, PodsListed, Scope
-from scheduler.model import Namespace, Pod, Undecoded
+from scheduler.model.kubernetes import Namespace, Pod, Undecoded
 from tests.builders import KUBE_SYSTEM, START, Story, job_of, node, pod
 
 NOW = START + 20
@@ -18,7 +18,7 @@ def undecoded(what: Pod) -> Undecoded:
 
 
 def harm(acts: list[Action]) -> list[Action]:
-    return [act for act in acts if isinstance(act, CancelJob | EvictPod | EndByDeadline)]
+    return [act for act in acts if isinstance(act, CancelJob | DeletePod | FailByDeadline)]
 
 
 def test_a_pod_that_a_list_cannot_decode_is_not_gone_and_others_that_it_lacks_are() -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, Report, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SetPodCondition, SubmitJob
 from scheduler.events import ACCOUNTING_AWAY, AccountingLost, ActionEnded
-from scheduler.model import Job
+from scheduler.model.slurm import Job
 from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
 
@@ -285,7 +285,7 @@ def test_a_cancel_that_slurm_took_back_is_noticed_by_the_next_poll() -> None:
     story.ended(cancel, at=NOW + 1)
     story.polls({17: "PENDING"}, at=NOW + 2)
     [said, read] = story.decides(NOW + 2)
-    assert isinstance(said, Report)
+    assert isinstance(said, SetPodCondition)
     assert said.event == "SlurmNotBelieved"
     assert isinstance(read, ReadJob), "no job comes to life again: the id may be another's by now"
     story.reads(job_of(TRAIN, 17, "PENDING"), at=NOW + 2)

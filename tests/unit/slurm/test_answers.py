@@ -20,7 +20,7 @@ from bridge.errors import (
     Unauthorized,
     Unreachable,
 )
-from bridge.slurm.answers import failure, read
+from bridge.slurm.responses import failure, read
 from bridge.slurm.transport import Reply
 from bridge.slurm.wire import IdAnswer
 

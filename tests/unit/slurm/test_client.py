@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.dev.slurm_cluster import SlurmCluster
-from bridge.dev.slurm_transport import InProcessSlurm
 from bridge.errors import ContractError, Unanswered, Unauthorized
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import FileToken, LiteralToken
 from bridge.slurm.transport import Reply
-from scheduler.model import JobSpec
+from scheduler.model.slurm import JobSpec
 
 NOW = 1_800_000_000.0
 

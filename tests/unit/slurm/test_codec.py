@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bridge.slurm import bodies, codec, wire
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import ListAnswer
-from scheduler.model import UNLIMITED, JobSpec
+from scheduler.model.slurm import UNLIMITED, JobSpec
 
 SPEC = JobSpec("ns/a~c.k", "alice", 2, 1024)
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from bridge.errors import ContractError
-from bridge.slurm.answers import read
 from bridge.slurm.lists import LeftOut, ListDecoder, parts
+from bridge.slurm.responses import read
 from bridge.slurm.transport import Reply
 
 

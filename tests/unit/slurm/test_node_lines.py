@@ -8,7 +8,7 @@ import pytest
 
 from bridge.slurm import bodies
 from scheduler.actions import NodeChange
-from scheduler.model import NodeSpec
+from scheduler.model.slurm import NodeSpec
 
 
 def line(**fields: object) -> str:

@@ -458,9 +458,9 @@ async def test_a_connection_that_was_idle_for_long_is_closed_and_not_used() -> N
 async def test_the_kernel_probes_idle_connections_and_gives_up_on_what_is_not_acknowledged() -> None:
     async with serving(always_ok) as server, HttpPool(server.url) as pool:
         await ask(pool)
-        [lane] = pool._idle
-        assert lane._transport is not None
-        connection = lane._transport.get_extra_info("socket")
+        [connection] = pool._idle
+        assert connection._transport is not None
+        connection = connection._transport.get_extra_info("socket")
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 12_000

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.dev.slurm_cluster import SlurmCluster
 from bridge.errors import ConfigError, Invalid, NoUserToken
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.user_tokens import UserTokens, follow
 from scheduler.events import Event, TokenBack, TokenLost
-from scheduler.model import JobSpec
+from scheduler.model.slurm import JobSpec
 from tests.unit.slurm.test_client import NOW, Witness
 from tests.unit.slurm.test_token import jwt
 

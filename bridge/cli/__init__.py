@@ -1,0 +1,1 @@
+"""The commands of `slurm-bridge` other than `run`, `dev` and `webhook`."""

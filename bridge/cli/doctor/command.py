@@ -1,0 +1,38 @@
+"""The command: look, judge, print."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from bridge.cli.doctor import (
+    cross_checks,
+    kubernetes_checks,
+    node_checks,
+    settings_checks,
+    slurm_checks,
+    slurm_conf_checks,
+)
+from bridge.cli.doctor.findings import exit_code, findings
+from bridge.cli.doctor.look import look
+from bridge.cli.doctor.report import as_json, as_text
+
+GROUPS = (
+    ("Settings", settings_checks.CHECKS),
+    ("Kubernetes", kubernetes_checks.CHECKS),
+    ("Slurm", (*slurm_checks.CHECKS, *slurm_conf_checks.CHECKS)),
+    ("Both", (*cross_checks.CHECKS, *node_checks.CHECKS)),
+)
+PAGE_WIDTH = 110  # beyond that lines are hard to read
+
+
+def main(options: Mapping[str, str | None]) -> int:
+    """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).  options: by field of Settings; `output` "text" or "json"."""
+    seen = asyncio.run(look(options, os.environ))
+    found = list(findings(GROUPS, seen))
+    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
+    print(as_json(found) if options.get("output") == "json" else as_text(found, width), file=sys.stdout)  # noqa: T201
+    return exit_code(found)

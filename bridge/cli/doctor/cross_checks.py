@@ -1,0 +1,256 @@
+"""Checks between the two: nodes known to both, and what one believes of them that the other does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, warning
+from bridge.cli.doctor.views import Observations, managed_namespaces
+from bridge.slurm.admin_reads import NodeDetails
+from scheduler import names
+from scheduler.model.kubernetes import Namespace, Node
+from scheduler.model.refusal import Refusal
+from scheduler.place.feasible import slurm_name, untolerated
+from scheduler.policy.rules import ANY, Policy
+from scheduler.policy.templates import is_template
+
+MIB = 1024 * 1024
+OUT_OF_SERVICE = frozenset(
+    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "NOT_RESPONDING", "UNKNOWN", "POWERED_DOWN"}
+)
+REGISTER = (
+    "Give it to Slurm: POST new/node NodeName=NAME NodeAddr=IP CPUs=… RealMemory=… State=EXTERNAL (and GresConf for "
+    f"GPUs); where the names differ: kubectl label node NAME {names.SLURM_NODE_LABEL}=SLURMNAME"
+)
+
+
+def common(seen: Observations) -> Mapping[str, tuple[Node, NodeDetails]]:
+    """Nodes that both know, by Kubernetes' name."""
+    known = {each.node.name: each for each in seen.slurm_nodes.get()}
+    return {node.name: (node, known[slurm_name(node)]) for node in seen.nodes.get() if slurm_name(node) in known}
+
+
+def _nodes(seen: Observations) -> Iterator[Said]:
+    both = common(seen)
+    ours = {node.name for node in seen.nodes.get()} - both.keys()
+    theirs = {each.node.name for each in seen.slurm_nodes.get()} - {known.node.name for _, known in both.values()}
+    if not both:
+        yield error(
+            f"Not one node is known to both: Kubernetes has {some(ours) or 'none'}, Slurm has {some(theirs) or 'none'}.",
+            REGISTER,
+        )
+        return
+    external = sum(known.node.external for _, known in both.values())
+    said = f"{count(len(both), 'node')} known to both, {external} of them external"
+    said += f"; only in Kubernetes: {some(ours)}" if ours else ""
+    said += f"; only in Slurm: {some(theirs)}" if theirs else ""
+    yield ok(said)
+    usable = [node for node, known in both.values() if _in_service(node, known)]
+    if not usable:
+        yield error("None of them is in service on both sides.", "kubectl get nodes; sinfo -R")
+    elif len(usable) < len(both):
+        out = [f"{node.name} ({_why_out(node, known)})" for node, known in both.values() if node not in usable]
+        yield warning(f"{count(len(out), 'node')} of these out of service: {some(out)}.", "kubectl get nodes; sinfo -R")
+
+
+def _in_service(node: Node, known: NodeDetails) -> bool:
+    return node.ready and not node.unschedulable and not known.node.states & OUT_OF_SERVICE
+
+
+def _why_out(node: Node, known: NodeDetails) -> str:
+    if not node.ready:
+        return "not ready in Kubernetes"
+    if node.unschedulable:
+        return "cordoned"
+    states = "+".join(sorted(known.node.states & OUT_OF_SERVICE))
+    return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "")
+
+
+def _names(seen: Observations) -> Iterator[Said]:
+    """A node of Slurm that several Kubernetes nodes claim is not used: one of them may be an impostor."""
+    claims: dict[str, list[str]] = {}
+    for node in seen.nodes.get():
+        claims.setdefault(slurm_name(node), []).append(node.name)
+    contested = {name: nodes for name, nodes in claims.items() if len(nodes) > 1}
+    for name, nodes in sorted(contested.items()):
+        yield error(
+            f"The Kubernetes nodes {some(nodes)} claim to be the same node of Slurm, {name}: none of them is used.",
+            f"kubectl get nodes -L {names.SLURM_NODE_LABEL}; correct that label of all but one of them.",
+        )
+    if not contested:
+        yield ok("each node has a name of its own in Slurm")
+
+
+def _sizes(seen: Observations) -> Iterator[Said]:
+    """Slurm grants what Slurm counts; what Kubernetes does not let pods have of it is given back (F6)."""
+    gres, both = seen.chosen("gres").gres, common(seen)
+    larger = [f"{name} ({why})" for name, (node, known) in both.items() if (why := _larger(node, known, gres))]
+    if larger:
+        yield warning(
+            f"Slurm gives away more of {count(len(larger), 'node')} than pods may use: {some(larger, 2)}. "
+            "Grants of the rest are given back.",
+            "Make Slurm's node no larger than kubectl's allocatable (CPUs, RealMemory, Gres).",
+        )
+    elif both:
+        yield ok("Slurm's nodes are no larger than what Kubernetes lets pods use")
+
+
+def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
+    allocatable = node.allocatable
+    cpus = allocatable.get("cpu", 0) / 1000
+    if known.node.cpus > cpus:
+        return f"{known.node.cpus} CPUs, allocatable {cpus:g}"
+    memory_mib = allocatable.get("memory", 0) // MIB
+    if known.node.memory_mib > memory_mib:
+        return f"{known.node.memory_mib:,} MiB, allocatable {memory_mib:,}"
+    offered: dict[str, int] = {}
+    for resource, name in gres.items():
+        plain = name.partition(":")[0]
+        offered[plain] = offered.get(plain, 0) + allocatable.get(resource, 0)
+    for name, has in offered.items():
+        if known.node.gres.get(name, 0) > has:
+            return f"{known.node.gres[name]} {name}, allocatable {has}"
+    return ""
+
+
+def _external(seen: Observations) -> Iterator[Said]:
+    """What goes wrong with external nodes (Slurm facts 2, 7)."""
+    external = [each for each in seen.slurm_nodes.get() if each.node.external]
+    if not external:
+        yield ok("none: every node of Slurm runs slurmd, and pods that ask for devices get such a node whole")
+        return
+    said = list(_static(external))
+    if silent := [each.node.name for each in external if "NOT_RESPONDING" in each.node.states]:
+        said.append(
+            error(
+                f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
+                "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and make it anew (the bridge does so "
+                "with its own). Signals, suspend and preemption with GraceTime cause it.",
+            )
+        )
+    if lost := [each.node.name for each in external if each.lost]:
+        said.append(
+            error(
+                f"Devices count as used though no CPU is, so no job: {some(lost)}. They are lost to every job.",
+                "scontrol reconfigure gives them back.",
+            )
+        )
+    yield from said or [ok(f"{len(external)}, made by new/node: devices are counted rightly, with indices")]
+
+
+def _static(external: list[NodeDetails]) -> Iterator[Said]:
+    if static := [each.node.name for each in external if each.static and each.node.gres]:
+        yield warning(
+            f"External nodes with devices stand in slurm.conf: {some(static)}. A job of anybody with --gpus or "
+            "--gpus-per-task loses those GPUs for good there, and no job learns which GPUs it has.",
+            "Take them out of slurm.conf and make them by POST new/node, with GresConf=count=8,name=gpu,type=…,file=…",
+        )
+
+
+def _addresses(seen: Observations) -> Iterator[Said]:
+    external = [each for each in seen.slurm_nodes.get() if each.node.external]
+    bare = [each.node.name for each in external if each.address == each.node.name]
+    unresolved = seen.unresolved.get()
+    do = "Give each a NodeAddr (an IP address); a node made by new/node has to be deleted and made again."
+    if unresolved:
+        yield warning(
+            f"External nodes without NodeAddr, whose names do not resolve here: {some(unresolved)}. Where slurmctld cannot "
+            "resolve them either, each allocation there stops all of Slurm for 10 s.",
+            do,
+        )
+    elif bare:
+        yield ok(f"without NodeAddr, but their names resolve here: {some(bare)}", do)
+    elif external:
+        yield ok("every external node has a NodeAddr")
+
+
+def _partitions(seen: Observations) -> Iterator[Said]:
+    """Where the pods of each rule would go: is there a node at all?"""
+    known = {each.name: each for each in seen.partitions.get()}
+    policy = seen.chosen("policy").policy
+    filled = {name for _, details in common(seen).values() for name in details.node.partitions}
+    default = next((each.name for each in known.values() if each.default), "")
+    named = {
+        name for tenant in policy.tenants for name in (tenant.partition.default or default, *tenant.partition.allowed)
+    }
+    used = sorted((named - {"", ANY}) & known.keys())
+    if empty := [name for name in used if name not in filled]:
+        yield error(
+            f"No node of partition {some(empty)} is known to Kubernetes: no pod can run there.",
+            "Put shared nodes into it, or take it out of the policy.",
+        )
+    if down := [name for name in used if not known[name].up]:
+        yield warning(f"Partition {some(down)} is not up: pods wait there.", "scontrol update partition=NAME state=up")
+    if used and not empty and not down:
+        yield ok(f"{some(used, 5)}: up, with nodes that both know")
+
+
+def _others(seen: Observations) -> Iterator[Said]:
+    """Pods of other schedulers take room that Slurm believes free."""
+    nodes = {name: node for name, (node, _) in common(seen).items()}
+    strangers = [pod for pod in seen.standing.get().strangers if pod.node in nodes]
+    if strangers:
+        where, who = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
+        yield warning(
+            f"{count(len(strangers), 'pod')} of other schedulers on {where} ({who}): Slurm does not know of the room that "
+            "they take, and grants of it are given back.",
+            f"Keep them away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore it)",
+        )
+    else:
+        open_to_all = [name for name, node in nodes.items() if not _kept(node)]
+        yield ok(
+            "no pods of other schedulers on shared nodes" + (" now; nothing keeps them away" if open_to_all else ""),
+            f"kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule" if open_to_all else "",
+        )
+
+
+def _kept(node: Node) -> bool:
+    """Something keeps ordinary pods away, the bridge's own taint first of all."""
+    return any(taint.key == names.MANAGED_TAINT for taint in node.taints) or untolerated(node.taints, ()) is not None
+
+
+def _mapping(seen: Observations) -> Iterator[Said]:
+    """Who the managed namespaces are in Slurm."""
+    policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
+    spaces = [each for each in seen.namespaces.get() if each.name in managed]
+    unmapped = [each.name for each in spaces if not any(rule.selects(each.name, each.labels) for rule in policy.rules)]
+    if unmapped and policy.default is None:
+        yield warning(
+            f"Managed, but without a Slurm user: {some(unmapped)}; pods there are refused.",
+            "Add a rule for them under policy.rules, or a policy.default.",
+        )
+    idle = [rule for rule in policy.rules if not any(rule.selects(each.name, each.labels) for each in spaces)]
+    if idle:
+        yield ok(f"rules that no managed namespace matches now: {some(rule.about for rule in idle)}")
+    users, unfilled = _users(policy, spaces)
+    for why in unfilled:
+        yield warning(why, "Until then pods there are refused.")
+    if managed and not unfilled and not (unmapped and policy.default is None):
+        yield ok(f"every managed namespace has its Slurm user: {some(users)}")
+
+
+def _users(policy: Policy, spaces: list[Namespace]) -> tuple[set[str], list[str]]:
+    """The Slurm users of these namespaces, and why some have none.  Templates are filled for service account `default`."""
+    users = {policy.default.user} if policy.default and not is_template(policy.default.user) else set()
+    unfilled = []
+    for each in spaces:
+        rules = [rule for rule in policy.rules if rule.selects(each.name, each.labels)]
+        users |= {rule.tenant.user for rule in rules if not is_template(rule.tenant.user)}
+        found = policy.tenant(each.name, "default", each.labels)
+        if not isinstance(found, Refusal):
+            users.add(found.user)
+        elif rules and policy.has_templates:
+            unfilled.append(found.message)
+    return users, unfilled
+
+
+CHECKS = (
+    Check("nodes", _nodes),
+    Check("node names", _names),
+    Check("sizes", _sizes),
+    Check("external nodes", _external),
+    Check("addresses", _addresses),
+    Check("partitions", _partitions),
+    Check("others' pods", _others),
+    Check("tenants", _mapping),
+)

@@ -1,0 +1,111 @@
+"""A finding, a check, and how a table of checks becomes a list of findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from bridge.cli.doctor.views import NotSeen, Observations
+
+
+class Level(Enum):
+    """UNKNOWN: it could not be checked; the finding says why, and what failed is a finding of its own."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+NOT_CHECKED = "not checked: "
+EXIT_CODES = {Level.OK: 0, Level.UNKNOWN: 0, Level.WARNING: 1, Level.ERROR: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """check: which row of the table; sentence: what, where; do: what to do about it, "" where there is nothing to do."""
+
+    group: str
+    check: str
+    level: Level
+    sentence: str
+    do: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a check says; the table knows who said it."""
+
+    level: Level
+    sentence: str
+    do: str = ""
+
+
+def ok(sentence: str, do: str = "") -> Said:
+    return Said(Level.OK, sentence, do)
+
+
+def warning(sentence: str, do: str) -> Said:
+    return Said(Level.WARNING, sentence, do)
+
+
+def error(sentence: str, do: str) -> Said:
+    return Said(Level.ERROR, sentence, do)
+
+
+def unknown(sentence: str, do: str = "") -> Said:
+    return Said(Level.UNKNOWN, sentence, do)
+
+
+Judge = Callable[[Observations], Iterable[Said]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row: what it is about, and the judgement."""
+
+    name: str
+    judge: Judge
+
+
+def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observations) -> Iterator[Finding]:
+    """Every check in order.  What failed is an error once, and the reason why later checks say nothing."""
+    told: set[str] = set()
+    for group, checks in groups:
+        for check in checks:
+            try:
+                said = list(check.judge(observations))
+            except NotSeen as missing:
+                said = [_missing(missing, told)]
+            for each in said:
+                yield Finding(group, check.name, each.level, each.sentence, each.do)
+
+
+def _missing(missing: NotSeen, told: set[str]) -> Said:
+    if missing.failed and missing.why not in told:
+        told.add(missing.why)
+        return error(missing.why, missing.do)
+    return unknown(f"{NOT_CHECKED}{missing.because}")
+
+
+def exit_code(found: Iterable[Finding]) -> int:
+    """0, 1 where something is to be looked at, 2 where something does not work."""
+    return max((EXIT_CODES[each.level] for each in found), default=0)
+
+
+def some(names: Iterable[str], most: int = 3) -> str:
+    """ "a, b, c and 7 more"."""
+    ordered = sorted(names)
+    more = len(ordered) - most
+    return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """ "1 node", "2 nodes"."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def wait(seconds: float) -> str:
+    """How long a call took."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

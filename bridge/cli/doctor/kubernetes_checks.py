@@ -1,0 +1,129 @@
+"""Checks of the Kubernetes end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge import rights
+from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
+from bridge.cli.doctor.look import REFERRED
+from bridge.cli.doctor.views import Observations, managed_namespaces
+from bridge.slurm.token import age
+from scheduler import names
+
+SKEW_S = 3.0  # clocks further apart than that make times on pods wrong
+SHORT_LIFE_S = 3600.0
+
+
+def _server(seen: Observations) -> Iterator[Said]:
+    server, greeting = seen.server.get(), seen.greeting.get()
+    yield ok(f"{greeting.version} at {server} answers in {wait(seen.greeting.took_s)}")
+
+
+def _identity(seen: Observations) -> Iterator[Said]:
+    user = seen.whoami.get()
+    expires = seen.kube_token_expires
+    if expires is None:
+        yield ok(f"known as {user}")
+    elif user.startswith("system:serviceaccount:") or expires - seen.now > SHORT_LIFE_S:
+        yield ok(f"known as {user}; the token ends in {age(expires - seen.now)}")
+    else:
+        yield warning(
+            f"Known as {user}; the kubeconfig's token ends in {age(expires - seen.now)}.",
+            "See that something renews it in the kubeconfig; it is read again as it changes.",
+        )
+
+
+def _rights(seen: Observations) -> Iterator[Said]:
+    held = seen.rights.get()
+    lacking = [right for right, has in held.items() if not has]
+    needed = [right for right in lacking if right in rights.CLUSTER]
+    do = "Give it the ClusterRole slurm-bridge of manifests/base/rbac.yaml."
+    if needed:
+        yield error(f"May not {rights.spelled(needed)} in all namespaces: the bridge would refuse to start.", do)
+    if referred := [right for right in lacking if right in REFERRED]:
+        yield warning(
+            f"May not {rights.spelled(referred)}: annotations of owners, or the reach of volumes, are not heeded.", do
+        )
+    if of_nodes := [right for right in lacking if right in rights.NODE]:
+        yield warning(
+            f"May not {rights.spelled(of_nodes)}: nodes labelled {names.EXTERNAL_NODE_LABEL}=true are registered in Slurm, "
+            "but not told so, and not tainted.",
+            do,
+        )
+    lacking_in = seen.rights_in.get()
+    for namespace, missing in lacking_in.items():
+        said = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
+        yield error(said, rights.remedy(namespace))
+    if not lacking and not lacking_in:
+        yield ok(f"all {len(held) + len(rights.NAMESPACE)} that the bridge uses")
+
+
+def _namespaces(seen: Observations) -> Iterator[Said]:
+    managed = managed_namespaces(seen)
+    if managed:
+        yield ok(f"{count(len(managed), 'namespace')} managed: {some(managed)}")
+    else:
+        yield warning(
+            "No namespace is managed: every pod of this scheduler is refused.",
+            f"kubectl label namespace NAME {names.MANAGED_LABEL}=true",
+        )
+    existing = {namespace.name for namespace in seen.namespaces.get()}
+    if missing := set(seen.chosen("managed_namespaces").managed_namespaces) - existing:
+        yield warning(f"managed_namespaces names what does not exist: {some(missing)}.", "Correct the settings.")
+
+
+def _nodes(seen: Observations) -> Iterator[Said]:
+    nodes = seen.nodes.get()
+    away = [node.name for node in nodes if not node.ready]
+    cordoned = [node.name for node in nodes if node.unschedulable]
+    usable = [node for node in nodes if node.ready and not node.unschedulable]
+    said = f"{count(len(usable), 'node')} of {len(nodes)} ready"
+    said += f"; not ready: {some(away)}" if away else ""
+    said += f"; cordoned: {some(cordoned)}" if cordoned else ""
+    yield ok(said) if usable else error(f"{said}.", "kubectl get nodes; kubectl describe node NAME")
+
+
+def _readable(seen: Observations) -> Iterator[Said]:
+    """The bridge does nothing to an object that it cannot decode."""
+    lists = (seen.namespaces.get(), seen.nodes.get(), seen.ours.get(), seen.standing.get().pods)
+    if seen.undecoded:
+        each = [
+            f"{what.kind} {'/'.join(filter(None, (what.namespace, what.name)))} ({what.why})" for what in seen.undecoded
+        ]
+        yield warning(
+            f"{count(len(each), 'object')} cannot be read, and nothing is done to such: {some(each)}.",
+            "kubectl get … -o yaml shows what is unusual there; correct or recreate it.",
+        )
+    else:
+        yield ok(f"all {sum(map(len, lists)):,} namespaces, nodes and pods that are listed can be read")
+
+
+def _clock(seen: Observations) -> Iterator[Said]:
+    theirs = seen.greeting.get().clock
+    if theirs is None:
+        yield unknown("not checked: the API server tells no time")
+        return
+    yield skew("the API server", theirs - seen.greeting.at)
+
+
+def skew(whose: str, seconds: float) -> Said:
+    """Both tell whole seconds, so up to one is no news."""
+    if abs(seconds) <= SKEW_S:
+        return ok("as here, within a few seconds")
+    which = "ahead of" if seconds > 0 else "behind"
+    return warning(
+        f"The clock of {whose} is {age(abs(seconds))} {which} this host's: waits and expected starts will read wrong.",
+        "Run an NTP client (chrony, systemd-timesyncd) on both hosts.",
+    )
+
+
+CHECKS = (
+    Check("API server", _server),
+    Check("identity", _identity),
+    Check("rights", _rights),
+    Check("namespaces", _namespaces),
+    Check("nodes", _nodes),
+    Check("readable", _readable),
+    Check("clock", _clock),
+)

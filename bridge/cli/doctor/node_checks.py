@@ -1,0 +1,98 @@
+"""Checks of what Slurm must have before it takes the labelled nodes of Kubernetes (docs/nodes.md).
+
+Each node says by itself what became of it (`kubectl describe node`); here is what an admin can know beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, warning
+from bridge.cli.doctor.views import Observations
+from scheduler import names
+from scheduler.model.kubernetes import Node
+from scheduler.nodes.observed import wanted_in_slurm
+from scheduler.nodes.registration import named_partitions, size
+from scheduler.place.feasible import slurm_name
+
+
+def _labelled(seen: Observations) -> list[Node]:
+    return [node for node in seen.nodes.get() if wanted_in_slurm(node)]
+
+
+def _registration(seen: Observations) -> Iterator[Said]:
+    """May the bridge make nodes, has Slurm room for them, and does it count their devices?"""
+    wanted = _labelled(seen)
+    if not wanted:
+        yield ok(f"no node is labelled {names.EXTERNAL_NODE_LABEL}=true")
+        return
+    known = {each.node.name for each in seen.slurm_nodes.get()}
+    conf, gres = seen.configuration.get(), seen.chosen("gres").gres
+    token = seen.acting_token.value or seen.token.get()
+    told = [*_by_whom(token.user, conf.slurm_user)]
+    missing = [node.name for node in wanted if slurm_name(node) not in known]
+    if missing and len(known) + len(missing) > conf.max_node_count:
+        told.append(
+            error(
+                f"Slurm has {count(len(known), 'node')}, and room for {conf.max_node_count:,} (MaxNodeCount): "
+                f"{some(missing)} cannot be registered.",
+                "Raise MaxNodeCount in slurm.conf, and restart slurmctld.",
+            )
+        )
+    devices = {name.partition(":")[0] for node in wanted for name in size(node, gres).gres}
+    if uncounted := devices - set(conf.gres_types):
+        told.append(
+            error(
+                f"Labelled nodes have {some(uncounted)}, which GresTypes does not name: Slurm counts none of them.",
+                f"GresTypes={','.join(sorted({*conf.gres_types, *uncounted}))} in slurm.conf, and restart slurmctld.",
+            )
+        )
+    yield from told or [
+        ok(f"{count(len(wanted), 'labelled node')}, {len(wanted) - len(missing)} of them known to Slurm")
+    ]
+
+
+def _by_whom(user: str, slurm_user: str) -> Iterator[Said]:
+    if user not in (slurm_user, "root"):
+        yield warning(
+            f"Nodes are made by SlurmUser ({slurm_user}) and by Slurm's administrators; the token is of {user or 'nobody'}.",
+            f"Use a token of {slurm_user} (slurm_acting_token_file where there is one).",
+        )
+
+
+def _partitions(seen: Observations) -> Iterator[Said]:
+    """A node comes into the partitions of its annotation by a NodeSet of that feature."""
+    wanted = {node.name: (node, named_partitions(node)) for node in _labelled(seen)}
+    named = sorted({name for _, partitions in wanted.values() for name in partitions})
+    if not named:
+        yield ok("no labelled node names a partition: they are in those with Nodes=ALL")
+        return
+    there, known = seen.partition_details.get(), {each.node.name: each.node for each in seen.slurm_nodes.get()}
+    told: list[Said] = []
+    if absent := [name for name in named if name not in there]:
+        told.append(
+            error(
+                f"Annotations {names.PARTITIONS} name no partition of Slurm: {some(absent)}; such nodes are not registered.",
+                f"Correct them; Slurm has {some(there, 5)}.",
+            )
+        )
+    for name in named:
+        known_there = [
+            known[slurm_name(node)] for node, named in wanted.values() if name in named and slurm_name(node) in known
+        ]
+        outside = [each.name for each in known_there if name not in each.partitions]
+        if name in there and (not there[name].node_sets or outside):
+            who = f" {some(outside)} {'is' if len(outside) == 1 else 'are'} outside of it." if outside else ""
+            told.append(
+                error(
+                    f"No NodeSet of feature {name} brings labelled nodes into partition {name}.{who}",
+                    f"slurm.conf: NodeSet={name}nodes Feature={name}, and {name}nodes among the Nodes of that partition.",
+                )
+            )
+    yield from told or [ok(f"partitions that they name: {some(named)}")]
+
+
+CHECKS = (
+    Check("labelled nodes", _registration),
+    Check("their partitions", _partitions),
+)

@@ -1,0 +1,81 @@
+"""Findings for people, as a table that fits a terminal, and for programs, as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from bridge.cli.doctor.findings import NOT_CHECKED, Finding, Level, exit_code
+from bridge.cli.terminal import printable
+
+MARKS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
+MARK_WIDTH = max(map(len, MARKS.values()))
+NARROWEST = 60
+
+
+def as_text(found: Sequence[Finding], width: int) -> str:
+    """Grouped and aligned; what to do stands below what it is about.  width: columns of the terminal."""
+    names = max((len(each.check) for each in found), default=0)
+    lines: list[str] = []
+    for group, members in groupby(found, key=lambda each: each.group):
+        lines += [*([""] if lines else []), group, *_rows(list(members), names, max(width, NARROWEST))]
+    return "\n".join(map(printable, [*lines, "", _summary(found)]))
+
+
+def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
+    before = ""
+    for each in found:
+        if _skipped(each):
+            continue
+        name = each.check if each.check != before else ""
+        before = each.check
+        margin = f"  {MARKS[each.level]:<{MARK_WIDTH}}  {name:<{names}}  "
+        indent = " " * len(margin)
+        yield from _wrapped(each.sentence, margin, indent, width)
+        if each.do:
+            yield from _wrapped(each.do, f"{indent}→ ", f"{indent}  ", width)
+    yield from _skipped_rows(found, width)
+
+
+def _skipped(finding: Finding) -> bool:
+    return finding.level is Level.UNKNOWN and finding.sentence.startswith(NOT_CHECKED)
+
+
+def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
+    """What could not be checked for one reason stands in one row."""
+    reasons: dict[str, list[str]] = {}
+    for each in filter(_skipped, found):
+        reasons.setdefault(each.sentence.removeprefix(NOT_CHECKED), []).append(each.check)
+    margin = f"  {MARKS[Level.UNKNOWN]:<{MARK_WIDTH}}  "
+    for reason, checks in reasons.items():
+        yield from _wrapped(f"not checked, since {reason}: {', '.join(checks)}", margin, " " * len(margin), width)
+
+
+def _wrapped(text: str, first: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _summary(found: Sequence[Finding]) -> str:
+    counts = {level: sum(each.level is level for each in found) for level in Level}
+    said = [
+        f"{counts[level]} {word}{'' if counts[level] == 1 else 's'}"
+        for level, word in ((Level.ERROR, "error"), (Level.WARNING, "warning"))
+        if counts[level]
+    ]
+    rest = f"{counts[Level.OK]} ok" + (f", {counts[Level.UNKNOWN]} not checked" if counts[Level.UNKNOWN] else "")
+    return f"{', '.join(said) or 'Nothing to do'}; {rest}."
+
+
+def as_json(found: Sequence[Finding]) -> str:
+    """One object: `exit_code`, and `findings` with group, check, level (ok, unknown, warning, error), sentence, do."""
+    listed = [
+        {"group": each.group, "check": each.check, "level": each.level.value, "sentence": each.sentence, "do": each.do}
+        for each in found
+    ]
+    return json.dumps(
+        {"exit_code": exit_code(found), "findings": listed}, indent=2
+    )  # ASCII: nothing of it controls a terminal

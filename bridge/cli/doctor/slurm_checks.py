@@ -1,0 +1,264 @@
+"""Checks of the Slurm end: reach, token, whom it may act for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from bridge import app
+from bridge.cli.doctor.findings import Check, Level, Said, count, error, ok, some, unknown, wait, warning
+from bridge.cli.doctor.kubernetes_checks import skew
+from bridge.cli.doctor.look import NOT_ACCEPTED
+from bridge.cli.doctor.views import Choice, Observations, Observed, Token
+from bridge.settings import LOOPBACK
+from bridge.slurm.admin_reads import Verdict
+from bridge.slurm.responses import AUTHENTICATION, UNKNOWN_USER
+from bridge.slurm.token import RENEW, age
+from bridge.slurm.user_tokens import advice
+from scheduler.policy.rules import ANY
+from scheduler.policy.templates import is_template
+
+LATE_SHARE = 0.2  # what renews a token has renewed it when a fifth of its life is left
+SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
+LIMIT = 2050  # a limit of the user or account is reached now; what was asked is allowed as such
+OTHERS_MAY_NOT = (AUTHENTICATION, 401, 403, 511)
+NUMBERS = {"account": 2045, "partition": 2000, "qos": 2066}
+
+
+def _slurmrestd(seen: Observations) -> Iterator[Said]:
+    url = seen.usable.slurm_url
+    if seen.knock.missing is None:
+        yield ok(f"something answers at {url} (HTTP {seen.knock.get()}); what it is, it tells only to a token")
+        return
+    found = seen.discovery.get()
+    said = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
+    if seen.discovery.took_s > SLOW_S:
+        yield warning(f"{said}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")
+    else:
+        yield ok(said)
+    if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
+        yield warning(
+            "The token travels unencrypted to another host (allow_plain_http).",
+            "Put TLS in front of slurmrestd and use its https address.",
+        )
+
+
+def _api_version(seen: Observations) -> Iterator[Said]:
+    found = seen.discovery.get()
+    yield ok(f"API {found.api}: external jobs, nodes at once (job/allocate) or by the queue (job/submit)")
+
+
+def _slurmctld(seen: Observations) -> Iterator[Said]:
+    """Two things may be wrong, and each has a row: slurmctld is away, or does not accept the token."""
+    seen.discovery.get()
+    if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
+        yield ok("answers, but not to this token")
+    elif missing is not None and missing.failed:
+        raise missing
+    else:
+        yield ok("answers")
+
+
+def _accounting(seen: Observations) -> Iterator[Said]:
+    seen.discovery.get()
+    if seen.accounting.get():
+        yield ok("slurmdbd keeps the records: exit codes are told there, lost jobs are found by name")
+    else:
+        yield ok("without slurmdbd: how pods end is recorded nowhere in Slurm")
+
+
+def _token(seen: Observations) -> Iterator[Said]:
+    yield from _life(seen.token.get(), seen.now)
+    if seen.acting_token.missing is None or seen.acting_token.missing.failed:
+        yield from _life(seen.acting_token.get(), seen.now)
+    if seen.usable.slurm_user_token_dir:
+        yield from _of_users(seen)
+    if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
+        yield error(missing.why, missing.do)
+
+
+def _of_users(seen: Observations) -> Iterator[Said]:
+    """A row for each Slurm user whose token cannot be used, or that ends soon; one for all others."""
+    fine = []
+    for user, observed in sorted(seen.user_tokens.get().items()):
+        if observed.missing is not None:
+            yield error(f"{observed.missing.why} Pods of {user} are not run.", observed.missing.do)
+        elif told := [each for each in _life(observed.get(), seen.now) if each.level is not Level.OK]:
+            yield from told
+        else:
+            fine.append(user)
+    if fine:
+        yield ok(f"{seen.usable.slurm_user_token_dir} has tokens of {some(fine, 5)}")
+    conf, token = seen.configuration.value, seen.acting_token.value or seen.token.value
+    if conf is not None and token is not None:
+        lacking = app.without_node_rights(seen.usable, token.user, conf.slurm_user)
+        if lacking is not None:
+            yield warning(lacking.what, lacking.do)
+
+
+def _life(token: Token, now: float) -> Iterator[Said]:
+    whose = f"{token.source}: of {token.user or 'nobody in particular'}"
+    if token.expires is None:
+        yield ok(f"{whose}, without an end")
+    elif not token.file:
+        yield warning(
+            f"{whose}, ends in {age(token.expires - now)}, and a running bridge cannot be given another one.",
+            "Use --slurm-token-file: it is read again when it changes.",
+        )
+    elif token.issued is not None and token.expires - now < LATE_SHARE * (token.expires - token.issued):
+        yield warning(
+            f"{whose}, ends in {age(token.expires - now)} and was not renewed since {age(now - token.issued)}.",
+            f"See that what renews it runs. {RENEW}.",
+        )
+    else:
+        yield ok(f"{whose}, ends in {age(token.expires - now)}")
+    if token.readable_by_all:
+        yield warning(f"{token.source} can be read by every user of this host.", "chmod o= FILE")
+
+
+def _all_jobs(seen: Observations) -> Iterator[Said]:
+    jobs = seen.jobs.get()
+    said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
+    if seen.configuration.missing is not None:
+        yield ok(f"{said}; whether PrivateData hides more cannot be seen: scontrol show config | grep PrivateData")
+    elif seen.all_jobs.get():
+        yield ok(said)
+    else:
+        user, slurm_user = seen.token.get().user, seen.configuration.get().slurm_user
+        yield error(
+            f"PrivateData=jobs hides the jobs of other users from {user}: the bridge would take its own jobs for lost, and "
+            "end their pods.",
+            f"Use a token of {slurm_user}, or make {user} an operator: sacctmgr modify user {user} set adminlevel=operator",
+        )
+
+
+def _users(seen: Observations) -> Iterator[Said]:
+    """Can we act for each Slurm user of the policy?  Tried without effect (bridge/slurm/admin_reads.py)."""
+    verdicts = {user: verdict for (user, what, _), verdict in seen.verdicts.items() if not what}
+    if not verdicts:
+        _needs(seen.jobs)
+        seen.chosen("policy")
+        yield unknown("not checked: the policy names no Slurm user")
+        return
+    may = [user for user, verdict in verdicts.items() if accepted(verdict)]
+    for user, verdict in sorted(verdicts.items()):
+        if user in may:
+            continue
+        token = (seen.user_tokens.value or {}).get(user)
+        if token is not None and token.missing is not None:  # told of the token
+            yield unknown(f"not checked: {user} has no token that can be used")
+        else:
+            yield _why_not(user, verdict.get(), seen)
+    if may:
+        whose = "the token may act for" if not seen.usable.slurm_user_token_dir else "their own tokens may act for"
+        yield ok(f"{whose} {some(may, 5)} (tried with a submission that cannot succeed)")
+
+
+def _needs(observed: Observed[int]) -> None:
+    """Raises NotSeen."""
+    observed.get()
+
+
+def accepted(observed: Observed[Verdict]) -> bool:
+    """True if Slurm takes it; a limit that is reached now is no mistake."""
+    verdict = observed.value
+    return verdict is not None and (verdict.may or verdict.number == LIMIT)
+
+
+def _why_not(user: str, verdict: Verdict, seen: Observations) -> Said:
+    token = seen.acting_token.value or seen.token.value
+    whose = token.user if token else ""
+    if seen.usable.slurm_user_token_dir and verdict.number in OTHERS_MAY_NOT:
+        do = advice(user)
+        return error(f"{verdict.text.removesuffix(do).rstrip()} Pods of that user are not run.", do)
+    if verdict.number in OTHERS_MAY_NOT:
+        conf = seen.configuration.value
+        return error(
+            f"The token{f' of {whose}' if whose else ''} may not act for {user}: pods of that user are not run.",
+            f"Use a token of SlurmUser ({conf.slurm_user if conf else 'scontrol show config | grep SlurmUser'}).",
+        )
+    if verdict.number == UNKNOWN_USER:
+        return error(
+            f"The host of slurmctld has no user {user}: pods of that user are not run.",
+            f"Make the account known there (id {user} must work), or correct the user in the policy.",
+        )
+    if verdict.number == NUMBERS["account"]:
+        return error(
+            f"User {user} has no account in Slurm: {verdict.text} (error {verdict.number}).",
+            f"sacctmgr add user {user} account=ACCOUNT",
+        )
+    return error(f"Slurm would refuse jobs of {user}: {verdict.text} (error {verdict.number}).", _look_in_log())
+
+
+def _look_in_log() -> str:
+    return "slurmctld's log says more at that time; a job_submit plugin may have refused it."
+
+
+def _choices(seen: Observations) -> Iterator[Said]:
+    """Is every account, partition and QOS that the policy offers one that Slurm takes from that user?"""
+    _needs(seen.jobs)
+    seen.chosen("policy")
+    tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}
+    known_users = {user for (user, what, _), verdict in seen.verdicts.items() if not what and accepted(verdict)}
+    taken = 0
+    for (user, what, value), observed in sorted(tried.items()):
+        if accepted(observed):
+            taken += 1
+        elif user in known_users or (observed.value is not None and observed.value.number == NUMBERS[what]):
+            yield _not_taken(user, what, value, observed.get())
+    if skipped := {user for user, _, _ in tried if user not in known_users}:
+        yield unknown(f"not checked: what {some(skipped)} may choose, for Slurm refuses that user altogether")
+    if taken:
+        yield ok(f"Slurm takes {taken} of the {len(tried)} accounts, partitions and QOS that the policy offers")
+    elif not tried:
+        yield ok("the policy names no account, partition or QOS: Slurm's own defaults are used")
+
+
+def refused(choice: Choice, verdict: Verdict, seen: Observations) -> Said:
+    """Why Slurm does not take it, and what to do."""
+    user, what, value = choice
+    return _not_taken(user, what, value, verdict) if what else _why_not(user, verdict, seen)
+
+
+def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:
+    sentence = f'Slurm does not take {what} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
+    if verdict.number != NUMBERS[what]:
+        return warning(sentence, _look_in_log())
+    ways = {
+        "account": f"sacctmgr add user {user} account={value}, or correct the policy.",
+        "partition": "sinfo -s shows the partitions; correct the policy.",
+        "qos": f"sacctmgr modify user {user} set qos+={value}, or correct the policy.",
+    }
+    return error(sentence, ways[what])
+
+
+def _reservations(seen: Observations) -> Iterator[Said]:
+    there = seen.reservations.get()
+    policy = seen.chosen("policy").policy
+    named = {name for tenant in policy.tenants for name in (tenant.reservation.default, *tenant.reservation.allowed)}
+    named = {name for name in named - {"", ANY} if not is_template(name)}
+    if missing := named - there:
+        yield warning(
+            f"The policy names what Slurm does not reserve now: {some(missing)}; pods that choose it are refused.",
+            "scontrol show reservation; reservations end by themselves.",
+        )
+    elif named:
+        yield ok(f"all that the policy names are there: {some(named)}")
+
+
+def _clock(seen: Observations) -> Iterator[Said]:
+    yield skew("slurmctld", seen.slurm_clock.get() - seen.slurm_clock.at)
+
+
+CHECKS = (
+    Check("slurmrestd", _slurmrestd),
+    Check("rung", _api_version),
+    Check("slurmctld", _slurmctld),
+    Check("token", _token),
+    Check("jobs", _all_jobs),
+    Check("users", _users),
+    Check("choices", _choices),
+    Check("reservations", _reservations),
+    Check("accounting", _accounting),
+    Check("clock", _clock),
+)

@@ -1,0 +1,167 @@
+"""Checks of slurm.conf: what slows grants, what stops them, and what the bridge's kind of job does not bear.
+
+What is not written there has Slurm's own default (slurm.conf(5)), which the bridge is made for: no warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, warning
+from bridge.cli.doctor.views import Observations
+from bridge.slurm.admin_reads import Configuration, PartitionDetails
+
+# Slurm's defaults of SchedulerParameters, and beyond what a pod has to wait for more than with them.
+BATCH_SCHED_DELAY_S = 3
+QUEUE_DEPTH = 100
+BACKFILL_INTERVAL_S = 30
+SCHED_INTERVAL_S = 60
+LONG_BACKFILL_S = 120
+LONG_MIN_INTERVAL_US = 1_000_000
+FASTER = "Sooner grants by SchedulerParameters batch_sched_delay=0, default_queue_depth=5000, bf_interval=2"
+FULL_SHARE = 0.8  # of MaxJobCount
+FEW_A_SECOND = 5.0
+
+
+def _scheduling(seen: Observations) -> Iterator[Said]:
+    conf = seen.configuration.get()
+    slow = list(_slow(conf))
+    yield from slow
+    if not slow:
+        delay = _number(conf, "batch_sched_delay", BATCH_SCHED_DELAY_S)
+        depth = _number(conf, "default_queue_depth", QUEUE_DEPTH)
+        backfill = _number(conf, "bf_interval", BACKFILL_INTERVAL_S)
+        is_fast = delay < 1 and depth >= 10 * QUEUE_DEPTH
+        yield ok(
+            f"a job that waits is looked at within {max(1, delay)} s, {depth} a pass; backfill every {backfill} s",
+            "" if is_fast else FASTER,
+        )
+
+
+def _slow(conf: Configuration) -> Iterator[Said]:
+    written = {each.partition("=")[0] for each in conf.scheduler_parameters}
+    if conf.scheduler_type == "sched/builtin":
+        yield warning(
+            "SchedulerType=sched/builtin: one job that cannot start holds back all behind it, and no start is foretold.",
+            "SchedulerType=sched/backfill",
+        )
+    if "defer" in written:
+        yield warning(
+            "SchedulerParameters=defer: no nodes at once (error 2125), each pod stands in the queue first.",
+            "Take defer away, or say defer_batch, which spares allocations.",
+        )
+    for name, default, most, what in (
+        ("batch_sched_delay", BATCH_SCHED_DELAY_S, BATCH_SCHED_DELAY_S, "a new job is looked at only after {} s"),
+        ("sched_interval", SCHED_INTERVAL_S, SCHED_INTERVAL_S, "the whole queue is looked at only every {} s"),
+        ("bf_interval", BACKFILL_INTERVAL_S, LONG_BACKFILL_S, "backfill and expected starts only every {} s"),
+        ("sched_min_interval", 2, LONG_MIN_INTERVAL_US, "at least {} µs between two looks at the queue"),
+    ):
+        value = _number(conf, name, default)
+        if value > most:
+            yield warning(f"SchedulerParameters {name}={value}: {what.format(value)}.", f"{name}={default} or less")
+        elif value < 0:
+            yield warning(
+                f"SchedulerParameters {name}={value} turns that part of the scheduler off.", f"{name}={default}"
+            )
+    depth = _number(conf, "default_queue_depth", QUEUE_DEPTH)
+    if depth < QUEUE_DEPTH:
+        yield warning(
+            f"SchedulerParameters default_queue_depth={depth}: so few jobs are looked at after each event.",
+            f"default_queue_depth={QUEUE_DEPTH} or more",
+        )
+
+
+def _number(conf: Configuration, name: str, default: int) -> int:
+    for each in conf.scheduler_parameters:
+        key, _, value = each.partition("=")
+        if key == name and value.removeprefix("-").isdecimal():
+            return int(value)
+    return default
+
+
+def _job_limit(seen: Observations) -> Iterator[Said]:
+    """Ended jobs count as long as slurmctld remembers them."""
+    conf, jobs = seen.configuration.get(), seen.jobs.get()
+    most, age_s = conf.max_job_count, conf.min_job_age_s
+    keeps = f"MaxJobCount={most:,}, ended ones stay {age_s} s (MinJobAge): {jobs:,} now"
+    if age_s == 0:
+        yield error(
+            f"MinJobAge=0: slurmctld forgets no job, and takes none any more after {most:,} ({jobs:,} now).",
+            "MinJobAge=300",
+        )
+        return
+    needed = 2 * seen.chosen("poll_interval_s").poll_interval_s + 2
+    if age_s < needed:
+        yield warning(
+            f"MinJobAge={age_s}: Slurm forgets ended jobs before the bridge has looked how they ended.",
+            f"MinJobAge={max(10, round(needed))} or more",
+        )
+    if jobs > FULL_SHARE * most:
+        yield warning(
+            f"Nearly full: {keeps}; then no job is taken (error 2007).", "Raise MaxJobCount or lower MinJobAge."
+        )
+    elif most / age_s < FEW_A_SECOND:
+        yield warning(
+            f"{keeps}: over time Slurm takes {most / age_s:.1f} jobs a second at most.",
+            "Raise MaxJobCount or lower MinJobAge.",
+        )
+    else:
+        yield ok(f"{keeps}; {most // age_s} a second over time, {count(most - jobs, 'job')} at once")
+
+
+def _resources(seen: Observations) -> Iterator[Said]:
+    conf = seen.configuration.get()
+    if conf.select_type == "select/linear":
+        yield warning(
+            "SelectType=select/linear gives whole nodes: each pod takes one for itself.",
+            "SelectType=select/cons_tres with SelectTypeParameters=CR_Core_Memory",
+        )
+        return
+    if not any("MEMORY" in each.upper() for each in conf.select_type_parameters):
+        yield warning(
+            "Slurm does not count memory (SelectTypeParameters): it grants nodes whose memory is taken, and the bridge "
+            "gives them back.",
+            "SelectTypeParameters=CR_Core_Memory",
+        )
+    else:
+        yield ok(f"{conf.select_type}, {','.join(conf.select_type_parameters)}: cores, memory and devices are counted")
+    if not {"ALL", "ANY"} & {each.upper() for each in conf.enforce_part_limits}:
+        yield ok(
+            "EnforcePartLimits=NO: a pod that asks for more than its partition allows waits rather than is refused",
+            "EnforcePartLimits=ALL",
+        )
+    if conf.job_submit_plugins:
+        yield ok(f"job_submit plugins may change or refuse placeholders: {', '.join(conf.job_submit_plugins)}")
+
+
+def _preemption(seen: Observations) -> Iterator[Said]:
+    """Signals to an external job make slurmctld call a slurmd that is not there (Slurm facts 2)."""
+    conf, details = seen.configuration.get(), seen.partition_details.get()
+    if conf.preempt_type in ("", "preempt/none"):
+        yield ok("none")
+        return
+    with_externals = {name for each in seen.slurm_nodes.get() if each.node.external for name in each.node.partitions}
+    harmful = [name for name in sorted(with_externals) if name in details and _signals(details[name], conf)]
+    if not harmful:
+        yield ok(f"{conf.preempt_type}: without signals, as external nodes bear it")
+        return
+    yield warning(
+        f"Preemption with notice (GraceTime, SUSPEND) in partition {some(harmful)} leaves external nodes NOT_RESPONDING: "
+        "they take no job until they are deleted and made anew.",
+        "Let these partitions be preempted at once (PreemptMode=REQUEUE or CANCEL, GraceTime=0), or keep external nodes "
+        "out of them.",
+    )
+
+
+def _signals(partition: PartitionDetails, conf: Configuration) -> bool:
+    own = {each.upper() for each in partition.preempt_mode}
+    modes = own if own and "CLUSTER_GLOBAL" not in own else {each.upper() for each in conf.preempt_mode}
+    return "SUSPEND" in modes or ("CANCEL" in modes and partition.grace_s > 0)
+
+
+CHECKS = (
+    Check("scheduling", _scheduling),
+    Check("job limit", _job_limit),
+    Check("resources", _resources),
+    Check("preemption", _preemption),
+)

@@ -1,0 +1,157 @@
+"""What there is to be seen, each thing either seen or not, and then why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from bridge.kube.admin_reads import Greeting
+from bridge.rights import Right
+from bridge.settings import Settings
+from bridge.slurm.admin_reads import Configuration, NodeDetails, PartitionDetails, Verdict
+from bridge.slurm.client import Discovery
+from scheduler import names
+from scheduler.model.kubernetes import Namespace, Node, Pod, Undecoded
+from scheduler.model.slurm import Partition
+
+T = TypeVar("T")
+
+
+class NotSeen(Exception):
+    """What a check needs could not be looked at.
+
+    why      a sentence: what went wrong
+    failed   it was asked for and that failed; False: nobody could ask, because of something before it
+    because  the short reason for "not checked: …"
+    do       what to do about it
+    """
+
+    def __init__(self, why: str, *, because: str = "", failed: bool = True, do: str = "") -> None:
+        super().__init__(why)
+        self.why, self.because, self.failed, self.do = why, because or why, failed, do
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[T]):
+    """One thing that was looked for.  took_s: how long that took; at: our clock in the middle of it, epoch seconds."""
+
+    value: T | None = None
+    missing: NotSeen | None = None
+    took_s: float = 0.0
+    at: float = 0.0
+
+    def get(self) -> T:
+        """It.  Raises NotSeen."""
+        if self.missing is not None:
+            raise self.missing
+        assert self.value is not None, "what was seen is something"
+        return self.value
+
+
+def nothing(because: str) -> Observed[T]:
+    """Nobody looked, because of something before it."""
+    return Observed(missing=NotSeen(because, failed=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a Slurm token shows of itself.
+
+    source     "token file /run/token", "token in SLURM_JWT"
+    file       it is read from a file, and again when that changes
+    user       whom it names; "" nobody
+    issued, expires   epoch seconds; None: not said
+    readable_by_all   any user of this machine can read the file
+    """
+
+    source: str
+    file: bool
+    user: str = ""
+    issued: float | None = None
+    expires: float | None = None
+    readable_by_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """Pods that other schedulers put on nodes: all of them, and who of them no DaemonSet owns."""
+
+    pods: tuple[Pod, ...]
+
+    @property
+    def strangers(self) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self.pods if pod.owner is None or pod.owner.kind not in ("DaemonSet", "Node"))
+
+
+Choice = tuple[str, str, str]  # Slurm user, what is chosen ("account", "partition", "qos"; "" nothing), its value
+
+
+@dataclass(slots=True)
+class Observations:
+    """Everything that checks read.
+
+    source         where the settings are from, in words
+    usable         the settings; where they have a mistake, what of them can be used all the same
+    doubtful       keys of the settings that may have been meant where the mistake is
+    knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
+    rights         each of rights.CLUSTER, look.REFERRED and rights.NODE to whether we have it everywhere
+    rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
+    ours           pods of the bridge's scheduler
+    undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
+    user_tokens    of each Slurm user that the policy names, where each has a token
+    all_jobs       Slurm hides nobody's jobs from our token
+    accounting     there is a slurmdbd, and it answers
+    verdicts       what Slurm says to what the policy writes out; filled: to what its templates give, where that was asked
+    bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready and all works
+    unresolved     external nodes whose address is only a name that nothing on this host can resolve
+    """
+
+    now: float
+    source: str = "no settings file"
+    settings: Observed[Settings] = field(default_factory=Observed)
+    usable: Settings = field(default_factory=Settings)
+    doubtful: frozenset[str] = frozenset()
+    server: Observed[str] = field(default_factory=Observed)
+    greeting: Observed[Greeting] = field(default_factory=Observed)
+    whoami: Observed[str] = field(default_factory=Observed)
+    kube_token_expires: float | None = None
+    rights: Observed[Mapping[Right, bool]] = field(default_factory=Observed)
+    rights_in: Observed[Mapping[str, list[Right]]] = field(default_factory=Observed)
+    namespaces: Observed[tuple[Namespace, ...]] = field(default_factory=Observed)
+    nodes: Observed[tuple[Node, ...]] = field(default_factory=Observed)
+    ours: Observed[tuple[Pod, ...]] = field(default_factory=Observed)
+    standing: Observed[NodeInfo] = field(default_factory=Observed)
+    undecoded: list[Undecoded] = field(default_factory=list)
+    token: Observed[Token] = field(default_factory=Observed)
+    acting_token: Observed[Token] = field(default_factory=Observed)
+    user_tokens: Observed[Mapping[str, Observed[Token]]] = field(default_factory=Observed)
+    discovery: Observed[Discovery] = field(default_factory=Observed)
+    knock: Observed[int] = field(default_factory=lambda: nothing("it is asked with a token"))
+    jobs: Observed[int] = field(default_factory=Observed)
+    configuration: Observed[Configuration] = field(default_factory=Observed)
+    all_jobs: Observed[bool] = field(default_factory=Observed)
+    slurm_clock: Observed[float] = field(default_factory=Observed)
+    slurm_nodes: Observed[tuple[NodeDetails, ...]] = field(default_factory=Observed)
+    accounting: Observed[bool] = field(default_factory=Observed)
+    partitions: Observed[tuple[Partition, ...]] = field(default_factory=Observed)
+    partition_details: Observed[Mapping[str, PartitionDetails]] = field(default_factory=Observed)
+    reservations: Observed[frozenset[str]] = field(default_factory=Observed)
+    verdicts: Mapping[Choice, Observed[Verdict]] = field(default_factory=dict)
+    filled: Mapping[Choice, Observed[Verdict]] = field(default_factory=dict)
+    unresolved: Observed[frozenset[str]] = field(default_factory=Observed)
+    bridge: Observed[tuple[str, ...]] = field(default_factory=Observed)
+
+    def chosen(self, key: str) -> Settings:
+        """The settings, to read that key of.  Raises NotSeen where it is in doubt."""
+        return self.settings.get() if key in self.doubtful else self.usable
+
+
+def managed_namespaces(seen: Observations) -> list[str]:
+    """Namespaces whose pods may use the bridge."""
+    listed = seen.chosen("managed_namespaces").managed_namespaces
+    return sorted(
+        each.name
+        for each in seen.namespaces.get()
+        if each.labels.get(names.MANAGED_LABEL) == "true" or each.name in listed
+    )

@@ -1,0 +1,357 @@
+"""`slurm-bridge explain`: one pod's story, where it could run, the job as it is or would be, and why it waits (O4).
+
+The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  Where none answers, the same
+question is asked of a world made here from lists of both clusters: it lacks only what the bridge remembers.  For a manifest
+(-f) such a world is told of a pod that does not exist.  Nothing is submitted and nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+import aiohttp
+
+from bridge import app, settings
+from bridge.cli import manifest
+from bridge.cli.explain_text import Answer, as_json, as_text, decoded
+from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.http_access import headers
+from bridge.kube import admin_reads, auth, watch
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.settings import Settings
+from bridge.slurm import admin_reads as slurm_survey
+from bridge.slurm.admin_reads import Verdict
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import FileToken
+from scheduler import events as ev
+from scheduler import names
+from scheduler.apply.membership import settle, settle_all
+from scheduler.events import Scope
+from scheduler.explain import Explanation, explain, key_of
+from scheduler.model.kubernetes import Claim, Pod, owner_key
+from scheduler.model.slurm import holds_nodes, is_ended
+from scheduler.state.world import World
+
+BRIDGE_DEADLINE_S = 10.0
+LONG_AGO_S = 3600.0  # this world was never started: nothing of a start has to be waited for
+PAGE_WIDTH = 110
+MOST_JOBS = 5  # of one name in accounting: the newest are read
+
+
+def main(options: Mapping[str, str | None]) -> int:
+    """Exit code 0; 2, with one line, where a settings file, a manifest or a cluster cannot be read.
+
+    options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
+    """
+    chosen = settings.load(options, os.environ)
+    try:
+        told = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
+    except FarSideError as error:
+        raise ConfigError(f"{said(error)} slurm-bridge doctor looks further.") from None
+    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
+    print(as_json(told) if options.get("output") == "json" else as_text(told, width, time.time()))  # noqa: T201
+    sys.stdout.flush()
+    return 0
+
+
+# --- a pod that exists ----------------------------------------------------------------------------------------------
+
+
+async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
+    """What there is to say about a pod that exists.  Raises BridgeError."""
+    namespace, name = _named(options)
+    notes: list[str] = []
+    explanation = await _ask_bridge(chosen, options, namespace, name, notes)
+    try:
+        async with _Clusters(chosen) as clusters:
+            if explanation is None:
+                explanation = await clusters.explain_pod(namespace, name)
+            else:
+                explanation = await clusters.with_unread_jobs(explanation, notes)
+            events = await clusters.events_of(namespace, name, notes)
+    except BridgeError as error:
+        if explanation is None:
+            raise
+        notes.append(f"Events of the pod are not shown: {said(error)}")
+        events = ()
+    return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes))]
+
+
+def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
+    """Namespace and name, of "train", "pod/train" as kubectl takes it, or "hpc/train" as sentences name it."""
+    before, _, name = (options.get("pod") or "").rpartition("/")
+    in_it = before if before not in ("", "pod", "pods", "po") else ""
+    return in_it or options.get("namespace") or "default", name
+
+
+async def _ask_bridge(
+    chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
+) -> Explanation | None:
+    """What the running bridge says; None, and a note, where none answers or it does not know the pod."""
+    url = (options.get("bridge") or chosen.http_url).rstrip("/")
+    if not url:
+        notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
+        return None
+    query = urlencode({"namespace": namespace, "pod": name})
+    try:
+        shown = headers(chosen.http_token_file)
+    except ConfigError as error:
+        notes.append(f"The bridge was not asked: {said(error)} Both clusters were asked instead.")
+        return None
+    try:
+        patience = aiohttp.ClientTimeout(total=BRIDGE_DEADLINE_S)
+        async with (
+            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
+            session.get(f"{url}/explain?{query}") as answer,
+        ):
+            body, status = await answer.read(), answer.status
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
+        return None
+    if status == 200:
+        try:
+            return decoded(body)
+        except ValueError:
+            notes.append(
+                f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead."
+            )
+            return None
+    if status in (401, 403, 421, 429):
+        why = body[:200].decode("utf-8", "replace").strip()
+        notes.append(f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead.")
+        return None
+    notes.append(f"The bridge at {url} does not know this pod; both clusters were asked instead.")
+    return None
+
+
+# --- pods of a manifest ---------------------------------------------------------------------------------------------
+
+
+async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
+    """What there would be to say about each pod of a file.  Raises BridgeError."""
+    now = time.time()
+    found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
+    if not found.planned:
+        raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
+    told = []
+    async with _Clusters(chosen) as clusters:
+        world = await clusters.world()
+        for each in found.planned:  # all of them first: some may be one gang
+            for owner in each.owners:
+                world.apply(ev.OwnerRead(owner.ref, owner, now, each.pod.namespace))
+            for pod in each.pods:
+                world.apply(ev.PodSeen(Scope.OURS, replace(pod, scheduler_name=chosen.scheduler_name)))
+        for each in found.planned:
+            await clusters.complete(world, each.pod.uid)
+        for each in found.planned:
+            notes = list(each.notes)
+            if each.pod.scheduler_name != chosen.scheduler_name:
+                named = each.pod.scheduler_name or "none, so default-scheduler"
+                notes.append(
+                    f"Its schedulerName is {named}: only with {chosen.scheduler_name} does the bridge take it."
+                )
+            explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
+            trial = await clusters.trial(explanation)
+            title = f"{each.what}, as in {options['file']}"
+            told.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial))
+    left_out = []
+    if found.podless:
+        left_out.append(f"Makes no pods, and is left out: {', '.join(found.podless)}.")
+    if found.foreign:
+        left_out.append(f"Is left out: {_foreign(found.foreign)}")
+    return [*told[:-1], replace(told[-1], notes=(*told[-1].notes, *left_out))]
+
+
+def _no_pods_in(found: manifest.Contents) -> str:
+    if found.foreign:
+        return _foreign(found.foreign)
+    only = f" (only {', '.join(found.podless)})" if found.podless else ""
+    return f"holds nothing that makes pods{only}. Name a manifest of a pod, or of what makes some, with -f FILE."
+
+
+def _foreign(objects: Sequence[str]) -> str:
+    return (
+        f"{', '.join(objects)} cannot be explained from a file: what pods come of it, only its controller knows. Apply it, "
+        "then ask about one of them: slurm-bridge explain POD -n NAMESPACE."
+    )
+
+
+# --- a world made from lists ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Clusters:
+    """Both clusters, read and never changed.  Everything may raise what bridge/errors.py lists."""
+
+    chosen: Settings
+    _stack: AsyncExitStack | None = None
+    _transport: HttpTransport | None = None
+    _slurm: SlurmClient | None = None
+
+    async def __aenter__(self) -> _Clusters:
+        self._stack = AsyncExitStack()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._stack is not None
+        await self._stack.aclose()
+
+    async def transport(self) -> HttpTransport:
+        if self._transport is None:
+            assert self._stack is not None
+            self._transport = HttpTransport(await auth.load(self.chosen.kubeconfig or None))
+            self._stack.push_async_callback(self._transport.close)
+        return self._transport
+
+    async def kube(self) -> KubeClient:
+        return KubeClient(await self.transport(), self.chosen.scheduler_name, time.time)
+
+    async def slurm(self) -> SlurmClient:
+        if self._slurm is None:
+            assert self._stack is not None
+            if not self.chosen.slurm_url:
+                raise ConfigError("no Slurm to ask: name slurmrestd with --slurm-url http://HOST:PORT.")
+            pool = app.slurm_pool(self.chosen, 2)
+            self._stack.callback(pool.close)
+            acting = self.chosen.slurm_acting_token_file
+            tokens = app.token_source(self.chosen, time.time())
+            self._slurm = SlurmClient(
+                pool,
+                tokens,
+                acting_tokens=FileToken(acting) if acting else None,
+                user_tokens=app.user_tokens(self.chosen),
+            )
+            await self._slurm.discover()
+        return self._slurm
+
+    async def world(self) -> World:
+        """Everything that the bridge would know after its first lists."""
+        transport, slurm = await self.transport(), await self.slurm()
+        accounting = slurm.discovery is not None and slurm.discovery.accounting
+        now = time.time()
+        conf = await slurm_survey.configuration(slurm)
+        slurm_user = conf.slurm_user if conf is not None else ""
+        world = World(self.chosen.config(accounting=accounting, slurm_user=slurm_user), started=now - LONG_AGO_S)
+        namespaces, nodes = watch.namespaces(), watch.nodes()
+        ours, others = watch.our_pods(self.chosen.scheduler_name), watch.other_pods(self.chosen.scheduler_name)
+        world.apply(namespaces.listed(await watch.listed(transport, namespaces), now))
+        world.apply(nodes.listed(await watch.listed(transport, nodes), now))
+        world.apply(others.listed(await watch.listed(transport, others), now))
+        world.apply(ev.SlurmNodesPolled(await slurm.nodes(), await slurm.partitions(), now))
+        began = time.time()
+        world.apply(ev.JobsPolled(began, time.time(), await slurm.states()))
+        world.apply(ours.listed(await watch.listed(transport, ours), now))
+        settle_all(world)
+        return world
+
+    async def explain_pod(self, namespace: str, name: str) -> Explanation:
+        """Raises ConfigError where there is no such pod, or it is not for this scheduler."""
+        pod = await (await self.kube()).read_pod(namespace, name)
+        if pod is None:
+            raise ConfigError(f"there is no pod {namespace}/{name}; name its namespace with -n.")
+        if pod.scheduler_name != self.chosen.scheduler_name:
+            raise ConfigError(
+                f"pod {namespace}/{name} is for the scheduler {pod.scheduler_name}, not for {self.chosen.scheduler_name}."
+            )
+        world = await self.world()
+        if key_of(world, namespace, name) is None:  # it came after the list
+            world.apply(ev.PodSeen(Scope.OURS, pod))
+        await self.complete(world, pod.uid)
+        key = key_of(world, namespace, name)
+        assert key is not None, "it was just told to the world"
+        await self._read_jobs(world, key)
+        explanation = explain(world, key, time.time())
+        # What would come next, and when what was seen, only a bridge with its memory can say.
+        return replace(
+            explanation, next=(), story=((pod.created, f"pod {pod.full_name} created"), *_times(explanation))
+        )
+
+    async def trial(self, explanation: Explanation) -> Verdict | None:
+        """Whether Slurm itself would take the job, tried without effect; None: there is none to take."""
+        if explanation.spec is None or explanation.refusal is not None:
+            return None
+        return await slurm_survey.trial(await self.slurm(), explanation.spec)
+
+    async def complete(self, world: World, uid: str) -> None:
+        """What the pods of its workload refer to: owners, who tells how many they are, and volumes."""
+        workload = world.workloads[world.key_of_pod[uid]]
+        group, kube = workload.group, await self.kube()
+        claims: dict[tuple[str, ...], tuple[Claim, ...]] = {}
+        for pod in list(workload.pods.values()):
+            await self._read_owners(world, pod)
+            if pod.claims:
+                if pod.claims not in claims:
+                    claims[pod.claims] = await kube.read_claims(pod.namespace, pod.claims)
+                world.apply(ev.ClaimsRead(pod.uid, claims[pod.claims], time.time()))
+        namespace, size_source = workload.first.namespace, group.size_source if group is not None else None
+        if size_source is not None and owner_key(namespace, size_source) not in world.owners:
+            told = await kube.read_owner(size_source, namespace)
+            world.apply(ev.OwnerRead(size_source, told, time.time(), namespace))
+        if settle(world, workload):  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
+            world.refresh(workload)
+        settle_all(world)
+
+    async def _read_owners(self, world: World, pod: Pod) -> None:
+        kube = await self.kube()
+        while (ref := world.owners_of(pod)[1]) is not None:
+            owner = await kube.read_owner(ref, pod.namespace)
+            world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
+
+    async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
+        """The bridge reads of a job that runs only what it was granted; more of it is read here."""
+        unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
+        if not unread:
+            return known
+        try:
+            slurm = await self.slurm()
+            read = [await slurm.job(job_id) for job_id in sorted(unread)]
+        except BridgeError as error:
+            notes.append(f"More of the job is not shown: {said(error)}")
+            return known
+        own = [job for job in read if job is not None and (names.whose(job.name) or ("", ""))[1] == known.key]
+        return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
+
+    async def _read_jobs(self, world: World, key: str) -> None:
+        """The job that the pod shows; else the ones of its name that accounting knows."""
+        slurm, workload = await self.slurm(), world.workloads[key]
+        spec = explain(world, key, time.time()).spec
+        found = [workload.hint] if workload.hint is not None else []
+        if not found and spec is not None:
+            found = list(await slurm.find(spec.name))[-MOST_JOBS:]
+        for job_id in found:
+            began = time.time()
+            job = await slurm.job(job_id)
+            grant = await slurm.grant(job_id, job.user) if job is not None and holds_nodes(job.states) else None
+            world.apply(ev.JobRead(job_id, began, time.time(), job, grant))
+
+    async def events_of(self, namespace: str, name: str, notes: list[str]) -> tuple[admin_reads.PodEvent, ...]:
+        """What Kubernetes tells of the pod."""
+        pod = await (await self.kube()).read_pod(namespace, name)
+        if pod is None:
+            notes.append("The pod is not there any more.")
+            return ()
+        try:
+            return await admin_reads.events_of(await self.transport(), namespace, pod.uid)
+        except FarSideError as error:
+            notes.append(f"Events of the pod are not shown: {said(error)}")
+            return ()
+
+
+def _times(explanation: Explanation) -> Iterator[tuple[float, str]]:
+    """What Slurm itself tells of when things happened to the jobs."""
+    for job in explanation.jobs:
+        if job.submitted:
+            yield job.submitted, f"Slurm job {job.id} submitted"
+        if job.starts and "PENDING" not in job.states:
+            yield job.starts, f"Slurm job {job.id} started on {job.nodes}"
+        if job.ends and is_ended(job.states):
+            yield job.ends, f"Slurm job {job.id} ended: {', '.join(sorted(job.states))}"

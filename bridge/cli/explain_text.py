@@ -1,0 +1,294 @@
+"""An explanation for people, on a terminal, and for programs, as JSON with the request that Slurm would get."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from bridge.cli.terminal import printable
+from bridge.kube.admin_reads import PodEvent
+from bridge.slurm import bodies
+from bridge.slurm.admin_reads import Verdict
+from scheduler.explain import Explanation, as_sbatch
+from scheduler.model.slurm import SINGLETON, UNLIMITED, Job, JobSpec
+from scheduler.model.text import dated
+from scheduler.phase import Phase
+from scheduler.rules.status import clock
+
+MOST_NODES = 8  # that are named
+INDENT = "  "
+NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One pod.
+
+    title    what it is about
+    planned  it does not exist, a manifest would make it
+    notes    what is not in this, and why
+    trial    whether Slurm itself would take the job; None: it was not asked
+    """
+
+    title: str
+    explanation: Explanation
+    events: tuple[PodEvent, ...] = ()
+    notes: tuple[str, ...] = ()
+    planned: bool = False
+    trial: Verdict | None = None
+
+
+def as_text(told: Sequence[Answer], width: int, now: float) -> str:
+    """width: columns; now: epoch seconds."""
+    width = max(width, NARROWEST)
+    return "\n\n".join("\n".join(map(printable, _lines(each, width, now))) for each in told)
+
+
+def _lines(told: Answer, width: int, now: float) -> Iterator[str]:
+    what = told.explanation
+    yield told.title if told.planned else f"{told.title}: {what.phase}"
+    yield from _wrapped(_planned_sentence(told) if told.planned else what.sentence, width)
+    yield from _next(what, width)
+    yield from _jobs(what, now, width)
+    yield from _spec(what, told.planned, width)
+    yield from _nodes(what, width)
+    yield from _story(told, now, width)
+    if told.notes:
+        yield ""
+        for note in told.notes:
+            yield from _wrapped(note, width, indent="")
+
+
+def _planned_sentence(told: Answer) -> str:
+    what, trial = told.explanation, told.trial
+    if what.refusal is not None:
+        return f"It would not be asked of Slurm. {what.refusal.message}"
+    waits, job = "", "it"
+    if what.phase == Phase.GATHERING.value:
+        absent = f" {what.missing} more {'is' if what.missing == 1 else 'are'} missing." if what.missing else ""
+        waits, job = f"It would wait. {what.sentence}{absent} ", "the job below"
+    if trial is not None and not trial.may:
+        return f"{waits}Slurm would refuse {job}: {trial.text} (error {trial.number})."
+    return (
+        f"{waits}Slurm would take {job}: its user, account, QOS, partition, features and devices were tried. "
+        "Nothing was submitted."
+    )
+
+
+def _next(what: Explanation, width: int) -> Iterator[str]:
+    for number, action in enumerate(what.next):
+        yield from _wrapped(
+            action, width, first=f"{INDENT}{'now: ' if number == 0 else '     '}", indent=f"{INDENT}     "
+        )
+
+
+def _jobs(what: Explanation, now: float, width: int) -> Iterator[str]:
+    states = dict(what.states)
+    for job in what.jobs:
+        yield ""
+        yield f"Slurm job {job.id}"
+        yield from _pairs(_told_of(job, states.get(job.id, ()), what, now), width)
+    if unread := [job_id for job_id in states if job_id not in {job.id for job in what.jobs}]:
+        yield ""
+        for job_id in unread:
+            yield f"Slurm job {job_id}: {'+'.join(states[job_id])}, not read in detail"
+
+
+def _told_of(job: Job, states: tuple[str, ...], what: Explanation, now: float) -> Iterator[tuple[str, str]]:
+    reason = f" ({job.reason})" if job.reason not in ("", "None") else ""
+    yield "state", f"{'+'.join(states or sorted(job.states))}{reason}"
+    yield "of", f"user {job.user}, account {job.account or '-'}, partition {job.partition}, QOS {job.qos or '-'}"
+    yield "submitted", clock(job.submitted, now) if job.submitted else ""
+    if "PENDING" in job.states:
+        planned = f" on {job.planned_nodes}" if job.planned_nodes else ""
+        yield (
+            "expected",
+            f"{clock(job.starts, now)}{planned}" if job.starts and job.starts > now else "Slurm names no start",
+        )
+    else:
+        yield "started", clock(job.starts, now) if job.starts else ""
+        yield "ends" if job.ends and job.ends > now else "ended", clock(job.ends, now) if job.ends else ""
+    yield "time limit", _limit(job.time_limit_min) if job.time_limit_min is not None else ""
+    yield "nodes", job.nodes
+    if what.grant is not None and what.grant.job_id == job.id:
+        for node in what.grant.nodes:
+            yield "holds", _holding(node.name, node.cpus, node.memory_mib, dict(node.gres))
+    yield "name", job.name
+
+
+def _holding(name: str, cpus: int, memory_mib: int, gres: dict[str, int]) -> str:
+    devices = "".join(f", {count} {each}" for each, count in sorted(gres.items()) if ":" in each or len(gres) == 1)
+    return f"{_cpus(cpus)}, {memory_mib:,} MiB{devices} on {name}"
+
+
+def _cpus(number: int) -> str:
+    return f"{number} CPU" if number == 1 else f"{number} CPUs"
+
+
+def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
+    if what.spec is None:
+        return
+    yield ""
+    yield from _wrapped(_heading(what, what.spec, planned), width, indent="")
+    yield from _pairs(_asked(what.spec), width)
+    words = as_sbatch(what.spec)
+    yield from textwrap.wrap(
+        words,
+        width - 2,
+        initial_indent=f"{INDENT}in sbatch's words: ",
+        subsequent_indent=INDENT * 2,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _heading(what: Explanation, spec: JobSpec, planned: bool) -> str:
+    user = f"as user {spec.user}"
+    if what.missing is None:
+        return f"What those that are here would need of Slurm, {user}"
+    if what.missing:
+        absent = "pod that is" if what.missing == 1 else f"{what.missing} pods that are"
+        user += f", if the {absent} missing {'is' if what.missing == 1 else 'are'} like {what.like}"
+    if what.refusal is not None and not what.states:
+        return f"What it would need of Slurm, {user}"
+    return f"The job as it {'would be sent' if planned or not what.states else 'is asked for'}, {user}"
+
+
+def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    for number, part in enumerate((spec, *spec.parts)):
+        yield "needs" if number == 0 else "and", _needs(part)
+    chosen = (("account", spec.account), ("partition", spec.partition), ("QOS", spec.qos))
+    yield "in", ", ".join(f"{what} {value or 'by default'}" for what, value in chosen)
+    limit = "the partition's default" if spec.time_limit_min is None else _limit(spec.time_limit_min)
+    yield "time limit", limit + (f", at least {_limit(spec.time_least_min)}" if spec.time_least_min is not None else "")
+    yield "only", spec.constraints
+    yield "reservation", spec.reservation
+    yield "exclusive", spec.exclusive
+    yield "licenses", ", ".join(f"{count} {name}" for name, count in spec.licenses)
+    yield (
+        "not before",
+        dated(spec.begin) if spec.begin is not None else "",
+    )
+    yield "depends on", spec.dependency.removeprefix(SINGLETON).lstrip(",")
+    yield "switches", f"at most {spec.switches[0]}" if spec.switches is not None else ""
+
+
+def _needs(spec: JobSpec) -> str:
+    """What one pod needs, of how many, and how they may lie."""
+    devices = "".join(f", {count} {name}" for name, count in spec.gres)
+    one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
+    if spec.tasks == 1:
+        return f"{one} on one node"
+    each = f"for each of {spec.tasks} pods"
+    if spec.tasks_per_node is not None:
+        return f"{one} {each}, {spec.tasks_per_node} a node"
+    if spec.max_nodes == 1:
+        return f"{one} {each}, all on one node"
+    least = f", on at least {spec.min_nodes} nodes" if spec.min_nodes is not None else ""
+    return f"{one} {each}{least}{f', on at most {spec.max_nodes} nodes' if spec.max_nodes is not None else ''}"
+
+
+def _limit(minutes: int) -> str:
+    return "none" if minutes == UNLIMITED else f"{minutes} min"
+
+
+def _nodes(what: Explanation, width: int) -> Iterator[str]:
+    nodes = what.nodes
+    if nodes is None:
+        return
+    yield ""
+    yield f"Nodes that can run it: {len(nodes.usable)} of {nodes.count}"
+    if nodes.usable:
+        yield from _wrapped(_some(nodes.usable), width)
+    if nodes.away:
+        yield from _wrapped(f"of these Slurm gives nobody: {_some(nodes.away)}", width)
+    for why, count in nodes.misses:
+        yield from _wrapped(f"{count} {why}", width)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NODES
+    return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _story(told: Answer, now: float, width: int) -> Iterator[str]:
+    """What the bridge remembers and what Kubernetes tells, in one order of time."""
+    lines = [(at, what) for at, what in told.explanation.story]
+    lines += [
+        (each.at, f"{each.reason}: {each.message}" + (f" ({each.count} times)" if each.count > 1 else ""))
+        for each in told.events
+    ]
+    if not lines:
+        return
+    yield ""
+    yield f"Story (UTC, {dated(now, '%Y-%m-%d')})"
+    for at, line in sorted(lines, key=lambda each: each[0]):
+        today = dated(at, "%Y-%m-%d") == dated(now, "%Y-%m-%d")
+        when = dated(at, "%H:%M:%S" if today else "%m-%d %H:%M:%S")
+        yield from _wrapped(line, width, first=f"{INDENT}{when}  ", indent=INDENT * 2 + " " * len(when))
+
+
+def _pairs(pairs: Iterator[tuple[str, str]], width: int) -> Iterator[str]:
+    shown = [(name, value) for name, value in pairs if value]
+    names = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        yield from _wrapped(value, width, first=f"{INDENT}{name:<{names}}  ", indent=INDENT + " " * (names + 2))
+
+
+def _wrapped(text: str, width: int, *, first: str | None = None, indent: str = INDENT) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+# --- for programs ---------------------------------------------------------------------------------------------------
+
+
+def encoded(explanation: Explanation) -> bytes:
+    """As the running bridge sends it; `decoded` reads it back."""
+    return msgspec.json.encode(explanation, enc_hook=_plain)
+
+
+def decoded(body: bytes) -> Explanation:
+    """Raises ValueError where it is none."""
+    try:
+        return msgspec.json.decode(body, type=Explanation)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _plain(value: Any) -> Any:
+    """The core's empty mapping is a type of its own."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+def as_json(told: Sequence[Answer]) -> str:
+    """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
+    `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
+    return json.dumps([_entry(each) for each in told], indent=2)  # ASCII: nothing of it controls a terminal
+
+
+def _entry(told: Answer) -> dict[str, Any]:
+    spec = told.explanation.spec
+    return {
+        "title": told.title,
+        "planned": told.planned,
+        "explanation": msgspec.to_builtins(told.explanation, enc_hook=_plain),
+        "request": json.loads(bodies.job_body(spec, immediate=False)) if spec is not None else None,
+        "sbatch": as_sbatch(spec) if spec is not None else None,
+        "events": msgspec.to_builtins(told.events),
+        "trial": msgspec.to_builtins(told.trial),
+        "notes": list(told.notes),
+    }

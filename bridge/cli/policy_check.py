@@ -1,0 +1,205 @@
+"""`slurm-bridge policy check`: what is wrong with a policy, or is probably not meant.
+
+A file with a mistake is refused as `run` would refuse it.  The rest are rules that can never be reached, as far as that
+follows from the rules alone; users that others than the admin choose; if the settings name a Slurm that answers, names that
+Slurm does not know; and, if there are namespaces to look at, what the policy gives to each (bridge/cli/policy_namespaces.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from bridge import settings
+from bridge.cli import policy_namespaces
+from bridge.cli.doctor import slurm_checks
+from bridge.cli.doctor.command import PAGE_WIDTH
+from bridge.cli.doctor.findings import NOT_CHECKED, Finding, Level, Said, count, exit_code, findings, ok, some, warning
+from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
+from bridge.cli.doctor.report import as_text
+from bridge.cli.doctor.views import Observations, managed_namespaces
+from bridge.cli.policy_show import labels_given
+from bridge.policy_file import privileged_user
+from bridge.settings import Settings
+from scheduler.model.kubernetes import Namespace
+from scheduler.policy import templates
+from scheduler.policy.rules import ANY, Policy, Rule, Tenant
+
+IN_SLURM = ("users", "choices", "reservations")
+
+
+def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> int:
+    """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).  Raises ConfigError for a file with a mistake.
+
+    options      by field of Settings; `config`: the file
+    namespaces   "NAME" or "NAME,KEY=VALUE,…" with its labels, in the place of the managed namespaces of Kubernetes
+    """
+    chosen = settings.load(options, os.environ)
+    given = [_space(each) for each in namespaces]
+    found = [Finding("Policy", name, each.level, each.sentence, each.do) for name, each in _judged(chosen)]
+    found += asyncio.run(in_clusters(options, chosen, given))
+    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
+    print(as_text(found, width), file=sys.stdout)  # noqa: T201 - what was asked for
+    return exit_code(found)
+
+
+def _space(given: str) -> Namespace:
+    """Raises ConfigError."""
+    name, _, labels = given.partition(",")
+    return Namespace(name, "", labels_given(labels, "--namespace"))
+
+
+async def in_clusters(
+    options: Mapping[str, str | None], chosen: Settings, given: Sequence[Namespace] = ()
+) -> list[Finding]:
+    """What Slurm says of the policy, and what the policy gives to namespaces: those given, else those of Kubernetes."""
+    spaces, missing = (given, "") if given else await _managed(options)
+    filled = policy_namespaces.choices_in(policy_namespaces.pods_of(chosen.core_policy(""), spaces))
+    seen = await look_at_slurm(options, os.environ, filled)
+    said = in_slurm(chosen, seen)
+    if missing:
+        return [*said, Finding("Namespaces", "namespaces", Level.UNKNOWN, f"{NOT_CHECKED}{missing}")]
+    policy = chosen.core_policy(_slurm_user(seen))
+    of_spaces = policy_namespaces.judged(policy, policy_namespaces.pods_of(policy, spaces), seen)
+    return said + [Finding("Namespaces", name, each.level, each.sentence, each.do) for name, each in of_spaces]
+
+
+async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], str]:
+    """The managed namespaces of Kubernetes; and why they are not known, "": they are."""
+    seen = await look_at_namespaces(options, os.environ)
+    if (missing := seen.namespaces.missing) is not None:
+        return [], missing.because or missing.why
+    managed = managed_namespaces(seen)
+    return [each for each in seen.namespaces.get() if each.name in managed], ""
+
+
+def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
+    """What Slurm says of the users, accounts, partitions, QOS and reservations that are written out."""
+    if not chosen.slurm_url:
+        return [_not_checked("the settings name no Slurm")]
+    if (missing := seen.jobs.missing) is not None:
+        return [_not_checked(missing.because or missing.why)]
+    mapped = privileged_user(chosen, _slurm_user(seen))
+    found = [Finding("Slurm", "users", Level.ERROR, mapped)] if mapped else []
+    checks = [check for check in slurm_checks.CHECKS if check.name in IN_SLURM]
+    return [*found, *findings([("Slurm", checks)], seen)]
+
+
+def _slurm_user(seen: Observations) -> str:
+    """By whom Slurm runs; of a Slurm that does not tell it, the user of the token; "": not known."""
+    if seen.configuration.value is not None:
+        return seen.configuration.value.slurm_user
+    return seen.token.value.user if seen.token.value is not None else ""
+
+
+def _not_checked(why: str) -> Finding:
+    return Finding("Slurm", "names", Level.UNKNOWN, f"{NOT_CHECKED}{why}")
+
+
+def _judged(chosen: Settings) -> Iterator[tuple[str, Said]]:
+    policy = chosen.core_policy("")
+    default = " and a default" if policy.default else ""
+    yield "file", ok(f"{count(len(policy.rules), 'rule')}{default}")
+    if not policy.tenants:
+        yield "file", warning("It maps no namespace to a Slurm user: every pod is refused.", "Write policy.rules.")
+    unreached = list(_unreached(policy))
+    yield from (("overlaps", each) for each in unreached)
+    if policy.rules and not unreached:
+        yield "overlaps", ok("no rule stands behind another that takes all of its pods, as far as the patterns tell")
+    yield from (("sources", each) for each in _chosen_by_others(policy))
+    yield from (("priorities", each) for each in _priorities(policy))
+
+
+# --- rules that are never reached -----------------------------------------------------------------------------------
+
+
+def _unreached(policy: Policy) -> Iterator[Said]:
+    for place, rule in enumerate(policy.rules):
+        before = next((other for other in range(place) if takes_all_of(policy.rules[other], rule)), None)
+        if before is not None:
+            yield warning(
+                f"Rule {place + 1} ({rule.about}) is never reached: rule {before + 1} ({policy.rules[before].about}) takes "
+                "all of its pods, and the first rule that matches decides.",
+                f"Put rule {place + 1} before rule {before + 1}, or take it away.",
+            )
+    if policy.default is not None:
+        all_of_them = next((n for n, rule in enumerate(policy.rules) if _takes_everything(rule)), None)
+        if all_of_them is not None:
+            said = f"The default is never reached: rule {all_of_them + 1} takes every pod."
+            yield warning(said, "Take one of them away.")
+
+
+def takes_all_of(one: Rule, other: Rule) -> bool:
+    """True if every pod that the other rule is about is one of the first's; False also where that cannot be told."""
+    return (
+        set(one.selector) <= set(other.selector)
+        and _all_covered(one.namespaces, other.namespaces)
+        and _all_covered(one.service_accounts, other.service_accounts)
+    )
+
+
+def _takes_everything(rule: Rule) -> bool:
+    return ANY in rule.namespaces and not rule.selector and (not rule.service_accounts or ANY in rule.service_accounts)
+
+
+def _all_covered(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
+    """Patterns; (): any name."""
+    if not wide or ANY in wide:
+        return True
+    return bool(narrow) and all(any(_covers(each, pattern) for each in wide) for pattern in narrow)
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """True if every name that the narrow pattern matches is matched by the wide one, as far as that is easily told."""
+    fixed = wide[:-1]
+    if wide.endswith(ANY) and not _is_pattern(fixed):
+        return narrow.startswith(fixed) and not _is_pattern(narrow[: len(fixed)])
+    return wide == narrow or (not _is_pattern(narrow) and fnmatchcase(narrow, wide))
+
+
+def _is_pattern(text: str) -> bool:
+    return any(char in text for char in "*?[")
+
+
+# --- users that others choose ---------------------------------------------------------------------------------------
+
+
+def _chosen_by_others(policy: Policy) -> Iterator[Said]:
+    for place, tenant in enumerate(policy.tenants):
+        named = templates.sources(tenant.user)
+        called = policy.called(place)
+        if f"{{{templates.SERVICE_ACCOUNT}}}" in named and not _accounts_are_named(policy, place):
+            yield warning(
+                f"{called} fills user from {{{templates.SERVICE_ACCOUNT}}}: whoever may create service accounts in such a "
+                "namespace chooses a Slurm user.",
+                "Name the service accounts of the rule without wildcards, or use a label of the namespace.",
+            )
+        elif named:
+            who = "create namespaces" if named == [f"{{{templates.NAMESPACE}}}"] else "label namespaces"
+            yield ok(f"{called} fills user from {tenant.user}: whoever may {who} chooses a Slurm user")
+
+
+def _accounts_are_named(policy: Policy, place: int) -> bool:
+    accounts = policy.rules[place].service_accounts if place < len(policy.rules) else ()
+    return bool(accounts) and not any(map(_is_pattern, accounts))
+
+
+def _priorities(policy: Policy) -> Iterator[Said]:
+    for name, priority in sorted(policy.priorities.items()):
+        refusing = [place for place, tenant in enumerate(policy.tenants) if not _allows(tenant, priority.qos)]
+        if priority.qos and refusing and len(refusing) == len(policy.tenants):
+            yield warning(
+                f"PriorityClass {name} means QOS {priority.qos}, which no rule allows: its pods are refused.",
+                "Allow it under qos of a rule, or take it away from priority_classes.",
+            )
+        elif priority.qos and refusing:
+            rules = some((policy.called(place) for place in refusing), 2)
+            yield ok(f"PriorityClass {name} means QOS {priority.qos}; its pods are refused under: {rules}")
+
+
+def _allows(tenant: Tenant, qos: str) -> bool:
+    return qos in (tenant.qos.default, *tenant.qos.allowed) or ANY in tenant.qos.allowed

@@ -1,0 +1,194 @@
+"""What a policy gives to namespaces that there are: of Kubernetes, or named on the command line.
+
+Templates are filled as for pods of that namespace (Policy.tenant).  What they give is tried in Slurm without effect, as the
+doctor tries what is written out.  Service accounts: `default`, and those that rules name without wildcards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bridge.cli.doctor.findings import Said, count, error, ok, some, unknown, warning
+from bridge.cli.doctor.look import choices_of
+from bridge.cli.doctor.slurm_checks import accepted, refused
+from bridge.cli.doctor.views import Choice, Observations
+from scheduler.model.kubernetes import Namespace
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import ANY, Policy, Rule, Tenant
+from scheduler.policy.templates import Origin, is_template
+
+DEFAULT_ACCOUNT = "default"
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Pods of one namespace and one service account, and what the policy gives them.
+
+    matching   places of the rules that match, the one that decides first
+    """
+
+    namespace: str
+    service_account: str
+    matching: tuple[int, ...]
+    tenant: Tenant | Refusal
+
+    @property
+    def called(self) -> str:
+        if self.service_account == DEFAULT_ACCOUNT:
+            return self.namespace
+        return f"{self.namespace} (service account {self.service_account})"
+
+
+def pods_of(policy: Policy, spaces: Sequence[Namespace]) -> list[Pods]:
+    """Those of each namespace, for each service account that is asked for."""
+    return [
+        Pods(each.name, account, _matching(policy, each, account), policy.tenant(each.name, account, each.labels))
+        for each in sorted(spaces, key=lambda each: each.name)
+        for account in _accounts(policy, each)
+    ]
+
+
+def choices_in(found: Sequence[Pods]) -> list[Choice]:
+    """What is to be tried in Slurm for them."""
+    return choices_of(each.tenant for each in found if isinstance(each.tenant, Tenant))
+
+
+def judged(policy: Policy, found: Sequence[Pods], seen: Observations) -> Iterator[tuple[str, Said]]:
+    """What is said of the namespaces, by check."""
+    if not found:
+        yield "namespaces", ok("none is managed: kubectl label namespace NAME slurm-bridge/managed=true")
+        return
+    yield from (("namespaces", each) for each in _refused(policy, found))
+    yield from (("overlaps", each) for each in _overlaps(policy, found))
+    yield from (("sources", each) for each in _empty(policy, found))
+    yield from (("in Slurm", each) for each in _unknown_to_slurm(found, seen))
+    yield "namespaces", _given(found)
+
+
+def _accounts(policy: Policy, space: Namespace) -> list[str]:
+    named = {
+        account
+        for rule in policy.rules
+        if rule.selects(space.name, space.labels)
+        for account in rule.service_accounts
+        if not any(char in account for char in "*?[")
+    }
+    return [DEFAULT_ACCOUNT, *sorted(named - {DEFAULT_ACCOUNT})]
+
+
+def _matching(policy: Policy, space: Namespace, account: str) -> tuple[int, ...]:
+    origin = Origin(space.name, account, space.labels)
+    return tuple(place for place, rule in enumerate(policy.rules) if rule.matches(origin))
+
+
+def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+    """Pods that the policy itself refuses: no rule, a label that is missing, a user that nobody may be."""
+    nobody = [each.called for each in found if not each.matching and policy.default is None]
+    if nobody:
+        yield warning(
+            f"Without a Slurm user, so that pods are refused: {some(nobody, MOST_NAMED)}.",
+            "Add a rule for them under policy.rules, or a policy.default.",
+        )
+    for each in found:
+        if isinstance(each.tenant, Refusal) and each.called not in nobody:
+            yield error(f"Pods of namespace {each.called} are refused. {each.tenant.message}", "")
+
+
+def _overlaps(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+    """Several rules match; the first decides.  A rule that decides nowhere is probably not meant so."""
+    several: dict[tuple[int, ...], list[str]] = {}
+    for each in found:
+        if len(each.matching) > 1:
+            several.setdefault(each.matching, []).append(each.called)
+    for places, names in several.items():
+        rules = " and ".join(str(place + 1) for place in places)
+        yield ok(f"rules {rules} match pods of {some(names, MOST_NAMED)}: rule {places[0] + 1} decides")
+    decide = {each.matching[0] for each in found if each.matching}
+    match = {place for each in found for place in each.matching}
+    for place in sorted(match - decide):
+        others = sorted({each.matching[0] + 1 for each in found if place in each.matching})
+        before = f"rule {others[0]} decides" if len(others) == 1 else f"rules {', '.join(map(str, others))} decide"
+        yield warning(
+            f"Rule {place + 1} ({policy.rules[place].about}) decides for no pod now: it matches, and {before} before it.",
+            f"Put rule {place + 1} first, or take it away.",
+        )
+    if idle := [rule for place, rule in enumerate(policy.rules) if place not in match]:
+        yield ok(f"rules that no namespace matches now: {some(map(_about, idle), MOST_NAMED)}")
+
+
+def _about(rule: Rule) -> str:
+    return rule.about
+
+
+def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+    """Texts under `allowed` that cannot be filled there: they allow nothing, without a word to anybody."""
+    lost: dict[str, list[str]] = {}
+    for each in found:
+        if isinstance(each.tenant, Refusal):
+            continue
+        written = policy.tenants[each.matching[0] if each.matching else len(policy.rules)]
+        for what, choice in written.choices.items():
+            filled = each.tenant.choices[what].allowed
+            if len(filled) < len(choice.allowed) and any(map(is_template, choice.allowed)):
+                lost.setdefault(f"{each.tenant.rule}: templates under {what}.allowed", []).append(each.called)
+    for where, names in lost.items():
+        yield warning(
+            f"{where} cannot be filled in {some(names, MOST_NAMED)}, and allow nothing there.",
+            "Label these namespaces with what the template names, or take the template away.",
+        )
+
+
+def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
+    """Users, accounts, partitions and QOS that were filled in, and that Slurm does not take; each once."""
+    if seen.jobs.missing is not None:
+        yield unknown(f"not checked: {seen.jobs.missing.because or seen.jobs.missing.why}")
+        return
+    wrong: dict[Choice, list[Pods]] = {}
+    for each in found:
+        if isinstance(each.tenant, Refusal):
+            continue
+        for choice in choices_of([each.tenant]):
+            if choice in seen.filled and not accepted(seen.filled[choice]):
+                wrong.setdefault(choice, []).append(each)
+    users = {user for user, what, _ in wrong if not what}
+    for choice, pods in sorted(wrong.items()):
+        user, what, _ = choice
+        if what and user in users:
+            continue  # said of the user
+        said = refused(choice, seen.filled[choice].get(), seen)
+        first = pods[0].tenant
+        given = first.filled if isinstance(first, Tenant) else ""
+        concerned = some(dict.fromkeys(each.called for each in pods), MOST_NAMED)
+        yield Said(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
+    yield from _reservations(found, seen)
+    if not wrong and seen.filled:
+        yield ok(
+            f"Slurm takes all {count(len(seen.filled), 'user and choice', 'users and choices')} of templates there"
+        )
+
+
+def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
+    there = seen.reservations.value
+    if there is None:
+        return
+    for each in found:
+        if isinstance(each.tenant, Refusal) or not each.tenant.filled:
+            continue
+        named = {each.tenant.reservations.default, *each.tenant.reservations.allowed} - {"", ANY}
+        if missing := named - there:
+            yield warning(
+                f"Slurm does not reserve {some(missing)} now. {each.tenant.filled} Concerned: {each.called}.",
+                "scontrol show reservation; reservations end by themselves.",
+            )
+
+
+def _given(found: Sequence[Pods]) -> Said:
+    by_user: dict[str, list[str]] = {}
+    for each in found:
+        if isinstance(each.tenant, Tenant):
+            by_user.setdefault(each.tenant.user, []).append(each.called)
+    users = [f"{user} ({some(dict.fromkeys(names), 2)})" for user, names in sorted(by_user.items())]
+    spaces = count(len({each.namespace for each in found}), "namespace")
+    return ok(f"{spaces} looked at; Slurm users: {some(users, MOST_NAMED)}" if users else f"{spaces} looked at")

@@ -1,0 +1,113 @@
+"""`slurm-bridge policy show`: who the pods of one namespace are in Slurm, and what they may ask for.
+
+The labels of the namespace are read from Kubernetes if the policy asks for any, or given by hand, so that a policy can be
+tried before it is in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+from bridge import settings
+from bridge.cli.terminal import printable
+from bridge.errors import ConfigError, FarSideError, said
+from bridge.kube import auth
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.settings import Settings
+from scheduler.model.refusal import Refusal
+from scheduler.policy import templates
+from scheduler.policy.rules import ANY, Choice, Policy, Tenant
+
+
+def main(options: Mapping[str, str | None]) -> int:
+    """Exit code 0; 1 where pods there are refused.  Raises ConfigError.
+
+    options   by field of Settings; `namespace`, `service_account`; `labels`: KEY=VALUE,… instead of those in Kubernetes
+    """
+    chosen = settings.load(options, os.environ)
+    namespace, account = options.get("namespace") or "default", options.get("service_account") or "default"
+    policy = chosen.core_policy("")
+    if (given := options.get("labels")) is not None:
+        labels = labels_given(given, "--labels")
+    else:
+        labels = asyncio.run(labels_of(chosen, namespace)) if asks_for_labels(policy) else {}
+    found = policy.tenant(namespace, account, labels)
+    lines = [f"Pods of namespace {namespace}, service account {account}:"]
+    lines += [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in told(found, policy)]
+    print("\n".join(map(printable, lines)))  # noqa: T201 - what was asked for
+    return 1 if isinstance(found, Refusal) else 0
+
+
+def asks_for_labels(policy: Policy) -> bool:
+    """True if what the policy gives follows from labels of namespaces."""
+    selected = any(rule.selector for rule in policy.rules)
+    return selected or any("namespace.labels" in text for tenant in policy.tenants for text in templates_of(tenant))
+
+
+def templates_of(tenant: Tenant) -> list[str]:
+    """Those texts of a rule that are templates."""
+    return [text for text in tenant.texts if templates.is_template(text)]
+
+
+def told(tenant: Tenant, policy: Policy) -> Iterator[str]:
+    """What the policy gives, a line each."""
+    rows = {"by": tenant.rule.removesuffix("."), "Slurm user": tenant.user}
+    rows |= {what: _choice(choice) for what, choice in tenant.choices.items()}
+    rows["time limit"] = _most(tenant.max_time_min, "minutes; that is also asked for pods that name none")
+    rows["nodes of a job"] = _most(tenant.max_nodes, "")
+    rows["GRES of a job"] = ", ".join(f"at most {most} {name}" for name, most in tenant.max_gres) or "no limit"
+    rows["jobs"] = _most(tenant.max_jobs, f"at a time, {_shared(tenant)}")
+    rows["submissions"] = _most(tenant.max_submit_rate, f"a second, {_shared(tenant)}")
+    for name, priority in sorted(policy.priorities.items()):
+        asked = [f"QOS {priority.qos}"] if priority.qos else []
+        asked += [f"nice {priority.nice}"] if priority.nice is not None else []
+        allowed = not priority.qos or not isinstance(tenant.qos.pick("qos", priority.qos, ""), Refusal)
+        rows[f"PriorityClass {name}"] = ", ".join(asked) + (
+            "" if allowed else " (not allowed here: such pods are refused)"
+        )
+    width = max(map(len, rows))
+    yield from (f"{what:<{width}}  {value}" for what, value in rows.items())
+
+
+def _choice(choice: Choice) -> str:
+    usual = choice.default or "Slurm's own default"
+    others = [each for each in choice.allowed if each != choice.default]
+    if ANY in others:
+        return f"{usual}; pods may name any"
+    return f"{usual}; pods may name {', '.join(others)}" if others else usual
+
+
+def _most(most: float | None, what: str) -> str:
+    return "no limit" if most is None else f"at most {most:,g} {what}".rstrip()
+
+
+def _shared(tenant: Tenant) -> str:
+    whose = "of this user" if " for " in tenant.counts_with else "of all pods"
+    return f"{whose} under this rule"
+
+
+def labels_given(given: str, option: str) -> dict[str, str]:
+    """ "KEY=VALUE,…" as written after that option.  Raises ConfigError."""
+    pairs = [each.partition("=") for each in given.split(",") if each]
+    if wrong := next((key for key, equals, _ in pairs if not key or not equals), None):
+        raise ConfigError(f'{option}: "{wrong}" is not KEY=VALUE.')
+    return {key: value for key, _, value in pairs}
+
+
+async def labels_of(chosen: Settings, namespace: str) -> dict[str, str]:
+    """The labels of a namespace in Kubernetes.  Raises ConfigError."""
+    advice = "Name a kubeconfig with --kubeconfig FILE, or give the labels: --labels KEY=VALUE,…"
+    transport = HttpTransport(await auth.load(chosen.kubeconfig or None))
+    try:
+        found = await KubeClient(transport, chosen.scheduler_name, time.time).namespace(namespace)
+    except FarSideError as error:
+        raise ConfigError(f"the labels of namespace {namespace} cannot be read: {said(error)}", advice) from None
+    finally:
+        await transport.close()
+    if found is None:
+        raise ConfigError(f"Kubernetes has no namespace {namespace}.", advice)
+    return dict(found.labels)

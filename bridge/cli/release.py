@@ -1,0 +1,53 @@
+"""`slurm-bridge release`: the admin's word that jobs which Slurm lists no more are gone indeed (X6).
+
+When many jobs vanish within seconds the bridge holds back and ends no pod for it.  This asks the running bridge to believe
+it, once, for what is missing now.  The bridge takes that word only from the machine (or the pod) that it runs on, or with
+the token of the setting `http_token_file`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+import aiohttp
+
+from bridge import settings
+from bridge.cli.terminal import printable
+from bridge.errors import ConfigError
+from bridge.http_access import headers
+
+DEADLINE_S = 10.0
+# A page in a browser on that machine cannot send it: no other origin may add a header of its own.
+HEADER = "X-Slurm-Bridge"
+
+
+def main(options: Mapping[str, str | None]) -> int:
+    """Exit code 0, with what was released in a line.  Raises ConfigError where no bridge takes it.
+
+    options   by field of Settings; `bridge`
+    """
+    chosen = settings.load(options, os.environ)
+    url = (options.get("bridge") or chosen.http_url).rstrip("/")
+    if not url:
+        raise ConfigError("the settings name no http address of the bridge: give --bridge URL.")
+    print(printable(asyncio.run(ask(url, chosen.http_token_file))))  # noqa: T201 - the one line
+    return 0
+
+
+async def ask(url: str, token_file: str = "") -> str:
+    """What the bridge answers.  Raises ConfigError."""
+    shown = {HEADER: "release", **headers(token_file)}
+    try:
+        patience = aiohttp.ClientTimeout(total=DEADLINE_S)
+        async with (
+            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
+            session.post(f"{url}/release") as answer,
+        ):
+            said, status = (await answer.text()).strip(), answer.status
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        raise ConfigError(f"no bridge answers at {url}: run this where it runs, or give --bridge URL.") from None
+    if status != 200:
+        raise ConfigError(f"{url} did not take it: {said or status}")
+    return said

@@ -1,0 +1,176 @@
+"""`slurm-bridge uninstall`: take back what the bridge put into both clusters, then end (docs/operations.md lists it).
+
+It is a bridge that leaves (scheduler/rules/uninstall.py), with the same World, loop and executor.  So what holds of a bridge holds of
+it: what is looked at before something is ended, unknown outcomes, outages that are waited for.  It keeps no state: killed and
+started again, it lists both clusters and goes on.
+
+It ends when nothing is left.  With the setting `lease` it works only while it holds the Lease, under a name of its own, and
+does not begin while a bridge renews it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+
+import uvloop
+
+from bridge import app
+from bridge.app import Ends
+from bridge.cli.terminal import printable
+from bridge.errors import ConfigError
+from bridge.kube.lease import Lease
+from bridge.settings import Settings
+from scheduler.rules import uninstall
+from scheduler.state.world import World
+
+LOOK_S = 1.0  # between two looks at what is left
+TELL_S = 5.0  # between two lines about what is still to be done
+NODES_S = 5.0  # between two polls of Slurm's nodes, at most
+NAMED_MOST = 3
+EXIT_STOPPED = 1
+
+
+def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -> int:
+    """Exit code 0: nothing is left, or would be; 1: it was stopped before.  Raises ConfigError.
+
+    end_pods   running pods are ended; else they run to their end
+    dry_run    what would be done is printed, and nothing is changed
+    """
+    work = Uninstall(dry_run=dry_run)
+    how = uninstall.END if end_pods else uninstall.WAIT
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(app.run(_for_this(settings, dry_run=dry_run), act=work.act, leaving=how))
+    if work.done:
+        return 0
+    print("slurm-bridge: stopped before everything was taken back. Start it again to go on.", file=sys.stderr)  # noqa: T201
+    return EXIT_STOPPED
+
+
+def _for_this(settings: Settings, *, dry_run: bool) -> Settings:
+    """The settings of the bridge, under another name in the Lease; a dry run works beside a bridge."""
+    changed: dict[str, object] = {"nodes_interval_s": min(NODES_S, settings.nodes_interval_s)}
+    if dry_run:
+        changed |= {"lease": None, "http": ""}
+    elif settings.lease is not None:
+        own = f"uninstall@{settings.lease.terms(os.environ).identity}"
+        changed["lease"] = settings.lease.model_copy(update={"identity": own})
+    return settings.model_copy(update=changed)
+
+
+class Uninstall:
+    """One run of it.
+
+    done     nothing is left; in a dry run: everything that would be done was printed
+    """
+
+    def __init__(self, *, dry_run: bool = False) -> None:
+        self.done = False
+        self._dry_run = dry_run
+        self._said, self._said_at = "", time.monotonic()
+
+    async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
+        """Until nothing is left, or the event is set.  Raises ConfigError where a bridge is at work."""
+        if self._dry_run:
+            ends.transport.may_write = lambda: False
+            for pool in ends.pools:
+                pool.may_write = lambda: False
+        if lease is not None:
+            replica = ends.replica(lease)
+            working = replica.run(signalled)
+            looking = self._look(lambda: replica.now.world if replica.now is not None else None, lease, ends.clock)
+        else:
+            bridge = ends.bridge()
+            working = app.until_signalled(bridge, signalled)
+            looking = self._look(lambda: bridge.world, None, ends.clock)
+        await self._until_done(working, looking, signalled)
+
+    async def _until_done(
+        self,
+        working: Coroutine[object, object, None],
+        look: Coroutine[object, object, None],
+        signalled: asyncio.Event,
+    ) -> None:
+        """Let the bridge work, and stop it when nothing is left."""
+        task = asyncio.create_task(working, name="bridge")
+        looking = asyncio.create_task(look, name="what is left")
+        try:
+            await asyncio.wait((task, looking), return_when=asyncio.FIRST_COMPLETED)
+            signalled.set()
+            await task
+            if looking.done():
+                looking.result()
+                self.done = True
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
+        """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.
+
+        world   what the bridge knows; None: it waits for the lease
+        """
+        while True:
+            known = world()
+            if known is None:
+                assert lease is not None, "without a lease there is a world from the start"
+                self._tell(_waits_for(lease))
+            elif self._dry_run:
+                if not (why := uninstall.not_known(known)):
+                    self._tell_all(known, uninstall.todo(known, clock()))
+                    return
+                self._tell(why)
+            else:
+                why, todo = uninstall.waits_for(known, clock()), uninstall.todo(known, clock())
+                if not why and not todo:
+                    _print(_nothing_left(known))
+                    return
+                self._tell(" ".join(filter(None, (why, _in_short(todo)))))
+            await asyncio.sleep(LOOK_S)
+
+    def _tell(self, sentence: str) -> None:
+        """What it waits for, when that has changed, and not too often."""
+        now = time.monotonic()
+        if sentence != self._said and now - self._said_at >= TELL_S:
+            self._said, self._said_at = sentence, now
+            _print(sentence)
+
+    def _tell_all(self, world: World, todo: Sequence[str]) -> None:
+        _print("slurm-bridge uninstall would:" if todo else _nothing_left(world))
+        for each in todo:
+            _print(f"  {each}")
+
+
+def _waits_for(lease: Lease) -> str:
+    """Why it does not hold the lease yet.  Raises ConfigError where a bridge renews it."""
+    if lease.rival:
+        namespace = lease.terms.namespace
+        raise ConfigError(
+            f"{lease.rival} holds the lease {lease.terms.readable} and renews it, so a bridge is at work.",
+            f"Stop it first: kubectl --namespace={namespace} scale deployment/slurm-bridge --replicas=0",
+        )
+    if lease.trouble:
+        return lease.trouble
+    return f"Waiting for the lease {lease.terms.readable}" + (f", which names {lease.holder}." if lease.holder else ".")
+
+
+def _in_short(todo: Sequence[str]) -> str:
+    """The first of what is still to be done, and how many more there are."""
+    if not todo:
+        return ""
+    more = f"; and {len(todo) - NAMED_MOST} more" if len(todo) > NAMED_MOST else ""
+    return f"Still to do: {'; '.join(todo[:NAMED_MOST])}{more}."
+
+
+def _nothing_left(world: World) -> str:
+    ours = (each for each in world.workloads.values() if not each.others)
+    waiting = sum(not each.node_of(pod) for each in ours for pod in each.members)
+    named = f" {waiting} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
+    return f"Nothing of slurm-bridge is left in Slurm and on the nodes of Kubernetes.{named}"
+
+
+def _print(line: str) -> None:
+    print(printable(line), flush=True)  # noqa: T201 - the command's output

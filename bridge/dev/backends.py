@@ -1,0 +1,249 @@
+"""The two ends of `slurm-bridge dev`: each simulated, behind real HTTP on loopback, or a real one.
+
+Where one is real the simulated other has its nodes: a simulated Slurm knows the nodes of the real Kubernetes, a simulated
+Kubernetes those that the real Slurm has.  Where both are simulated there are a few with GPUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from bridge import app, settings
+from bridge.errors import ConfigError, FarSideError, said
+from bridge.kube import auth
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.kube.watch import listed
+from bridge.kube.watch import nodes as watched_nodes
+from bridge.simulation.http import serve_kube, serve_slurm
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.observations import (
+    KubeLooks,
+    KubeObservations,
+    KubeTruth,
+    SlurmLooks,
+    SlurmObservations,
+    SlurmTruth,
+)
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.pool import HttpPool
+from bridge.slurm.token import LiteralToken, TokenSource, claims_of
+from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from scheduler import names
+
+GPU = "nvidia.com/gpu"
+SIMULATED_DEADLINE_S = 2.0  # a simulated slurmrestd answers at once or never
+TICK_S = 1.0
+REAL_SPACE = "slurm-bridge-dev"
+SIMULATED_SPACE = "hpc"
+SIMULATED_USER = "alice"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A node.  gpus: whatever its type."""
+
+    name: str
+    cpus: int
+    memory_mib: int
+    gpus: int
+
+
+EXAMPLE = tuple(Size(f"x{number}", cpus=64, memory_mib=512_000, gpus=4) for number in range(1, 5))
+
+
+@dataclass(slots=True)
+class KubeSide:
+    """Kubernetes.
+
+    space           the namespace of the pods that this makes
+    scheduler_name  of those pods: on a real cluster a name of its own, so that a bridge that runs there is not disturbed
+    simulated       None: it is real, and `kubeconfig` is the file that was given
+    """
+
+    access: auth.Access
+    version: str
+    nodes: tuple[Size, ...]
+    cluster: str
+    space: str
+    scheduler_name: str
+    observations: KubeObservations
+    simulated: InProcessKube | None = None
+    kubeconfig: str = ""
+
+    async def look(self) -> None:
+        """Refresh what is seen.  Raises FarSideError."""
+        if isinstance(self.observations, KubeLooks):
+            await self.observations.look()
+
+
+@dataclass(slots=True)
+class SlurmSide:
+    """Slurm.
+
+    user        whose jobs they are
+    simulated   None: it is real, and `token_file` is the file that was given; "": the token is in SLURM_JWT
+    """
+
+    url: str
+    tokens: TokenSource
+    user: str
+    release: str
+    nodes: tuple[Size, ...]
+    partitions: frozenset[str]
+    deadline_s: float
+    observations: SlurmObservations
+    simulated: SlurmCluster | None = None
+    ticking: bool = True
+    token_file: str = ""
+
+    def client(self, pool: HttpPool) -> SlurmClient:
+        """One for itself; `discover` comes first."""
+        return SlurmClient(pool, self.tokens, deadline_s=self.deadline_s)
+
+    async def look(self) -> None:
+        """Refresh what is seen.  Raises FarSideError."""
+        if isinstance(self.observations, SlurmLooks):
+            await self.observations.look()
+
+    async def live(self, after: Callable[[], None]) -> None:
+        """A simulated slurmctld's own rounds, each followed by `after`.  Never returns."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self.simulated is not None and self.ticking:
+                self.simulated.tick(time.time())
+                after()
+
+
+async def both(
+    stack: AsyncExitStack, *, kubeconfig: str, slurm_url: str, token_file: str, user: str, seed: int
+) -> tuple[KubeSide, SlurmSide]:
+    """Find the real ends that are named, simulate the others.  Raises ConfigError."""
+    kube = await _real_kube(stack, kubeconfig) if kubeconfig else None
+    slurm = await _real_slurm(stack, slurm_url, token_file, user) if slurm_url else None
+    if slurm is None:
+        slurm = await _simulated_slurm(stack, kube.nodes if kube else EXAMPLE, seed)
+    if kube is None:
+        # Its uid is its mark in job names, and a real Slurm may see many of them.
+        kube = await _simulated_kube(stack, slurm.nodes, seed if slurm.simulated else secrets.randbits(32))
+    return kube, slurm
+
+
+# --- simulated ----------------------------------------------------------------------------------------------------
+
+
+async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: int) -> KubeSide:
+    now = time.time()
+    cluster = KubeCluster(seed, started=now)
+    for node in nodes:
+        made = objects.node(node.name, cpu=str(node.cpus), memory=f"{node.memory_mib}Mi")
+        amounts = made["status"]["allocatable"] | ({GPU: str(node.gpus)} if node.gpus else {})
+        cluster.create(now, "nodes", made | {"status": {"allocatable": amounts, "capacity": amounts}})
+    cluster.create(now, "namespaces", objects.namespace(SIMULATED_SPACE, {names.MANAGED_LABEL: "true"}))
+    inner = InProcessKube(cluster, time.time)
+    url = await stack.enter_async_context(serve_kube(inner))
+    system = cluster.store.get("namespaces", "", "kube-system")
+    assert system is not None
+    return KubeSide(
+        auth.anonymous(url),
+        "simulated",
+        tuple(nodes),
+        names.cluster_id(system["metadata"]["uid"]),
+        SIMULATED_SPACE,
+        names.SCHEDULER_NAME,
+        KubeTruth(cluster),
+        inner,
+    )
+
+
+async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed: int) -> SlurmSide:
+    cluster = SlurmCluster(
+        [
+            SlurmSimNode(node.name, node.cpus, node.memory_mib, {("gpu", ""): node.gpus} if node.gpus else {})
+            for node in nodes
+        ],
+        (SimPartition("main", default_time_min=60, default=True), SimPartition("low", tier=1, preempted=True)),
+        (SimUser(SIMULATED_USER, ("teama",)), SimUser("slurm", ("root",))),
+        seed=seed,
+        started=time.time(),
+    )
+    url = await stack.enter_async_context(serve_slurm(cluster, time.time))
+    return SlurmSide(
+        url,
+        LiteralToken(cluster.token("slurm")),
+        SIMULATED_USER,
+        "simulated",
+        nodes,
+        frozenset(cluster.partitions),
+        SIMULATED_DEADLINE_S,
+        SlurmTruth(cluster),
+        cluster,
+    )
+
+
+# --- real ---------------------------------------------------------------------------------------------------------
+
+
+async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
+    access = await auth.load(kubeconfig)
+    transport = HttpTransport(access)
+    stack.push_async_callback(transport.close)
+    client = KubeClient(transport, REAL_SPACE, time.time)
+    version = await app.check_kubernetes(client, access.server)
+    looks = KubeLooks(transport, REAL_SPACE)
+    try:
+        system = await client.namespace("kube-system")
+        nodes = (await listed(transport, watched_nodes())).found
+    except FarSideError as error:
+        raise ConfigError(f"kubeconfig's server {access.server}: {said(error)}") from None
+    if system is None:
+        raise ConfigError(f"kubeconfig's server {access.server} has no namespace kube-system: is it a Kubernetes?")
+    sizes = tuple(
+        Size(
+            (each.labels.get(names.SLURM_NODE_LABEL) or each.name),
+            each.allocatable.get("cpu", 0) // 1000,
+            each.allocatable.get("memory", 0) >> 20,
+            each.allocatable.get(GPU, 0),
+        )
+        for each in nodes
+    )
+    cluster = names.cluster_id(system.uid, REAL_SPACE)
+    return KubeSide(access, version, sizes, cluster, REAL_SPACE, REAL_SPACE, looks, kubeconfig=kubeconfig)
+
+
+async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: str) -> SlurmSide:
+    chosen = settings.load({"slurm_url": url, "slurm_token_file": token_file or None}, {})
+    tokens = app.token_source(chosen, time.time())
+    pool = HttpPool(url, connections=2)
+    stack.callback(pool.close)
+    client = SlurmClient(pool, tokens)
+    found = await app.check_slurm(client, chosen, tokens.user)
+    try:
+        nodes, partitions = await client.nodes(), await client.partitions()
+    except FarSideError as error:
+        raise ConfigError(f"slurm_url {url}: {said(error)}") from None
+    sizes = tuple(Size(node.name, node.cpus, node.memory_mib, node.gres.get("gpu", 0)) for node in nodes)
+    whose = user or claims_of(tokens.token()).sun
+    if not whose or whose == "root":
+        raise ConfigError("whose jobs are they? Name an ordinary Slurm user with --slurm-user NAME.")
+    return SlurmSide(
+        url,
+        tokens,
+        whose,
+        found.release,
+        sizes,
+        frozenset(each.name for each in partitions),
+        DEFAULT_DEADLINE_S,
+        SlurmLooks(client),
+        token_file=token_file,
+    )

@@ -1,0 +1,184 @@
+"""The headless run: so many pods, until each was bound and has ended; a story for people, or one JSON object.
+
+Then a replica set, whose job is cancelled in Slurm: its pod follows and is made anew.  What stalls is told: which pods are
+not there, and what they say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import Any
+
+from bridge.dev.load import SHORT_S, Kind, Load
+from bridge.dev.session import Session
+from bridge.dev.workload_client import Life, WorkloadClient
+from scheduler import names
+from scheduler.model.hostlist import fold
+
+LOOK_EVERY_S = 0.02
+PAUSE_S = 0.05
+OUTLIVED_S = 5.0  # a pod that plays only (no containers) does not end by itself: its user ends it
+
+
+class StalledError(Exception):
+    """What was waited for did not come; str() says what."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One headless run.
+
+    say         told each line of the story
+    give_up_s   how long a step may take
+    """
+
+    session: Session
+    workload_client: WorkloadClient
+    load: Load
+    pods: int
+    say: Callable[[str, str], None]
+    give_up_s: float
+    mine: dict[str, int] = field(default_factory=dict)  # uid of each pod to how long it runs
+    _shown: dict[str, str] = field(default_factory=dict)
+    _overdue: set[str] = field(default_factory=set)
+
+    async def go(self, services: Sequence[Kind]) -> None:
+        """All of it.  Raises StalledError, FarSideError."""
+        self.workload_client.on_change = self._tell
+        await self._until("the bridge to be ready", lambda: self.session.world is not None and self.session.world.ready)
+        self.say("", f"{self.pods} pods")
+        for made in range(self.pods):
+            pod, seconds = self.load.next_pod(runs_s=SHORT_S, most=self.pods - made)
+            self.mine[await self.workload_client.create("pods", pod)] = seconds
+            self._tell_jobs()
+            await asyncio.sleep(PAUSE_S)
+        await self._until("every pod to have been bound and ended", self._all_ended)
+        for kind in services[:1]:
+            await self._service(kind)
+        await self._until("no job to be left", self._nothing_left)
+
+    async def _service(self, kind: Kind) -> None:
+        """A job of it is cancelled in Slurm; its pod follows, and is made anew."""
+        self.say("", "a replica set; one of its jobs is cancelled in Slurm, that pod follows and is made anew")
+        await self.workload_client.create("replicasets", self.load.service(kind))
+        first = await self._until(f"{kind.weight} pods of {kind.name} to run", lambda: self._running(kind))
+        job = next(iter(first.values()))
+        await self.session.cancel_job(job)
+        await self._until(
+            f"another pod of {kind.name} to run", lambda: job not in (now := self._running(kind)).values() and now
+        )
+        self.say("", "the replica set is deleted; its pods end, and so do their jobs")
+        await self.workload_client.delete("replicasets", kind.name)
+        await self._until("its pods to be gone", lambda: all(life.gone for life in self._of(kind)))
+
+    def _of(self, kind: Kind) -> list[Life]:
+        return [
+            life
+            for uid, life in self.workload_client.lives.items()
+            if life.name.startswith(kind.name) and uid not in self.mine
+        ]
+
+    def _running(self, kind: Kind) -> dict[str, int]:
+        """Job ids by pod, once as many run as there should."""
+        running = {life.name: life.job for life in self._of(kind) if life.phase == "Running" and not life.gone}
+        found = {name: job for name, job in running.items() if job is not None}
+        return found if len(found) == kind.weight else {}
+
+    def _all_ended(self) -> bool:
+        return all(self._ended(uid) for uid in self.mine)
+
+    def _ended(self, uid: str) -> bool:
+        life = self.workload_client.lives[uid]
+        late = life.bound is not None and self.session.clock() > life.bound + self.mine[uid] + OUTLIVED_S
+        if late and life.ended is None and uid not in self._overdue:
+            self._overdue.add(uid)
+        return life.ended is not None
+
+    def _nothing_left(self) -> bool:
+        return not self.session.invariants.ours()
+
+    async def _until(self, what: str, ask: Callable[[], Any]) -> Any:
+        """Raises StalledError."""
+        try:
+            async with asyncio.timeout(self.give_up_s):
+                while not (answer := ask()):
+                    self._tell_jobs()
+                    await self._end_overdue()
+                    await asyncio.sleep(LOOK_EVERY_S)
+        except TimeoutError:
+            raise StalledError(f"waited {self.give_up_s:.0f} s for {what}{self._lacking()}.") from None
+        return answer
+
+    async def _end_overdue(self) -> None:
+        while self._overdue:
+            await self.workload_client.delete("pods", self.workload_client.lives[self._overdue.pop()].name)
+            return
+
+    def _lacking(self) -> str:
+        """Which pods are not there, and what they say."""
+        lives = [self.workload_client.lives[uid] for uid in self.mine]
+        unbound = [f"{life.name} is not bound ({life.says or 'it says nothing'})" for life in lives if not life.bound]
+        running = [f"{life.name} has not ended ({life.phase})" for life in lives if life.bound and not life.ended]
+        left = [f"job {job.id} is {job.state}" for job in self.session.invariants.ours()]
+        said = [*unbound, *running, *left]
+        world = self.session.world
+        said += [each.why for each in world.lost.values()] if world else ["the bridge has not started"]
+        said += [f"the bridge waits for {what}" for what in world.missing] if world else []
+        more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
+        return f": {'; '.join(each.rstrip('.') for each in said[:5])}{more}" if said else ""
+
+    # --- what is told ---------------------------------------------------------------------------------------------
+
+    def _tell(self, life: Life) -> None:
+        if life.gone:
+            line = "gone"
+        elif life.node:
+            doing = "bound to" if life.phase == "Pending" else f"{life.phase} on"
+            line = f"{doing} {life.node}, Slurm job {life.job}"
+        else:
+            line = life.says or "created"
+        self._say_once(f"pod {life.name}", line)
+
+    def _tell_jobs(self) -> None:
+        for job in self.session.slurm.observations.jobs():
+            if self.session.invariants.is_ours(job):
+                where = f" on {fold(job.nodes)}" if job.nodes and not job.ended else ""
+                self._say_once(f"job {job.id}", f"{job.state}{where}  ({job.user}, {job.name.partition('~')[0]})")
+
+    def _say_once(self, who: str, line: str) -> None:
+        if self._shown.get(who) != line:
+            self._shown[who] = line
+            self.say(who, line)
+
+    def result(self) -> dict[str, Any]:
+        """What a machine reads; milliseconds."""
+        lives = {uid: self.workload_client.lives[uid] for uid in self.mine}
+        took = {uid: (life.bound - life.created) * 1000 for uid, life in lives.items() if life.bound and life.created}
+        at_once = [ms for uid, ms in took.items() if names.workload_key(uid) in self.session.at_once]
+        return {
+            "pods": self.pods,
+            "bound": len(took),
+            "ended": sum(life.ended is not None for life in lives.values()),
+            "failed": sum(life.phase == "Failed" and not life.gone for life in lives.values()) + self.pods - len(took),
+            "violations": len(self.session.violations),
+            "broken": [str(each) for each in self.session.violations],
+            "checked": dict(sorted(self.session.invariants.checked.items())),
+            "create_to_bind_ms": {"at_once": percentiles(at_once), "all": percentiles(list(took.values()))},
+        }
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """0 where every pod was bound and ended, and every promise kept; else 1."""
+    return 1 if result.get("stalled") or result["failed"] or result["violations"] else 0
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """n, p50, p90, p99, max; only n where there are none."""
+    if not values:
+        return {"n": 0}
+    cut = quantiles(values, n=100, method="inclusive") if len(values) > 1 else list(values) * 99
+    named = {"p50": cut[49], "p90": cut[89], "p99": cut[98], "max": max(values)}
+    return {"n": len(values)} | {name: round(value, 1) for name, value in named.items()}

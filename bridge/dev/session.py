@@ -1,0 +1,283 @@
+"""The real bridge between two ends, the promises that watch it, and its lives: what `slurm-bridge dev` puts on.
+
+Everything between the ends is what `slurm-bridge run` runs.  The bridge can be killed at any instant and begins again with
+a new world; the ends, the promises and the traces live on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from bridge import settings
+from bridge.app import Bridge
+from bridge.dev.backends import KubeSide, SlurmSide
+from bridge.dev.faults import FAULTS
+from bridge.errors import FarSideError
+from bridge.kube.client import KubeClient
+from bridge.kube.transport import HttpTransport
+from bridge.page.snapshot import Item, Sections, detail, snapshot
+from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
+from bridge.simulation.invariants import PROMISES, Invariants, Violation
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.pool import HttpPool
+from bridge.telemetry import Telemetry
+from scheduler import actions as act
+from scheduler.actions import Action, Outcome
+from scheduler.events import ActionEnded, Event
+from scheduler.state.world import World
+
+LOOK_EVERY_S = 1.0
+RESTART_S = 1.0  # from the death of one bridge to the life of the next
+TRACES = 1000
+SHOWN_VIOLATIONS = 20
+AT_ONCE_MOST = 20_000
+# With simulated ends a call lasts two seconds at most, so what must outlast one may be as short.
+QUICK = {"quiet_s": 2, "settle_s": 3}
+
+
+class Session:
+    """All of it.  `run` it; then everything else is there to be looked at.
+
+    cable        the way to slurmrestd, and the faults on it
+    outage       of the API server
+    settings     of the bridge
+    note         what the last fault did
+    calm_since   when the last one was made, or ended
+    at_once      keys of the last workloads that Slurm gave nodes at once
+    """
+
+    kube: KubeSide
+    slurm: SlurmSide
+    cable: Cable
+    outage: Outage
+
+    def __init__(self, kube: KubeSide, slurm: SlurmSide, seed: int) -> None:
+        self.kube = kube
+        self.slurm = slurm
+        self.clock = time.time
+        self.rng = random.Random(seed)  # noqa: S311 - repeatable is what it must be
+        self.cable = Cable(on_lost=self._lost)
+        self.outage = Outage()
+        self.note = ""
+        self.calm_since = self.clock()
+        self.at_once: dict[str, None] = {}
+        self.telemetry = Telemetry(recent=TRACES)
+        self.invariants = Invariants(
+            kube.observations,
+            slurm.observations,
+            {kube.space: slurm.user},
+            self.clock,
+            kube.cluster,
+            scheduler_name=kube.scheduler_name,
+            partitions=slurm.partitions,
+            exact=kube.simulated is not None and slurm.simulated is not None,
+            on_broken=lambda _violation: None,  # they are remembered
+        )
+        self.bridge: Bridge | None = None
+        self._life: asyncio.Task[None] | None = None
+        self.settings = _settings(kube, slurm)
+
+    @property
+    def world(self) -> World | None:
+        """What the bridge of this moment knows."""
+        return self.bridge.world if self.bridge else None
+
+    @property
+    def left(self) -> bool:
+        """Whether a job may be left in Slurm: one that was seen, or one that only the bridge knows of yet."""
+        world = self.world
+        if self.invariants.ours() or world is None:
+            return bool(self.invariants.ours())
+        return not world.ready or any(not each.others for each in world.workloads.values())
+
+    @property
+    def violations(self) -> list[Violation]:
+        """Every promise that was broken."""
+        return self.invariants.violations
+
+    async def run(self) -> None:
+        """For ever; cancel it."""
+        await self._see()  # what was there before is not the bridge's
+        parts: list[Coroutine[Any, Any, None]] = [self._lives(), self._looks(), self.slurm.live(self.invariants.after)]
+        if self.kube.simulated:
+            parts.append(self.kube.simulated.live())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in parts:
+                    group.create_task(part)
+        finally:
+            self.telemetry.close()
+
+    # --- the bridge and its lives ---------------------------------------------------------------------------------
+
+    def kill_bridge(self) -> None:
+        """At whatever it is doing."""
+        if self._life is not None:
+            self._life.cancel()
+
+    async def _lives(self) -> None:
+        while True:
+            self.invariants.life += 1
+            self.invariants.born = self.clock()
+            self._life = asyncio.create_task(self._one_life(), name="bridge")
+            try:
+                await self._life
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    raise  # it is not the bridge that was killed
+            except FarSideError as error:  # Slurm is away just as it starts
+                self.note = f"The bridge cannot start: {error}"
+            await asyncio.sleep(RESTART_S)
+
+    async def _one_life(self) -> None:
+        async with AsyncExitStack() as stack:
+            transport = HttpTransport(self.kube.access)
+            stack.push_async_callback(transport.close)
+            faulty_wire = KubeFaults(transport, self.invariants, self.outage)
+            pool, polls = HttpPool(self.slurm.url), HttpPool(self.slurm.url, connections=1)
+            stack.callback(pool.close)
+            stack.callback(polls.close)
+            slurm = SlurmClient(
+                SlurmFaults(pool, self.cable, self.invariants),
+                self.slurm.tokens,
+                polls=SlurmFaults(polls, self.cable, self.invariants),
+                deadline_s=self.slurm.deadline_s,
+                on_call=self.telemetry.on_call("slurm"),
+            )
+            await slurm.discover()
+            kube = KubeClient(faulty_wire, self.kube.scheduler_name, self.clock, self.telemetry.on_call("kubernetes"))
+            self.bridge = Bridge(self.settings, kube, faulty_wire, slurm, self.clock, self, self.rng)
+            await self.bridge.run()
+
+    # --- Observer -------------------------------------------------------------------------------------------------
+
+    def planned(self, action: Action, at: float) -> None:
+        """See bridge.loop.Observer."""
+        self.telemetry.planned(action, at)
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        """See bridge.loop.Observer."""
+        if isinstance(event.action, act.AllocateNow) and event.outcome is Outcome.DONE:
+            self.at_once[event.action.key] = None
+            while len(self.at_once) > AT_ONCE_MOST:
+                del self.at_once[next(iter(self.at_once))]
+        self.telemetry.ended(event, world)
+
+    def seen(self, event: Event) -> None:
+        """See bridge.loop.Observer."""
+        self.telemetry.seen(event)
+
+    def passed(self, world: World, took_s: float) -> None:
+        """See bridge.loop.Observer."""
+        self.telemetry.passed(world, took_s)
+
+    # --- the promises ---------------------------------------------------------------------------------------------
+
+    async def _looks(self) -> None:
+        """See both sides again and again, and judge."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            began = self.clock()
+            if await self._see():
+                self.invariants.looked(began, float("inf") if self.troubled else self.calm_since)
+
+    async def _see(self) -> bool:
+        """False where a side cannot be seen: then nothing is judged."""
+        try:
+            await self.slurm.look()
+            await self.kube.look()
+        except FarSideError:
+            self.calm_since = self.clock()
+            return False
+        return True
+
+    @property
+    def troubled(self) -> bool:
+        """A fault that lasts was made, and lasts."""
+        return any(fault.on(self) for fault in FAULTS.values() if fault.on is not None)
+
+    async def make(self, name: str) -> str:
+        """Make a fault; what was done, in a sentence.  Raises KeyError."""
+        fault = FAULTS[name]
+        if why := fault.unavailable(self):
+            return why
+        self.note = await fault.act(self)
+        self.calm_since = self.clock()
+        self.invariants.note(f"fault: {self.note}")
+        return self.note
+
+    def _lost(self, operation: str) -> None:
+        self.note = f"The answer to {operation} was lost."
+        self.calm_since = self.clock()
+
+    async def cancel_job(self, job_id: int) -> None:
+        """As its user, and as an admin would in a simulated one.  Raises FarSideError."""
+        if self.slurm.simulated is not None:
+            self.slurm.simulated.cancel(job_id, self.clock())
+            return
+        pool = HttpPool(self.slurm.url, connections=1)
+        client = self.slurm.client(pool)
+        try:
+            await client.discover()
+            job = await client.job(job_id)
+            if job is not None:
+                await client.cancel(job_id, job.name, self.slurm.user)
+        finally:
+            pool.close()
+
+    # --- what the page shows --------------------------------------------------------------------------------------
+
+    def look(self) -> Sections:
+        """Everything."""
+        now = self.clock()
+        shown = dict(snapshot(self.world, now)) if self.world else {}
+        return shown | {"faults": self._faults(), "promises": self._kept(), "violations": self._broken()}
+
+    def detail(self, key: str) -> Item:
+        """One workload."""
+        return detail(self.world, key, self.telemetry.recent.of(key), self.clock()) if self.world else None
+
+    def _faults(self) -> Mapping[str, Item]:
+        return {
+            name: {
+                "label": fault.label,
+                "does": fault.does,
+                "on": fault.on(self) if fault.on is not None else None,
+                "unavailable": fault.unavailable(self),
+            }
+            for name, fault in FAULTS.items()
+        }
+
+    def _kept(self) -> Mapping[str, Item]:
+        broken = Counter(violation.invariant for violation in self.violations)
+        return {
+            name: {"says": says, "checked": self.invariants.checked[name], "broken": broken[name]}
+            for name, says in PROMISES.items()
+        }
+
+    def _broken(self) -> Mapping[str, Item]:
+        last = list(enumerate(self.violations))[-SHOWN_VIOLATIONS:]
+        return {f"{number:06d}": {"at": each.at, "what": str(each)} for number, each in last}
+
+
+def _settings(kube: KubeSide, slurm: SlurmSide) -> settings.Settings:
+    simulated = slurm.simulated is not None
+    anything = {"allowed": ["*"]}
+    rule = {"namespaces": [kube.space], "user": slurm.user, "account": anything, "partition": anything, "qos": anything}
+    return settings.Settings.model_validate(
+        {
+            "slurm_url": slurm.url,
+            "allow_plain_http": True,  # it was said or refused where the option was read
+            "scheduler_name": kube.scheduler_name,
+            "policy": {"rules": [rule]},
+            "nodes_interval_s": 1 if simulated else 10,
+            "tuning": QUICK if simulated else {},
+        }
+    )

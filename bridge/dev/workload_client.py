@@ -1,0 +1,241 @@
+"""A user of the cluster: makes pods by the API, watches what becomes of them, and tidies up.
+
+What is reckoned (create → bind) is reckoned by what this user sees, over the same API as kubectl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.errors import ConfigError, Conflict, FarSideError, NotFound, said
+from bridge.kube.responses import judged
+from bridge.kube.transport import NO_PARAMS, Call, Reply, StreamRefused, Transport
+from scheduler import names
+
+Object = dict[str, Any]
+DEADLINE_S = 10.0
+AGAIN_S = 0.5
+NAMESPACE_S = 60.0
+STALL_S = 600.0
+ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Life:
+    """What was seen of one pod; epoch seconds, None: not yet.
+
+    created   when it was asked for; None: somebody else made it
+    gone      it was deleted; last its last state
+    """
+
+    name: str
+    last: Object
+    created: float | None = None
+    bound: float | None = None
+    ended: float | None = None
+    gone: bool = False
+
+    @property
+    def phase(self) -> str:
+        """As Kubernetes says."""
+        return str(self.last["status"].get("phase", "Pending"))
+
+    @property
+    def node(self) -> str:
+        """Where it stands; "" nowhere."""
+        return str(self.last["spec"].get("nodeName") or "")
+
+    @property
+    def job(self) -> int | None:
+        """The Slurm job that it was bound for."""
+        said_by_bridge = (self.last["metadata"].get("annotations") or {}).get(names.JOB_ID)
+        return int(said_by_bridge) if said_by_bridge and self.node else None
+
+    @property
+    def says(self) -> str:
+        """Why it waits."""
+        for each in self.last["status"].get("conditions") or []:
+            if each["type"] == "PodScheduled" and each["status"] == "False":
+                return str(each.get("message", ""))
+        return ""
+
+
+class WorkloadClient:
+    """In one namespace.  on_change: told a pod whose state was seen to change."""
+
+    def __init__(self, transport: Transport, space: str, clock: Callable[[], float]) -> None:
+        self._transport = transport
+        self._space = space
+        self._clock = clock
+        self.lives: dict[str, Life] = {}
+        self.on_change: Callable[[Life], None] = lambda _life: None
+
+    async def open(self) -> None:
+        """Make the namespace; one of an earlier run that is still going is waited for.
+
+        Where it does not come to take pods, or somebody does not want to wait for that, it is deleted again.
+        Raises ConfigError.
+        """
+        await self._make()
+        try:
+            await self._ready()
+        except BaseException:
+            await self._unmake()
+            raise
+
+    async def _make(self) -> None:
+        meta = {"name": self._space, "labels": {names.MANAGED_LABEL: "true"}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        try:
+            async with asyncio.timeout(NAMESPACE_S):
+                while await self._is_going():  # noqa: ASYNC110 - asked, not told
+                    await asyncio.sleep(AGAIN_S)
+                await self._send("POST", "/api/v1/namespaces", body)
+        except Conflict:
+            raise ConfigError(
+                f"the namespace {self._space} is there already: another `slurm-bridge dev` uses this cluster, or one was "
+                f"killed. If none does: kubectl delete namespace {self._space}"
+            ) from None
+        except (FarSideError, TimeoutError) as error:
+            why = (
+                said(error) if isinstance(error, FarSideError) else f"an earlier one is there for {NAMESPACE_S:.0f} s."
+            )
+            raise ConfigError(f"the namespace {self._space} cannot be made: {why}") from None
+
+    async def _ready(self) -> None:
+        try:
+            async with asyncio.timeout(NAMESPACE_S):
+                while not await self._takes_pods():  # noqa: ASYNC110 - asked, not told
+                    await asyncio.sleep(AGAIN_S)
+        except TimeoutError:
+            raise ConfigError(
+                f"the namespace {self._space} was made, but not its service account default, within {NAMESPACE_S:.0f} s: "
+                "does kube-controller-manager run?"
+            ) from None
+        except FarSideError as error:
+            raise ConfigError(
+                f"the namespace {self._space} was made, but its service account default cannot be seen: {said(error)}"
+            ) from None
+
+    async def _unmake(self) -> None:
+        try:
+            await self.close()
+        except FarSideError as error:
+            raise ConfigError(
+                f"the namespace {self._space} was made and cannot be deleted: {said(error)} When it can: "
+                f"kubectl delete namespace {self._space}"
+            ) from None
+
+    async def _is_going(self) -> bool:
+        try:
+            found = _read(await self._send("GET", f"/api/v1/namespaces/{self._space}"))
+        except NotFound:
+            return False
+        return bool(found["metadata"].get("deletionTimestamp"))
+
+    async def _takes_pods(self) -> bool:
+        """Pods are refused until the namespace has its service account."""
+        path = f"/api/v1/namespaces/{self._space}/serviceaccounts/default"
+        try:
+            await self._send("GET", path)
+        except NotFound:
+            return False
+        return True
+
+    async def create(self, resource: str, thing: Object) -> str:
+        """Make a pod, or a "replicasets"; its uid.  Raises FarSideError."""
+        began = self._clock()
+        made = _read(await self._send("POST", self._path(resource), thing))
+        uid = str(made["metadata"]["uid"])
+        if resource == "pods":
+            life = self.lives.setdefault(uid, Life(made["metadata"]["name"], made))
+            life.created = began
+        return uid
+
+    async def delete(self, resource: str, name: str) -> None:
+        """With its grace, and what it owns; gone already is as good.  Raises FarSideError."""
+        try:
+            await self._send("DELETE", f"{self._path(resource)}/{quote(name)}", {"propagationPolicy": "Background"})
+        except NotFound:
+            return
+
+    async def clear(self) -> None:
+        """Delete everything in the namespace.  Raises FarSideError."""
+        for resource in ("replicasets", "pods"):
+            for thing in _read(await self._send("GET", self._path(resource)))["items"]:
+                await self.delete(resource, thing["metadata"]["name"])
+
+    async def close(self) -> None:
+        """Delete the namespace itself.  Raises FarSideError."""
+        await self._send("DELETE", f"/api/v1/namespaces/{self._space}", {})
+
+    async def pods(self) -> list[Object]:
+        """Every pod of the namespace.  Raises FarSideError."""
+        found: list[Object] = _read(await self._send("GET", self._path("pods")))["items"]
+        return found
+
+    async def watch(self) -> None:
+        """See what becomes of every pod, for ever."""
+        while True:
+            try:
+                listed = _read(await self._send("GET", self._path("pods")))
+                present = {pod["metadata"]["uid"] for pod in listed["items"]}
+                for pod in listed["items"]:
+                    self._see(pod)
+                for life in [life for uid, life in self.lives.items() if uid not in present and life.last]:
+                    self._lose(life)
+                params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
+                async with self._transport.stream(self._path("pods"), params=params, stall_s=STALL_S) as lines:
+                    await self._follow(lines)
+            except (FarSideError, StreamRefused):
+                await asyncio.sleep(AGAIN_S)
+
+    async def _follow(self, lines: AsyncIterator[bytes]) -> None:
+        async for line in lines:
+            event = msgspec.json.decode(line)
+            if event["type"] == "ERROR":
+                return  # list anew
+            if event["type"] in ("ADDED", "MODIFIED"):
+                self._see(event["object"])
+            elif event["type"] == "DELETED":
+                self._see(event["object"])
+                self._lose(self.lives[event["object"]["metadata"]["uid"]])
+
+    def _see(self, pod: Object) -> None:
+        life = self.lives.setdefault(pod["metadata"]["uid"], Life(pod["metadata"]["name"], pod))
+        life.last = pod
+        if life.node and life.bound is None:
+            life.bound = self._clock()
+        if life.phase in ENDED and life.ended is None:
+            life.ended = self._clock()
+        self.on_change(life)
+
+    def _lose(self, life: Life) -> None:
+        if not life.gone:
+            life.gone = True
+            life.ended = life.ended or self._clock()
+            self.on_change(life)
+
+    def forget(self, before: float) -> None:
+        """Of pods that went before then nothing is remembered."""
+        self.lives = {u: life for u, life in self.lives.items() if not life.gone or (life.ended or 0.0) >= before}
+
+    def _path(self, resource: str) -> str:
+        group = "/api/v1" if resource == "pods" else "/apis/apps/v1"
+        return f"{group}/namespaces/{self._space}/{resource}"
+
+    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+        raw = msgspec.json.encode(body) if body is not None else None
+        reply = await self._transport.exchange(Call(method, path, params=NO_PARAMS, body=raw, deadline_s=DEADLINE_S))
+        return judged(method.lower(), reply)
+
+
+def _read(reply: Reply) -> Object:
+    read: Object = msgspec.json.decode(reply.body)
+    return read

@@ -1,0 +1,140 @@
+"""Between the bridge and each end: where requests are shown to the promises, and where faults of the way there are made.
+
+The same for simulated and for real ends, so that these faults can be made with either: nothing reaches slurmrestd, or one
+answer of it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.errors import Unanswered, Unreachable
+from bridge.kube.transport import NO_PARAMS, SIDE, Call
+from bridge.kube.transport import Reply as KubeReply
+from bridge.kube.transport import Transport as KubeTransport
+from bridge.simulation.invariants import Invariants
+from bridge.slurm.transport import SIDE as SLURM
+from bridge.slurm.transport import Reply as SlurmReply
+from bridge.slurm.transport import Transport as SlurmTransport
+
+END = b"the end of a stream"
+
+
+@dataclass(slots=True)
+class Cable:
+    """The way to slurmrestd.
+
+    cut        nothing reaches it
+    lose_next  the answer to the next write is lost
+    on_lost    told what was asked when that happened
+    """
+
+    cut: bool = False
+    lose_next: bool = False
+    on_lost: Callable[[str], None] = field(default=lambda _what: None)
+
+
+class Outage:
+    """Whether nothing reaches the API server; streams that are open break off when that begins."""
+
+    def __init__(self) -> None:
+        self._began = asyncio.Event()
+
+    @property
+    def lasts(self) -> bool:
+        """It is away now."""
+        return self._began.is_set()
+
+    def begin(self) -> None:
+        """From now on it is away."""
+        self._began.set()
+
+    def end(self) -> None:
+        """It is back."""
+        self._began.clear()
+
+    def check(self, operation: str) -> None:
+        """Raises Unreachable while it is away."""
+        if self.lasts:
+            raise Unreachable(operation, SIDE, "connection refused (simulated: the API server is away)")
+
+    async def until(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The lines of a stream.  Raises Unanswered when the outage begins."""
+        began: asyncio.Future[Any] = asyncio.ensure_future(self._began.wait())
+        line: asyncio.Future[Any] = asyncio.ensure_future(anext(lines, END))
+        try:
+            while True:
+                await asyncio.wait({line, began}, return_when=asyncio.FIRST_COMPLETED)
+                if began.done():
+                    raise Unanswered("watch", SIDE, "simulated: the API server is away")
+                if (said := line.result()) is END:
+                    return
+                yield said
+                line = asyncio.ensure_future(anext(lines, END))
+        finally:
+            began.cancel()
+            line.cancel()
+            await asyncio.gather(began, line, return_exceptions=True)
+
+
+class SlurmFaults:
+    """A transport to slurmrestd over that cable."""
+
+    def __init__(self, inner: SlurmTransport, cable: Cable, invariants: Invariants) -> None:
+        self._inner, self._cable, self._promises = inner, cable, invariants
+
+    async def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
+    ) -> SlurmReply:
+        """See bridge.slurm.transport.Transport."""
+        operation = f"{method} {target.partition('?')[0]}"
+        if self._cable.cut:
+            raise Unreachable(operation, SLURM, "connection refused (a fault that you made)")
+        self._promises.sent_to_slurm(method, target, headers, body)
+        reply = await self._inner.exchange(method, target, headers, body, deadline_s=deadline_s)
+        if method != "GET":
+            if self._promises.exact:
+                self._promises.after()
+            if self._cable.lose_next:
+                self._cable.lose_next = False
+                self._cable.on_lost(operation)
+                raise Unanswered(operation, SLURM, "the answer was lost (a fault that you made)")
+        return reply
+
+
+class KubeFaults:
+    """A transport to the API server."""
+
+    def __init__(self, inner: KubeTransport, invariants: Invariants, outage: Outage) -> None:
+        self._inner, self._promises, self._outage = inner, invariants, outage
+
+    async def exchange(self, call: Call) -> KubeReply:
+        """See bridge.kube.transport.Transport."""
+        self._outage.check(f"{call.method} {call.path}")
+        self._promises.sent_to_kube(call.method, call.path, call.body)
+        reply = await self._inner.exchange(call)
+        if call.method != "GET" and self._promises.exact:
+            self._promises.after()
+        return reply
+
+    def stream(
+        self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """See bridge.kube.transport.Transport."""
+        return self._stream(path, params, stall_s)
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, params: Mapping[str, str], stall_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self._outage.check(f"watch {path}")
+        async with self._inner.stream(path, params=params, stall_s=stall_s) as lines:
+            yield self._outage.until(lines)
+
+    async def close(self) -> None:
+        """See bridge.kube.transport.Transport."""
+        await self._inner.close()

@@ -1,0 +1,129 @@
+"""The simulated clusters behind real sockets: what `slurm-bridge dev` and the contract suite talk to.
+
+Only a shell: a request becomes one call of a state machine's `handle`, a watch becomes a stream of lines.  It listens on
+loopback alone and under loopback names; the simulated clusters authenticate no one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+
+from bridge.http_access import loopback_names_alone
+from bridge.kube.transport import Call, StreamRefused
+from bridge.simulation.kube.discovery import described, kind_of
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.kube.strict import unknown_fields
+from bridge.simulation.kube.tables import event, table, wants_table
+
+MAX_BODY = 8 * 2**20
+LOOPBACK = "127.0.0.1"
+
+
+class SlurmHandler(Protocol):
+    """The simulated Slurm, as far as HTTP goes; `target` is path and query."""
+
+    def handle(
+        self, now: float, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Answer one request."""
+        ...
+
+
+@asynccontextmanager
+async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
+    """Serve a simulated Kubernetes; gives its base URL.  Port 0: any free one.  Raises OSError: the port is in use."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        query, body = dict(request.query), await request.read()
+        if query.get("watch") in ("1", "true"):
+            return await _watch(kube, request, query)
+        if request.method == "GET" and (document := described(request.path)) is not None:
+            return web.json_response(document)
+        if query.get("fieldValidation") == "Strict" and (refusal := _strictly(request.path, body)) is not None:
+            return refusal
+        reply = await kube.exchange(
+            Call(
+                request.method,
+                request.path,
+                params=query,
+                body=body,
+                content_type=request.headers.get("Content-Type", ""),
+                deadline_s=0,
+            )
+        )
+        shown = table(reply.body) if _wants_table(request) and reply.status == 200 else reply.body
+        return web.Response(status=reply.status, headers=reply.headers, body=shown)
+
+    async with _served(answer, port) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serve_slurm(slurm: SlurmHandler, clock: Callable[[], float], port: int = 0) -> AsyncIterator[str]:
+    """Serve a simulated slurmrestd; gives its base URL."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = await request.read()
+        status, extra, text = slurm.handle(clock(), request.method, request.path_qs, headers, body)
+        return web.Response(status=status, headers=CIMultiDict(extra), body=text)
+
+    async with _served(answer, port) as url:
+        yield url
+
+
+async def _watch(kube: InProcessKube, request: web.Request, query: Mapping[str, str]) -> web.StreamResponse:
+    try:
+        async with kube.stream(request.path, params=query, stall_s=float("inf")) as lines:
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            as_table = _wants_table(request)
+            async for line in lines:
+                await response.write((event(line) if as_table else line) + b"\n")
+            return response
+    except StreamRefused as refused:
+        reply = refused.reply
+        return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
+
+
+def _wants_table(request: web.Request) -> bool:
+    return request.method == "GET" and wants_table(request.headers.get("Accept", ""))
+
+
+def _strictly(path: str, body: bytes) -> web.Response | None:
+    """The refusal of a write with fields that its kind does not have."""
+    kind = kind_of(path)
+    try:
+        thing = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None  # the cluster says so itself
+    unknown = unknown_fields(thing, kind.kind) if kind and isinstance(thing, dict) else []
+    if kind is None or not unknown:
+        return None
+    fields = ", ".join(f'unknown field "{field}"' for field in unknown)
+    version = kind.api_version.rpartition("/")[2]
+    message = f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: strict decoding error: {fields}'
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return web.json_response(status | {"reason": "BadRequest", "code": 400}, status=400)
+
+
+@asynccontextmanager
+async def _served(answer: Callable[[web.Request], object], port: int) -> AsyncIterator[str]:
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[loopback_names_alone()])
+    app.router.add_route("*", "/{path:.*}", answer)  # type: ignore[arg-type]
+    # Watches never end by themselves: handlers are cancelled as their clients go, and at shutdown at once.
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, LOOPBACK, port)
+        await site.start()
+        host, bound = runner.addresses[0][:2]
+        yield f"http://{host}:{bound}"
+    finally:
+        await runner.cleanup()

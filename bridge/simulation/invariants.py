@@ -1,0 +1,791 @@
+"""The invariants of ARCHITECTURE 7, checked on what both clusters show; the bridge's own facts are never asked.
+
+There are two moments.  What the bridge sends is judged when it is sent (V2, V3, V5, V6, V7), since it may take effect
+when it is no longer right; and what stands in the clusters is judged whenever anything took effect (V1, V8) and when
+faults ended long ago (V4, L1, L2, L3, L4).
+
+Where both clusters are simulated, every judgment is on the truth and counts at once.  Where one is real, it is on what was
+seen a moment ago, and the two were seen at different moments: a contradiction counts when it still stands at a second
+look.
+
+Which pods are a gang is taken from their gang label, and of a batch Job from their gang-size; what others' controllers
+show is not looked at here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from bridge.dev.given import Given
+from bridge.simulation.kube.objects import epoch, host_ports
+from bridge.simulation.observations import KubeObservations, Object, SeenJob, SlurmObservations
+from scheduler import names
+from scheduler.model.hostlist import fold
+from scheduler.model.quantity import amount
+from scheduler.place.host_ports import clash
+from scheduler.translate import values
+
+# A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
+ON_ITS_WAY_S = 30.0
+# What somebody else binds to a node has been heard of within this: until then it cannot have been reckoned with (V3).
+UNHEARD_S = ON_ITS_WAY_S
+# A workload whose job Slurm started is bound within this (L3).
+SOON_S = 60.0
+# A workload waits without end if so many of its grants are given back in vain (L3).  Counted since the last fault: the first
+# grant, and each later one all of whose nodes had been granted in vain before.  Not counted: grants on nodes that another pod
+# of ours was bound to meanwhile, because of two grants for one place one is given back.
+GRANTS_IN_VAIN = 3
+VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
+# A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
+GANG_S = 30.0
+# A pod whose job is over is deleted with a short grace within this after the longest grace that counts (L4).
+DELETED_S = 45.0
+# An id that is given out again is noticed within some polls.
+GIVEN_AGAIN_S = 5.0
+# Slurm tells times in whole seconds, by a clock that need not be ours.
+CLOCKS_S = 2.0
+MAKES_JOBS = ("/job/submit", "/job/allocate")
+# Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
+MOVES_BEFORE_S = 600.0
+ENDS_BEFORE_S = 10.0  # when its grace is over
+ENDS_MOST_BEFORE_S = 3600.0
+MAX_REMEMBERED = 200
+JOBS_REMEMBERED = 20_000
+STORY_MOST = 1000
+
+PROMISES: Mapping[str, str] = {
+    "V1": "one running job a workload",
+    "V2": "a pod stands where its job is",
+    "V3": "a pod is bound only where it fits",
+    "V4": "a gang is bound wholly or not at all",
+    "V5": "nothing that was granted is given to two pods",
+    "V6": "no foreign job is touched",
+    "V7": "no pod is ended while its job lives",
+    "V8": "jobs only as the policy says",
+    "L1": "every waiting pod says why",
+    "L2": "no job is left without its pod",
+    "L3": "what Slurm started is bound",
+    "L4": "no pod keeps its place long after its job",
+}
+
+
+class Violation(AssertionError):
+    """A promise was broken.  at: when, by the clock of the promises."""
+
+    def __init__(self, invariant: str, what: str, at: float) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+        self.what = what
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is not as promised.  about: the job or pod, the same at every look."""
+
+    invariant: str
+    about: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.what}"
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A judgment on a request, to be repeated at the looks that began after it took effect."""
+
+    invariant: str
+    judge: Callable[[], str]
+    since: float
+    contradicted: bool = False
+
+
+def _raise(violation: Violation) -> None:
+    raise violation
+
+
+@dataclass(slots=True)
+class Invariants:
+    """Watches every request of the bridge, and the state that it leaves.
+
+    users        the Slurm user that the policy gives, by namespace; of policies that change, the first one's
+    given        whom the policy gives each namespace, and gave it before; by default `users`, for ever
+    partitions   those that the policy gives
+    cluster      this Kubernetes' mark in job names
+    exact        what is seen is the truth of this moment
+    on_broken    told each violation; by default it is raised
+    life         which life of the bridge this is
+    born         when that began
+    lost_at      when slurmctld lost jobs last
+    calm_since   when the last fault ended; "inf" while there is one
+    kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
+    ends_pods    an admin has the bridge end the pods that it bound, by slurm-bridge uninstall --end-pods
+    stands_s     the longest grace that counts, as `silent_node_s` of scheduler/tuning.py
+    renamed      what jobs of ours were called to which their users gave other names, by serial
+    checked      judgments made, by promise
+    """
+
+    kube: KubeObservations
+    slurm: SlurmObservations
+    users: Mapping[str, str]
+    clock: Callable[[], float]
+    cluster: str
+    scheduler_name: str = names.SCHEDULER_NAME
+    partitions: frozenset[str] = frozenset({"main"})
+    exact: bool = True
+    on_broken: Callable[[Violation], None] = _raise
+    life: int = 0
+    born: float = float("-inf")
+    lost_at: float = float("-inf")
+    calm_since: float = float("-inf")
+    kube_ahead: float = 0.0
+    slurm_ahead: float = 0.0
+    ends_pods: bool = False
+    stands_s: float = 300.0
+    renamed: dict[object, str] = field(default_factory=dict)
+    log: list[tuple[float, str]] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    checked: Counter[str] = field(default_factory=Counter)
+    given: Given = field(init=False)
+    _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
+    _others: dict[str, tuple[float, int | None]] = field(
+        default_factory=dict
+    )  # uids of pods that somebody else bound: when, and the id of which job was written on them
+    _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
+    _suspects: list[_Suspect] = field(default_factory=list)
+    _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they stand
+    _told: set[tuple[str, str]] = field(default_factory=set)
+    _idle: dict[object, tuple[SeenJob, set[str]]] = field(
+        default_factory=dict
+    )  # by serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before
+    _used: set[object] = field(default_factory=set)  # serials of those that hold nodes and have served a pod
+    _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(
+        default_factory=dict
+    )  # workload key to when idle grants of it ended, and their nodes
+    _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
+
+    def __post_init__(self) -> None:
+        self.given = Given.always(self.users)
+
+    def note(self, what: str) -> None:
+        """A line of the story that a failure is told with."""
+        self.log.append((self.clock(), what))
+        if len(self.log) > 2 * STORY_MOST:
+            del self.log[:STORY_MOST]
+
+    def bound_by_others(self, pod: Object, node: str, job_id: int | None) -> None:
+        """Somebody else binds the pod, and writes the id of a job on it that is not the pod's; None: of no job."""
+        claims = f", as of job {job_id}" if job_id is not None else ""
+        self.note(f"somebody else binds {_name(pod)} to {node}{claims}")
+        self._others[pod["metadata"]["uid"]] = (self.clock(), job_id)
+
+    def _broken(self, invariant: str, what: str) -> None:
+        violation = Violation(invariant, what, self.clock())
+        if len(self.violations) < MAX_REMEMBERED:
+            self.violations.append(violation)
+        self.on_broken(violation)
+
+    def _judge(self, invariant: str, judge: Callable[[], str]) -> bool:
+        """Whether nothing speaks against it, as far as can be said now."""
+        self.checked[invariant] += 1
+        if not self.exact:
+            self._suspects.append(_Suspect(invariant, judge, self.clock()))
+            return True
+        what = judge()
+        if what:
+            self._broken(invariant, what)
+        return not what
+
+    # --- whose is it ----------------------------------------------------------------------------------------------
+
+    def is_ours(self, job: SeenJob) -> bool:
+        """By its name and its user."""
+        whose = names.whose(job.name)
+        return whose is not None and whose[0] == self.cluster and self.given.is_of_anybody(job.user)
+
+    def ours(self) -> list[SeenJob]:
+        """Our jobs that have not ended."""
+        return [job for job in self.slurm.jobs() if not job.ended and self.is_ours(job)]
+
+    def pods(self) -> list[Object]:
+        """Every pod that can be seen."""
+        return list(self.kube.pods())
+
+    # --- requests of the bridge -----------------------------------------------------------------------------------
+
+    def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
+        """V6: a write on a job as a user who might do harm there.  V8: a job as nobody whom the policy does not give."""
+        user = headers.get("X-SLURM-USER-NAME", "")
+        if method == "POST" and target.endswith(MAKES_JOBS):
+            self._makes(json.loads(body), user)
+            return
+        if method == "DELETE" and target.endswith("/jobs/"):
+            meant = json.loads(body)
+            for job_id in meant["jobs"]:
+                self._touches(method, int(job_id), user, meant["job_name"])
+            return
+        match = re.search(r"/job/(\d+)", target)
+        if method == "GET" or match is None or "/slurmdb/" in target:
+            return
+        if self.clock() - self.lost_at >= GIVEN_AGAIN_S:  # else its id may have been given to another since
+            self._touches(method, int(match[1]), user, None)
+            if (account := json.loads(body or b"{}").get("account")) is not None:
+                self._moves(int(match[1]), user, account)
+
+    def _makes(self, asked: Object, user: str) -> None:
+        """V8: new jobs, which are made as that user."""
+        sent = self.clock()
+        for job in asked.get("jobs") or [asked["job"]]:
+            self.note(f"makes {job['name']} as {user}, account {job.get('account', '')!r}")
+            self._judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent))
+
+    def _moves(self, job_id: int, user: str, account: str) -> None:
+        """V8: a waiting job is given another account."""
+        sent = self.clock()
+
+        def not_given() -> str:
+            job = self.slurm.job(job_id)
+            return self._not_given(job.name, user, account, sent) if job is not None and self.is_ours(job) else ""
+
+        self._judge("V8", not_given)
+
+    def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
+        """That the policy did not give this to the namespace of the job when it was asked for; "": it did."""
+        whose = names.whose(name)
+        if whose is None or whose[0] != self.cluster or self.given.gives(self._home(name), user, account, sent):
+            return ""
+        return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not give"
+
+    def _touches(self, method: str, job_id: int, user: str, name: str | None) -> None:
+        """V6: name   of the job that is meant; None: whichever has that id."""
+        self.note(f"{method} job {job_id} as {user}")
+
+        def foreign() -> str:
+            job = self.slurm.job(job_id)
+            ours = job is not None and (self.is_ours(job) or job.serial in self.renamed)
+            if job is None or ours or job.user != user or name not in (None, job.name):
+                return ""
+            return f"{method} of foreign job {job_id} ({job.name} of {job.user})"
+
+        foreign()  # a look that does not know the job asks for it
+        self._judge("V6", foreign)
+
+    def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
+        """What was decided is judged when it is sent."""
+        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding|/eviction)?", path)
+        if match is None or method == "GET":
+            return
+        namespace, name, sent = match[1], match[2], json.loads(body) if body else {}
+        options = sent.get("deleteOptions", sent)
+        uid = sent.get("metadata", {}).get("uid") or options.get("preconditions", {}).get("uid")
+        if uid is None:
+            self._broken("V7", f"a write on pod {namespace}/{name} without its uid")
+            return
+        if match[3] == "/binding":
+            self._bind(namespace, name, uid, sent["target"]["name"], int(sent["metadata"]["annotations"][names.JOB_ID]))
+            return
+        pod = self._pod(namespace, name, uid)
+        deadline = sent.get("spec", {}).get("activeDeadlineSeconds")
+        if pod is None:
+            return
+        if match[3] == "/eviction":
+            self._harm(pod, "eviction of", not_before_s=max(MOVES_BEFORE_S, 60.0 + _may_end_before_s(pod)))
+        elif deadline is not None:
+            started, now = pod["status"].get("startTime"), self.clock()
+            over = now if started is None else max(now, self._of_kube(started) + deadline)
+            self._harm(pod, f"deadline of {deadline} s for", not_before_s=_may_end_before_s(pod), at=over)
+        elif method == "DELETE":
+            self._harm(pod, method)
+
+    def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
+        """A bind takes up room whenever it arrives; one of a life that is over, nobody alive can have reckoned with."""
+        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/binding", path)
+        if match is None or sent_in != self.life:
+            return
+        sent = json.loads(body or b"{}")
+        pod, node = self._pod(match[1], match[2], sent["metadata"]["uid"]), sent["target"]["name"]
+        if pod is not None and not _settled(pod):
+            self._judge("V3", lambda: self._too_much(pod, node))
+
+    def _pod(self, namespace: str, name: str, uid: str) -> Object | None:
+        """This incarnation; of another one the server refuses the write."""
+        pod = self.kube.pod(namespace, name)
+        return pod if pod is not None and pod["metadata"]["uid"] == uid else None
+
+    def _bind(self, namespace: str, name: str, uid: str, node: str, job_id: int) -> None:
+        who, sent = f"{namespace}/{name}", self.clock()
+        pod = self._pod(namespace, name, uid)
+        if self.exact and (pod is None or _settled(pod)):
+            return  # refused by the server
+        self.note(f"bind {who} to {node} for job {job_id}")
+        self._sent.add(uid)
+        if sent - self.lost_at < ON_ITS_WAY_S:
+            return  # slurmctld lost jobs a moment ago, and nobody could know
+        self.slurm.job(job_id)  # a look that does not know the job asks for it
+
+        def if_bound(judge: Callable[[Object, SeenJob | None], str]) -> Callable[[], str]:
+            """Judged at once the pod is about to be bound; later it must be seen that it was, by this bind."""
+
+            def judged() -> str:
+                now = self._pod(namespace, name, uid)
+                if now is None or not (self.exact or _bound_by(now, node, job_id)):
+                    return ""
+                return judge(now, self.slurm.job(job_id))
+
+            return judged
+
+        granted = self._judge("V2", if_bound(lambda pod, job: self._not_granted(pod, node, job, job_id, sent)))
+        if granted and self._judge("V3", if_bound(lambda pod, _: self._too_much(pod, node))):
+            self._judge("V5", if_bound(lambda pod, job: self._given_twice(pod, node, job)))
+
+    def is_for(self, job: SeenJob, pod: Object) -> bool:
+        """True if the job is the pod's own or its gang's: by its user, and by its name, or the name before it was renamed."""
+        whose = names.whose(self.renamed.get(job.serial, job.name))
+        may_be = self.given.ever_gave(pod["metadata"]["namespace"], job.user)
+        return may_be and whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
+
+    def _held_by(self, job: SeenJob) -> list[str]:
+        """The nodes of the job, or of all components of a heterogeneous one."""
+        return [node for part in self._parts(job) for node in part.nodes]
+
+    def _parts(self, job: SeenJob) -> list[SeenJob]:
+        """All components of the heterogeneous job that it is part of; of another job itself."""
+        return [each for each in self.slurm.jobs() if each.het_id == job.het_id] if job.het_id else [job]
+
+    def _not_granted(self, pod: Object, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
+        who = _name(pod)
+        if job is None:
+            return f"{who} is bound for job {job_id}, which is not there"
+        if not self.is_for(job, pod):
+            return f"{who} is bound for the job of another: {job.name}"
+        if job.ended and (ago := sent - self._of_slurm(job.ends)) > ON_ITS_WAY_S:
+            return f"{who} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
+        found = self.kube.node(node)
+        if found is None:
+            return f"{who} is bound to {node}, which is no node"
+        known_as = (found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)
+        held = self._held_by(job)
+        if held and known_as not in held:
+            return f"{who} is bound to {node}, job {job.id} holds {fold(held)}"
+        return ""
+
+    def _too_much(self, pod: Object, node: str) -> str:
+        found = self.kube.node(node)
+        if found is None:
+            return ""  # V2 says so
+        taken, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
+        for other in self.kube.pods():
+            standing = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
+            bound_at, _ = self._others.get(other["metadata"]["uid"], (float("-inf"), None))
+            if standing and not _finished(other) and self.clock() - bound_at > UNHEARD_S:
+                taken += Counter(_requests(other))
+                if clash(ports, host_ports(other)):
+                    return f"{_name(pod)} is bound to {node}, where {_name(other)} has its host port"
+        for resource, used in taken.items():
+            has = amount(resource, found["status"]["allocatable"].get(resource, "0"), round_up=False)
+            if used > has:
+                return f"{_name(pod)} is bound to {node}: {used} {resource} of {has}"
+        return ""
+
+    def _given_twice(self, pod: Object, node: str, job: SeenJob | None) -> str:
+        """A pod's own grant serves it alone, for ever; a gang's, no more pods at a time than it holds places for."""
+        if job is None:
+            return ""  # V2 says so
+        who, uid = _name(pod), pod["metadata"]["uid"]
+        if job.tasks == 1 and not job.het_id and not _gang(pod):
+            first = self._served.setdefault(job.serial, uid)
+            return f"job {job.id} served pod {first} before {who}" if first != uid else ""
+        together = [
+            other
+            for other in self.kube.pods()
+            if other["metadata"]["uid"] != uid
+            and other["spec"].get("nodeName") == node
+            and not _finished(other)
+            and _said(other) in (str(job.id), str(job.het_id))
+            and self.is_for(job, other)  # else it shows an id that was given out again
+        ]
+        places = sum(part.places.get(self._known_as(node), 0) for part in self._parts(job))
+        if places and len(together) + 1 > places:
+            return f"{who} is the pod number {len(together) + 1} on {node}, where job {job.id} has {places} places"
+        return ""
+
+    def _known_as(self, node: str) -> str:
+        """The node's name in Slurm."""
+        found = self.kube.node(node)
+        return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
+
+    def _harm(self, pod: Object, method: str, *, not_before_s: float | None = None, at: float | None = None) -> None:
+        """It ends, now or `at` that time; allowed so long before the time limit of its job (S4b), None: not at all."""
+        meta, sent = pod["metadata"], self.clock()
+        who = _name(pod)
+        self.note(f"{method} pod {who}")
+        claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
+        if claimed is None or not pod["spec"].get("nodeName") or (self._claims(pod) and not self._may_be_lost(pod)):
+            if self.exact:  # else it may have been bound since it was seen
+                self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
+            return
+        if self.ends_pods:
+            return
+        ends = sent if at is None else at
+        self._judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))
+
+    def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
+        """The job that it says, or, where Slurm lost that, the one that has held its place for a while by now (S7).
+
+        A lost job's id may be that of its gang's others since, who stand elsewhere.
+        """
+        job = self.slurm.job(claimed)
+        node = self._known_as(pod["spec"]["nodeName"])
+        if job is not None and _stood_alone(pod, job):
+            job = None  # its own was lost, and its gang's got the id
+        if job is not None and self.is_for(job, pod) and (job.ended or node in self._held_by(job)):
+            return job
+        own = (each for each in self.ours() if self.is_for(each, pod))
+        own = (each for each in own if not _stood_alone(pod, each))
+        holding = (each for each in own if each.holds and node in each.nodes)
+        return next((each for each in holding if self._of_slurm(each.starts) < sent - ON_ITS_WAY_S), None)
+
+    def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
+        who = _name(pod)
+        if job is None or not self.is_for(job, pod):
+            return ""  # Slurm lost it
+        if any(not other["spec"].get("nodeName") for other in self._members(pod)):
+            return ""  # its gang is being unwound (W9)
+        if job.ended and (self.exact or self._of_slurm(job.ends) <= sent + CLOCKS_S):
+            return ""
+        if any("waiting" in each.get("state", {}) for each in pod["status"].get("containerStatuses") or ()):
+            return ""  # it never started (S12)
+        if job.preempted:
+            return ""  # what is left is its grace (S5)
+        if not_before_s is not None and job.ends and ends >= self._of_slurm(job.ends) - not_before_s - CLOCKS_S:
+            return ""
+        return f"{who} is ended while its job {job.id} is {job.state}"
+
+    # --- what is left behind --------------------------------------------------------------------------------------
+
+    def after(self) -> None:
+        """Something took effect: V1 and V8, of the truth."""
+        for finding in self._state():
+            self._broken(finding.invariant, finding.what)
+
+    def _state(self) -> Iterator[Finding]:
+        ours = self.ours()
+        self.checked["V1"] += len(ours)
+        self.checked["V8"] += len(ours)
+        running = Counter(name for name, _ in {(job.name, job.het_id or job.id) for job in ours if job.holds})
+        for name, count in running.items():
+            if count > 1:
+                yield Finding("V1", name, f"{count} running placeholders of {name}")
+        self._note_grants(ours)
+        for job in ours:
+            home = self._home(job.name)
+            if (
+                home not in self.users
+                or not self.given.ever_gave(home, job.user)
+                or job.partition not in self.partitions
+            ):
+                what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
+                yield Finding("V8", str(job.id), what)
+
+    def _note_grants(self, ours: list[SeenJob]) -> None:
+        """Which grants ended without any pod having been bound for them (L3)."""
+        holding = {job.serial: job for job in ours if job.holds and job.het_id in (0, job.id)}
+        for serial in self._idle.keys() - holding.keys():
+            job, before = self._idle.pop(serial)
+            now, whose = self.slurm.job(job.id), names.whose(job.name)
+            if whose is None or now is None or now.serial != serial or not now.ended:
+                continue
+            if self._served_on(job.nodes) <= before:
+                ended = self.clock(), frozenset(job.nodes)
+                self._in_vain.setdefault(whose[1], deque(maxlen=VAIN_REMEMBERED)).append(ended)
+        self._used &= holding.keys()
+        fresh = {serial: job for serial, job in holding.items() if serial not in self._used}
+        if fresh:
+            said = {_said(pod) for pod in self.kube.pods() if not self._claims(pod)}
+            for serial, job in fresh.items():
+                if str(job.id) in said:
+                    self._used.add(serial)
+                    self._idle.pop(serial, None)
+                elif serial not in self._idle:
+                    self._idle[serial] = job, self._served_on(job.nodes)
+        while len(self._in_vain) > MAX_REMEMBERED:
+            del self._in_vain[next(iter(self._in_vain))]
+
+    def _served_on(self, nodes: Collection[str]) -> set[str]:
+        """Ids of the jobs for which the bridge bound pods to these nodes."""
+        there = (pod for pod in self.kube.pods() if pod["spec"].get("nodeName") in nodes and not self._claims(pod))
+        return {said for pod in there if (said := _said(pod)) is not None}
+
+    def _home(self, name: str) -> str:
+        """The namespace that the job of that name is for: its pod's, or, where that has gone unseen, the one in its name."""
+        whose = names.whose(name)
+        assert whose is not None
+        if whose[1] not in self._homes:
+            if len(self._homes) > JOBS_REMEMBERED:
+                self._homes.clear()
+            for pod in self.kube.pods():
+                self._homes.update(dict.fromkeys(_keys(pod), pod["metadata"]["namespace"]))
+        return self._homes.get(whose[1], name.partition("/")[0])
+
+    def at_rest(self) -> Iterator[Finding]:
+        """V4, L1, L2, L3 and L4, when faults ended long ago: what is not as it should be."""
+        mine: dict[str, list[Object]] = {}
+        ours = self.ours()
+        for pod in self.kube.pods():
+            if pod["spec"].get("schedulerName") != self.scheduler_name or _finished(pod):
+                continue
+            for key in _keys(pod):
+                mine.setdefault(key, []).append(pod)
+            self.checked["L1"] += 1
+            said = [each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"]
+            if not pod["spec"].get("nodeName") and not any(each.get("message") for each in said):
+                yield Finding("L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} waits and does not say why")
+            self.checked["L4"] += 1
+            if overstays := self._overstays(pod, ours):
+                yield Finding("L4", pod["metadata"]["uid"], overstays)
+        self.checked["L2"] += len(ours)
+        self.checked["L3"] += len(ours)
+        for job in ours:
+            whose = names.whose(job.name)
+            assert whose is not None
+            pods = mine.get(whose[1], [])
+            if self._shown(job.id, besides=pods) or (not pods and self._leader_was_renamed(job)):
+                continue
+            if not pods:
+                yield Finding("L2", str(job.id), f"job {job.id} ({job.name}) is {job.state} and has no pod")
+            if job.holds and not self._covers(job, pods) and self.clock() - self._of_slurm(job.starts) > SOON_S:
+                waiting = ", ".join(pod["metadata"]["name"] for pod in pods)
+                yield Finding("L3", str(job.id), f"job {job.id} is {job.state}, and {waiting} is not bound for it")
+            yield from self._half_bound(job, pods)
+        yield from self._granted_in_vain(mine)
+
+    def _overstays(self, pod: Object, ours: list[SeenJob]) -> str:
+        """L4: the pod is on its node though its job ended longer ago than any grace counts, and no other job is there."""
+        said, node = _said(pod), pod["spec"].get("nodeName")
+        if said is None or not said.isdecimal() or not node or self._claims(pod) or not self._speaks(node):
+            return ""
+        job, name = self.slurm.job(int(said)), self._known_as(node)
+        if job is None or not job.ended or not self.is_for(job, pod):
+            return ""
+        if any(each.holds and name in each.nodes and self.is_for(each, pod) for each in ours):
+            return ""
+        over_s = self.clock() - max(self._of_slurm(job.ends), self.calm_since, self.born)
+        if over_s <= self.stands_s + DELETED_S:
+            return ""
+        return f"{_name(pod)} stands on {node} {over_s:.0f} s after its job {job.id} was {job.state}"
+
+    def _speaks(self, node: str) -> bool:
+        """The kubelet of the node says that the node is ready: else nobody can end a pod there."""
+        there = self.kube.node(node)
+        said = there["status"].get("conditions") or [] if there is not None else []
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in said)
+
+    def _granted_in_vain(self, mine: Mapping[str, list[Object]]) -> Iterator[Finding]:
+        """L3: a workload waits whose jobs are granted and given back without end.  mine: unfinished pods by workload key."""
+        for key, grants in self._in_vain.items():
+            waiting = [pod["metadata"]["name"] for pod in mine.get(key, ()) if not pod["spec"].get("nodeName")]
+            ends = _repeated(each for each in grants if each[0] >= self.calm_since)
+            if waiting and len(ends) >= GRANTS_IN_VAIN:
+                within = f"{ends[-1] - ends[0]:.0f} s"
+                what = f"{len(ends)} grants of {', '.join(waiting)} were given back within {within}, and it waits"
+                yield Finding("L3", key, what)
+
+    def _shown(self, job_id: int, besides: list[Object]) -> bool:
+        """Another pod that runs shows this id, which slurmctld gave out again after it lost its state.
+
+        To a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it learns whose job that is now
+        when the job's turn comes to be read (S9).
+        """
+        uids = {pod["metadata"]["uid"] for pod in besides}
+        others = (pod for pod in self.kube.pods() if pod["metadata"]["uid"] not in uids and not _finished(pod))
+        return any(_said(pod) == str(job_id) and not self._claims(pod) for pod in others)
+
+    def _leader_was_renamed(self, job: SeenJob) -> bool:
+        """A component goes with its leader; a new process knows no leader of another name (docs/decisions/0003)."""
+        leader = self.slurm.job(job.het_id) if job.het_id else None
+        return leader is not None and leader.serial in self.renamed
+
+    def _may_be_lost(self, pod: Object) -> bool:
+        """Of a pod whose job's id somebody else wrote: this life may take it for one whose job Slurm lost (S7, S4).
+
+        Nothing tells the two apart where the namespace is managed and an earlier life may have bound the pod.  At a start
+        among faults the first list comes late.
+        """
+        meta = pod["metadata"]
+        since, _ = self._others.get(meta["uid"], (self._of_kube(meta["creationTimestamp"]), None))
+        return meta["namespace"] in self.users and since < self.born + ON_ITS_WAY_S
+
+    def _claims(self, pod: Object) -> bool:
+        """Somebody else wrote its job's id: no bind was ever sent for it, or that of others took effect before.
+
+        The bridge may write the id of the pod's own job there later, if that holds its place.  In a real cluster the pod may
+        be older than we are.
+        """
+        uid, said = pod["metadata"]["uid"], _said(pod)
+        if uid in self._others:
+            _, written = self._others[uid]
+            return said is None or said == str(written)
+        return self.exact and uid not in self._sent
+
+    def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
+        """A pod is bound for it, or stands on a node that it holds: the id on the pod may be of a job that was lost."""
+        for pod in pods:
+            node = pod["spec"].get("nodeName")
+            if node and (_said(pod) in (str(job.id), str(job.het_id)) or node in job.nodes):
+                return True
+        return False
+
+    def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
+        """V4: some members stand on what the job holds, and others have been waiting for too long.
+
+        A pod that was created after the grant takes a free place of the gang; the pod may wait for that place, and says so.
+        A pod that is created when every place is taken, or when others wait for all free places, asks for nodes of its own.
+        """
+        tasks = sum(part.tasks for part in self._parts(job))
+        if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
+            return
+        self.checked["V4"] += 1
+        staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        bound = [pod for pod in staying if pod["spec"].get("nodeName")]
+        unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
+        waiting = [pod for pod in unbound if not self._waits_for_place(pod, job)]
+        taken = len(staying) - len(waiting)
+        made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
+        since = max([self._of_slurm(job.starts), *made])
+        if bound and waiting and taken < tasks and self.clock() - since > GANG_S:
+            what = f"{len(bound)} pods stand for job {job.id} of {tasks} tasks, and {len(waiting)} of them wait"
+            yield Finding("V4", str(job.id), what)
+
+    def _waits_for_place(self, pod: Object, job: SeenJob) -> bool:
+        said = {each.get("reason") for each in pod["status"].get("conditions", [])}
+        made = self._of_kube(pod["metadata"]["creationTimestamp"])
+        return made > self._of_slurm(job.starts) and names.GRANT_WAITS in said
+
+    def _of_kube(self, told: str) -> float:
+        """A time that Kubernetes tells, by the clock of the promises."""
+        return epoch(told) - self.kube_ahead
+
+    def _of_slurm(self, told: float) -> float:
+        """The same of Slurm; 0 means that there is none."""
+        return told - self.slurm_ahead if told else told
+
+    def _members(self, pod: Object) -> list[Object]:
+        """The other pods of its gang that have not ended."""
+        gang, uid = _gang(pod), pod["metadata"]["uid"]
+        if not gang:
+            return []
+        others = (other for other in self.kube.pods() if other["metadata"]["uid"] != uid and not _finished(other))
+        return [other for other in others if _gang(other) == gang]
+
+    # --- as time goes by, where lives do not end ------------------------------------------------------------------
+
+    def looked(self, began: float, calm_since: float) -> None:
+        """A look began then and was taken: what contradicts for the second time, or stands too long, counts.
+
+        calm_since   when the last fault ended; "inf" while there is one
+        """
+        self.calm_since = calm_since
+        self._suspects = [each for each in self._suspects if self._still(each, began)]
+        now, findings = self.clock(), []
+        if not self.exact:
+            findings += [(finding, 0.0) for finding in self._state()]
+        if now >= calm_since:
+            findings += [(finding, SOON_S) for finding in self.at_rest()]
+        before, self._standing = self._standing, {}
+        for finding, patience_s in findings:
+            key = (finding.invariant, finding.about)
+            self._standing[key] = since = max(before.get(key, now), calm_since if patience_s else 0.0)
+            if key in before and now - since >= patience_s and key not in self._told:
+                self._told.add(key)
+                self._broken(finding.invariant, finding.what)
+
+    def _still(self, suspect: _Suspect, began: float) -> bool:
+        """Whether it is to be judged again."""
+        if began <= suspect.since:
+            return True
+        what = suspect.judge()
+        if what and suspect.contradicted:
+            self._broken(suspect.invariant, what)
+        again, suspect.contradicted = bool(what) and not suspect.contradicted, True
+        return again
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _gang(pod: Mapping[str, Any]) -> str:
+    """The key of the gang that it shows; "": none."""
+    meta = pod["metadata"]
+    if label := (meta.get("labels") or {}).get(names.PREFIX + names.GANG):
+        return names.workload_key(f"gang\0{meta['namespace']}\0{label}")
+    jobs = [owner for owner in meta.get("ownerReferences") or [] if owner["kind"] == "Job"]
+    if jobs and names.PREFIX + names.GANG_SIZE in (meta.get("annotations") or {}):
+        return names.workload_key(f"job\0{meta['namespace']}\0{jobs[0]['name']}\0{jobs[0]['uid']}")
+    return ""
+
+
+def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
+    """The workloads that it may be part of: itself, and its gang."""
+    return frozenset({names.workload_key(pod["metadata"]["uid"]), _gang(pod)} - {""})
+
+
+def _stood_alone(pod: Mapping[str, Any], job: SeenJob) -> bool:
+    """The pod was bound for a job of its own, because its gang had enough; this one is the gang's."""
+    meta, whose = pod["metadata"], names.whose(job.name)
+    own = whose is not None and whose[1] == names.workload_key(meta["uid"])
+    return not own and (meta.get("annotations") or {}).get(names.SIZE) == "1" and (job.tasks > 1 or bool(job.het_id))
+
+
+def _may_end_before_s(pod: Object) -> float:
+    """It may get SIGTERM so long before Slurm's end: for its grace, or because it asks for that."""
+    grace_s = pod["spec"].get("terminationGracePeriodSeconds")
+    try:
+        asked_s = values.signal_s((pod["metadata"].get("annotations") or {}).get(names.PREFIX + names.SIGNAL, "0"))
+    except values.Unreadable:
+        asked_s = 0
+    return min(ENDS_MOST_BEFORE_S, max(asked_s, ENDS_BEFORE_S + (30 if grace_s is None else grace_s)))
+
+
+def _finished(pod: Mapping[str, Any]) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _bound_by(pod: Mapping[str, Any], node: str, job_id: int) -> bool:
+    return bool(pod["spec"].get("nodeName") == node and _said(pod) == str(job_id))
+
+
+def _said(pod: Mapping[str, Any]) -> str | None:
+    """The job that it says it was bound for."""
+    said: str | None = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
+    return said
+
+
+def _settled(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"))
+
+
+def _requests(pod: Mapping[str, Any]) -> dict[str, int]:
+    total: dict[str, int] = {"pods": 1}
+    for container in pod["spec"]["containers"]:
+        for resource, quantity in (container.get("resources", {}).get("requests") or {}).items():
+            total[resource] = total.get(resource, 0) + amount(resource, quantity, round_up=True)
+    return total
+
+
+def _repeated(grants: Iterable[tuple[float, frozenset[str]]]) -> list[float]:
+    """End times of the first grant in vain, and of each later one all of whose nodes are known from earlier ones."""
+    ends: list[float] = []
+    learned: set[str] = set()
+    for at, nodes in grants:
+        if not ends or nodes <= learned:
+            ends.append(at)
+        learned |= nodes
+    return ends

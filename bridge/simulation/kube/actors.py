@@ -1,0 +1,465 @@
+"""What makes the simulated cluster live: kubelets, controllers, and the collection of garbage.
+
+All are written as controllers are: a change marks what it concerns, an actor looks at the facts when its time has come,
+and does the next thing that they lack.  So nothing here depends on the order of events, and an actor that was down picks
+up where the facts are.
+
+    kubelet      starts a bound pod (or fails it where it does not fit, as a real one does), ends it when its time, its
+                 deadline or its deletion has come, then lets a deleted one go
+    replica set  keeps as many pods as are wanted; what has ended or is being deleted does not count
+    batch job    keeps `parallelism` pods until `completions` have succeeded or too many have failed
+    garbage      pods whose controller or node is gone, finished namespaces, events older than an hour
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from bridge.simulation.kube.objects import (
+    EXIT_CODE,
+    RUN_S,
+    START_S,
+    STOP_S,
+    WAITS,
+    Object,
+    condition,
+    epoch,
+    host_ports,
+    rfc3339,
+    with_condition,
+)
+from scheduler.model.quantity import amount
+from scheduler.place.host_ports import clash
+
+if TYPE_CHECKING:
+    from bridge.simulation.kube.cluster import KubeCluster
+
+ENDED = ("Succeeded", "Failed")
+RECONCILE_S = 0.05
+ORPHAN_S = 40.0  # a pod bound to a node that does not exist is collected after this
+NOT_READY_S = 40.0  # after a kubelet's last word its node is NotReady; a flag of kube-controller-manager
+EVENT_TTL_S = 3600.0
+KEPT_EVENTS = 2000
+SIGTERM, SIGKILL = 143, 137
+SOME_S = 15.0  # of a program that is not really run
+# As sleep(1) takes it: "sleep 5", "sleep 0.5m", "sleep infinity".
+_NAP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?|inf(?:inity)?)([smhd]?)(?![\w.])")
+_NAP_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Actors:
+    """Everything in the cluster that acts by itself.  A due time is a reminder to look, never an order."""
+
+    def __init__(self, cluster: KubeCluster) -> None:
+        self._cluster = cluster
+        self._seen = cluster.store.version
+        self._due: list[tuple[float, int, str, str, str]] = []  # (when, order, resource, namespace, name)
+        self._order = 0
+        self._ends: dict[str, float] = {}  # uid of a running pod -> when its containers end by themselves
+        self._stops: dict[str, float] = {}  # uid of a pod that got a TERM -> when its containers are gone
+        self._starts: dict[str, float] = {}  # uid of a bound pod -> when its kubelet starts it
+        self.not_ready_s = NOT_READY_S
+        self._silent: dict[str, float] = {}  # node -> since when its kubelet is down
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Nodes whose kubelet is down."""
+        return frozenset(self._silent)
+
+    def stop_kubelet(self, now: float, node: str) -> None:
+        """The node dies, or its network does: nothing starts or ends there, and later it is NotReady."""
+        self._silent[node] = now
+        self._remind(now + self.not_ready_s, "nodes", "", node)
+
+    def start_kubelet(self, now: float, node: str) -> None:
+        """It is back, and looks at all of its pods."""
+        self._silent.pop(node, None)
+        self._remind(now, "nodes", "", node)
+        for pod in self._pods(lambda pod: pod["spec"].get("nodeName") == node):
+            self._remind_of(now, "pods", pod)
+
+    def next_due(self) -> float | None:
+        """When `act` has something to do; 0: at once."""
+        if self._cluster.store.version > self._seen:
+            return 0.0
+        return self._due[0][0] if self._due else None
+
+    def act(self, now: float) -> None:
+        """Do all that is due."""
+        self._notice(now)
+        while self._due and self._due[0][0] <= now:
+            _when, _order, resource, namespace, name = heapq.heappop(self._due)
+            thing = self._cluster.store.get(resource, namespace, name)
+            if thing is not None:
+                _ACTORS[resource](self, now, thing)
+            self._notice(now)
+
+    # --- noticing ---
+
+    def _notice(self, now: float) -> None:
+        """Mark what the changes since the last time concern."""
+        changes = self._cluster.store.changed_since(self._seen)
+        self._seen = self._cluster.store.version
+        for change in changes:
+            thing = change.last.object
+            if change.resource == "pods":
+                if change.after:
+                    self._remind_of(now, "pods", thing)
+                else:
+                    self._forget(thing["metadata"]["uid"])
+                self._remind_owner(now, thing)
+                self._remind_namespace(now, thing)
+            elif change.resource in ("replicasets", "jobs"):
+                if change.after:
+                    self._remind_of(now + RECONCILE_S, change.resource, thing)
+                else:
+                    self._orphan(now, thing["metadata"]["uid"])
+            elif change.resource == "events" and change.after and change.before is None:
+                self._remind_of(now + EVENT_TTL_S, "events", thing)
+                self._bound_events()
+
+    def _remind(self, when: float, resource: str, namespace: str, name: str) -> None:
+        self._order += 1
+        heapq.heappush(self._due, (when, self._order, resource, namespace, name))
+
+    def _remind_of(self, when: float, resource: str, thing: Object) -> None:
+        self._remind(when, resource, thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
+
+    def _remind_owner(self, now: float, pod: Object) -> None:
+        for owner in pod["metadata"].get("ownerReferences") or []:
+            resource = {"ReplicaSet": "replicasets", "Job": "jobs"}.get(owner["kind"])
+            if resource:
+                self._remind(now + RECONCILE_S, resource, pod["metadata"]["namespace"], owner["name"])
+
+    def _remind_namespace(self, now: float, pod: Object) -> None:
+        found = self._cluster.store.get("namespaces", "", pod["metadata"]["namespace"])
+        if found and found["status"].get("phase") == "Terminating":
+            self._remind(now, "namespaces", "", found["metadata"]["name"])
+
+    def _forget(self, uid: str) -> None:
+        for times in (self._ends, self._stops, self._starts):
+            times.pop(uid, None)
+
+    def _pods(self, which: Callable[[Object], bool]) -> list[Object]:
+        return [pod for pod in self._cluster.store.unordered("pods") if which(pod)]
+
+    # --- the kubelet ---
+
+    def _kubelet(self, now: float, pod: Object) -> None:
+        """The next thing that this pod lacks."""
+        node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]
+        if not node or node in self._silent:
+            return
+        if self._cluster.store.get("nodes", "", node) is None:
+            self._collect_orphan(now, pod)
+        elif pod["metadata"].get("deletionTimestamp"):
+            self._end_deleted(now, pod)
+        elif pod["status"]["phase"] in ENDED:
+            self._forget(uid)
+        elif pod["status"]["phase"] == "Pending":
+            self._start(now, pod)
+        else:
+            self._watch_running(now, pod)
+
+    def _start(self, now: float, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._starts:
+            self._starts[uid] = now + _seconds(pod, START_S, self._cluster.rng.uniform(0.1, 0.5))
+        if now < self._starts[uid]:
+            self._remind_of(self._starts[uid], "pods", pod)
+            return
+        if lacking := self._lacking(pod):
+            status = {**pod["status"], "phase": "Failed", "reason": lacking, "message": "Pod was rejected"}
+            self._cluster.write_status("pods", pod, status)
+            return
+        if reason := (pod["metadata"].get("annotations") or {}).get(WAITS):
+            self._wait(now, pod, reason)
+            return
+        self._ends[uid] = now + _runs_s(pod)
+        running = {**pod["status"], "phase": "Running", "startTime": rfc3339(now)}
+        running["containerStatuses"] = [
+            {
+                "name": container["name"],
+                "ready": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": rfc3339(now)}},
+            }
+            for container in pod["spec"]["containers"]
+        ]
+        self._cluster.store.put(
+            "pods", with_condition({**pod, "status": running}, condition("Ready", "True", "", "", now))
+        )
+
+    def _wait(self, now: float, pod: Object, reason: str) -> None:
+        """Its container never starts; its deadline counts all the same."""
+        status = pod["status"]
+        if "startTime" not in status:
+            waiting = [{"name": c["name"], "state": {"waiting": {"reason": reason}}} for c in pod["spec"]["containers"]]
+            self._cluster.write_status("pods", pod, {**status, "startTime": rfc3339(now), "containerStatuses": waiting})
+            return
+        deadline = epoch(status["startTime"]) + pod["spec"].get("activeDeadlineSeconds", float("inf"))
+        if deadline <= now:
+            failed = {**status, "phase": "Failed", "reason": "DeadlineExceeded"}
+            self._forget(pod["metadata"]["uid"])
+            self._cluster.write_status("pods", pod, failed)
+        elif deadline < float("inf"):
+            self._remind_of(deadline, "pods", pod)
+
+    def _lacking(self, pod: Object) -> str:
+        """Why a kubelet would refuse it ("OutOfcpu"), else ""."""
+        node = self._cluster.store.get("nodes", "", pod["spec"]["nodeName"])
+        assert node is not None
+        labels = node["metadata"].get("labels") or {}
+        if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+            return "NodeAffinity"
+        here = self._pods(
+            lambda other: (
+                other["spec"].get("nodeName") == node["metadata"]["name"]
+                and other["status"]["phase"] not in ENDED
+                and (other is pod or other["metadata"]["uid"] in self._ends)
+            )
+        )
+        for resource, text in node["status"]["allocatable"].items():
+            if sum(_asked(other, resource) for other in here) > amount(resource, text, False):
+                return f"OutOf{resource}"
+        others = [port for other in here if other is not pod for port in host_ports(other)]
+        return "NodePorts" if clash(host_ports(pod), others) else ""
+
+    def _watch_running(self, now: float, pod: Object) -> None:
+        """A running pod ends by its deadline or by itself, whichever comes first."""
+        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        deadline = epoch(pod["status"]["startTime"]) + spec.get("activeDeadlineSeconds", float("inf"))
+        # A kubelet that was restarted finds the containers as they are.
+        ends = self._ends.setdefault(uid, now + _runs_s(pod))
+        if deadline <= now:
+            self._stop(now, pod, "DeadlineExceeded")
+        elif ends <= now:
+            self._ended_by_itself(now, pod)
+        elif min(deadline, ends) != float("inf"):
+            self._remind_of(min(deadline, ends), "pods", pod)
+
+    def _ended_by_itself(self, now: float, pod: Object) -> None:
+        code, policy = int(_seconds(pod, EXIT_CODE, 0)), pod["spec"]["restartPolicy"]
+        if policy == "Never" or (policy == "OnFailure" and code == 0):
+            self._end(now, pod, code)
+            return
+        self._ends[pod["metadata"]["uid"]] = now + max(1.0, _runs_s(pod))
+        containers = [{**c, "restartCount": c["restartCount"] + 1} for c in pod["status"]["containerStatuses"]]
+        self._cluster.write_status("pods", pod, {**pod["status"], "containerStatuses": containers})
+
+    def _end_deleted(self, now: float, pod: Object) -> None:
+        if pod["status"]["phase"] not in ENDED and not self._stop(now, pod, ""):
+            return
+        left = self._cluster.store.get("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if left is not None:
+            self._cluster.remove(now, "pods", left, 0)
+
+    def _stop(self, now: float, pod: Object, reason: str) -> bool:
+        """TERM, then wait as long as the containers take, or their grace; True when they are gone."""
+        meta, uid = pod["metadata"], pod["metadata"]["uid"]
+        grace = meta.get("deletionGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
+        grace = 1 if grace < 0 else grace
+        takes = _seconds(pod, STOP_S, 0.3) if uid in self._ends else 0.0
+        # A grace that is shortened meanwhile counts from the first TERM.
+        begun = self._stops.setdefault(uid, now)
+        gone = begun + min(takes, float(grace))
+        if now < gone:
+            self._remind_of(gone, "pods", pod)
+            return False
+        self._end(now, pod, SIGKILL if takes >= grace else SIGTERM, reason)
+        return True
+
+    def _end(self, now: float, pod: Object, code: int, reason: str = "") -> None:
+        """All containers ended; the pod says so."""
+        ended = {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": rfc3339(now)}
+        containers = [
+            {"name": c["name"], "ready": False, "restartCount": 0, "state": {"terminated": ended}}
+            for c in pod["spec"]["containers"]
+        ]
+        status = {**pod["status"], "phase": "Failed" if code else "Succeeded", "containerStatuses": containers}
+        if reason:
+            status["reason"] = reason
+        self._forget(pod["metadata"]["uid"])
+        done = with_condition({**pod, "status": status}, condition("Ready", "False", "PodFailed", "it ended", now))
+        self._cluster.store.put("pods", done)
+
+    def _collect_orphan(self, now: float, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        since = self._starts.setdefault(uid, now)
+        if now < since + ORPHAN_S:
+            self._remind_of(since + ORPHAN_S, "pods", pod)
+            return
+        self._cluster.remove(now, "pods", pod, 0)
+
+    # --- nodes ---
+
+    def _node(self, now: float, node: Object) -> None:
+        """Its Ready condition, from whether its kubelet speaks."""
+        since = self._silent.get(node["metadata"]["name"])
+        lost = since is not None and now >= since + self.not_ready_s
+        said = ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+        ready = condition("Ready", *(said if lost else ("True", "KubeletReady", "simulated")), now)
+        written = with_condition(node, ready)
+        if written["status"]["conditions"][-1] not in node["status"]["conditions"]:
+            self._cluster.store.put("nodes", written)
+
+    # --- controllers ---
+
+    def _replica_set(self, now: float, controller: Object) -> None:
+        active = self._active(controller)
+        for _ in range(controller["spec"].get("replicas", 1) - len(active)):
+            self._create_pod(now, controller)
+        for pod in active[controller["spec"].get("replicas", 1) :]:
+            self._cluster.remove(now, "pods", pod)
+        status = {"replicas": len(self._active(controller))}
+        if controller.get("status") != status:
+            self._cluster.write_status("replicasets", controller, status)
+
+    def _job(self, now: float, controller: Object) -> None:
+        spec = controller["spec"]
+        if (controller.get("status") or {}).get("conditions"):
+            return  # complete, or failed: for good
+        pods = list(self._of(controller))
+        succeeded = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
+        failed = [pod for pod in pods if pod["status"]["phase"] == "Failed"]
+        active, completions = self._active(controller), spec.get("completions", 1)
+        counts = {"succeeded": len(succeeded), "failed": len(failed)}
+        if len(succeeded) >= completions:
+            self._finish_job(now, {**controller, "status": counts}, active, ("Complete", "CompletionsReached"))
+        elif len(failed) > spec.get("backoffLimit", 6):
+            self._finish_job(now, {**controller, "status": counts}, active, ("Failed", "BackoffLimitExceeded"))
+        else:
+            taken = {_index(pod) for pod in (*succeeded, *active)}
+            free = (index for index in range(completions) if index not in taken)
+            wanted = min(spec.get("parallelism", 1), completions - len(succeeded)) - len(active)
+            for _ in range(wanted):
+                self._create_pod(now, controller, next(free) if spec.get("completionMode") == "Indexed" else None)
+            status = {"active": len(self._active(controller)), **counts}
+            if controller.get("status") != status:
+                self._cluster.write_status("jobs", controller, status)
+
+    def _finish_job(self, now: float, controller: Object, active: list[Object], end: tuple[str, str]) -> None:
+        for pod in active:
+            self._cluster.remove(now, "pods", pod)
+        said = condition(end[0], "True", end[1], end[1], now)
+        self._cluster.store.put("jobs", with_condition(controller, said))
+
+    def _of(self, controller: Object) -> Iterator[Object]:
+        uid, namespace = controller["metadata"]["uid"], controller["metadata"]["namespace"]
+        for pod in self._cluster.store.unordered("pods"):
+            owners = pod["metadata"].get("ownerReferences") or []
+            if pod["metadata"]["namespace"] == namespace and any(owner["uid"] == uid for owner in owners):
+                yield pod
+
+    def _active(self, controller: Object) -> list[Object]:
+        return [
+            pod
+            for pod in self._of(controller)
+            if pod["status"]["phase"] not in ENDED and not pod["metadata"].get("deletionTimestamp")
+        ]
+
+    def _create_pod(self, now: float, controller: Object, index: int | None = None) -> None:
+        template, meta = controller["spec"]["template"], controller["metadata"]
+        given = template.get("metadata") or {}
+        annotations, labels = dict(given.get("annotations") or {}), dict(given.get("labels") or {})
+        middle = "-"
+        if controller["kind"] == "Job":
+            labels["batch.kubernetes.io/job-name"] = meta["name"]
+        if index is not None:
+            annotations[_INDEX] = labels[_INDEX] = str(index)
+            middle = f"-{index}-"
+        owner = {
+            "apiVersion": controller["apiVersion"],
+            "kind": controller["kind"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+        made = {
+            "metadata": {
+                "namespace": meta["namespace"],
+                "generateName": meta["name"] + middle,
+                "annotations": annotations,
+                "labels": labels,
+                "ownerReferences": [owner],
+            },
+            "spec": template["spec"],
+        }
+        namespace = self._cluster.store.get("namespaces", "", meta["namespace"])
+        if namespace and namespace["status"]["phase"] == "Active":
+            self._cluster.create(now, "pods", made)
+
+    # --- garbage ---
+
+    def _orphan(self, now: float, owner_uid: str) -> None:
+        """The pods of a controller that is gone go too."""
+        for pod in self._pods(
+            lambda pod: any(owner["uid"] == owner_uid for owner in pod["metadata"].get("ownerReferences") or [])
+        ):
+            self._cluster.remove(now, "pods", pod)
+
+    def _namespace(self, now: float, namespace: Object) -> None:
+        if namespace["status"]["phase"] == "Terminating":
+            self._cluster.remove(now, "namespaces", namespace)
+
+    def _event(self, now: float, event: Object) -> None:
+        age = now - epoch(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
+        if age >= EVENT_TTL_S:
+            self._cluster.store.delete("events", event)
+        else:
+            self._remind_of(now + EVENT_TTL_S - age, "events", event)
+
+    def _bound_events(self) -> None:
+        for event in list(self._cluster.store.unordered("events"))[:-KEPT_EVENTS]:
+            self._cluster.store.delete("events", event)
+
+
+_ACTORS: dict[str, Callable[[Actors, float, Object], None]] = {
+    "pods": Actors._kubelet,
+    "nodes": Actors._node,
+    "replicasets": Actors._replica_set,
+    "jobs": Actors._job,
+    "namespaces": Actors._namespace,
+    "events": Actors._event,
+}
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def _index(pod: Object) -> int | None:
+    text = (pod["metadata"].get("annotations") or {}).get(_INDEX)
+    return None if text is None else int(text)
+
+
+def _seconds(pod: Object, annotation: str, default: float) -> float:
+    """A number that somebody wrote on the pod about how it shall behave."""
+    text = (pod["metadata"].get("annotations") or {}).get(annotation)
+    return default if text is None else float(text)
+
+
+def _runs_s(pod: Object) -> float:
+    """How long its containers run: as somebody wrote on it, else as its command says.
+
+    That is as long as it sleeps, in a shell's line too; a program that nothing is known of takes a while.  A service, and
+    what only its image knows, runs for ever.
+    """
+    first = pod["spec"]["containers"][0]
+    line = " ".join([*(first.get("command") or []), *(first.get("args") or [])])
+    naps = _NAP.findall(line)
+    if naps:
+        taken = sum(float(number) * _NAP_S[unit] for number, unit in naps)
+    elif line and pod["spec"].get("restartPolicy") in ("Never", "OnFailure"):
+        taken = SOME_S
+    else:
+        taken = float("inf")
+    return _seconds(pod, RUN_S, taken)
+
+
+def _asked(pod: Object, resource: str) -> int:
+    """What a pod's containers request of one resource."""
+    if resource == "pods":
+        return 1
+    requests = (container["resources"].get("requests") or {} for container in pod["spec"]["containers"])
+    return sum(amount(resource, str(asked[resource]), True) for asked in requests if resource in asked)

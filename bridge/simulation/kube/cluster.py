@@ -1,0 +1,594 @@
+"""A simulated Kubernetes: the API server's rules, without a clock, a socket or a thread.
+
+`handle` answers one request at the moment it is told; `open_watch` and `told_since` tell what happened; `tick` lets the
+cluster's own actors (kubelets, controllers, in `kube_actors`) do what is due.  Same seed and same calls, same cluster:
+uids, names and delays come from the seed.
+
+The rules are those that a scheduler can run into, as measured on a real 1.36: what may be bound, what may be patched on a
+pod, how deletion goes, what conflicts, in which words.  The contract suite asks both and must get the same.
+
+Not here: admission webhooks, RBAC beyond `forbidden`, finalizers of other kinds than pods, other API versions, server-side
+apply.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from bridge.simulation.kube.actors import Actors
+from bridge.simulation.kube.objects import Object, condition, rfc3339, with_condition
+from bridge.simulation.kube.patch import merged, strategically_merged
+from bridge.simulation.kube.store import BadSelector, Selection, Store, TooOld, selection
+
+Answer = tuple[int, dict[str, str], bytes]
+JSON = {"content-type": "application/json"}
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-simulated"}
+LISTS_REMEMBERED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind that the server serves, under its group and plural."""
+
+    api_version: str
+    kind: str
+    namespaced: bool = True
+
+
+KINDS = {
+    ("", "pods"): Kind("v1", "Pod"),
+    ("", "nodes"): Kind("v1", "Node", namespaced=False),
+    ("", "namespaces"): Kind("v1", "Namespace", namespaced=False),
+    ("", "events"): Kind("v1", "Event"),
+    ("", "persistentvolumeclaims"): Kind("v1", "PersistentVolumeClaim"),
+    ("", "persistentvolumes"): Kind("v1", "PersistentVolume", namespaced=False),
+    ("", "replicationcontrollers"): Kind("v1", "ReplicationController"),
+    ("apps", "replicasets"): Kind("apps/v1", "ReplicaSet"),
+    ("apps", "deployments"): Kind("apps/v1", "Deployment"),
+    ("apps", "statefulsets"): Kind("apps/v1", "StatefulSet"),
+    ("apps", "daemonsets"): Kind("apps/v1", "DaemonSet"),
+    ("batch", "jobs"): Kind("batch/v1", "Job"),
+    ("batch", "cronjobs"): Kind("batch/v1", "CronJob"),
+    ("storage.k8s.io", "storageclasses"): Kind("storage.k8s.io/v1", "StorageClass", namespaced=False),
+    ("coordination.k8s.io", "leases"): Kind("coordination.k8s.io/v1", "Lease"),
+}
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUANTITY = re.compile(r"[+-]?[0-9.]+([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+
+
+class Refusal(Exception):
+    """The server says no: becomes a Status."""
+
+    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names."""
+
+    resource: str
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+
+class KubeCluster:
+    """One simulated cluster.
+
+    started     epoch seconds
+    forbidden   (verb, "resource" or "resource/subresource") that are answered 403; verbs as RBAC names them
+    """
+
+    def __init__(self, seed: int = 0, *, history: int = 20_000, started: float = 0.0) -> None:
+        self.store = Store(history)
+        self.rng = random.Random(seed)  # noqa: S311 -- repeatable is what it must be
+        self.forbidden: set[tuple[str, str]] = set()
+        self._seed = seed
+        self._uids = 0
+        self._lists: dict[str, tuple[int, list[bytes]]] = {}
+        self.actors = Actors(self)
+        for name in ("default", "kube-system"):
+            self.create(started, "namespaces", {"metadata": {"name": name}})
+
+    # --- requests ---
+
+    def handle(
+        self,
+        now: float,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes | None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        """Answer one request: (status, headers, body)."""
+        try:
+            if not path.startswith(("/api/", "/apis/")):
+                return _plain(path)
+            target = self._target(path)
+            self._allowed(method, target, query)
+            read = _decoded(body)
+            if method == "GET":
+                return self._get(target, query)
+            if method == "POST":
+                return self._post(now, target, read)
+            if method == "PATCH":
+                return _ok(self._patch(now, target, read, content_type, query.get("fieldManager", "")))
+            if method == "PUT":
+                return _ok(self._replace(now, target, read))
+            if method == "DELETE":
+                return _ok(self._delete(now, target, query, read))
+            raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        except Refusal as refusal:
+            return _status(refusal)
+
+    def open_watch(self, path: str, query: Mapping[str, str]) -> tuple[Selection, int] | Answer:
+        """Begin a watch: its selection and the version it starts at, or the refusal as an answer."""
+        try:
+            target = self._target(path)
+            self._allowed("GET", target, query)
+            if query.get("sendInitialEvents"):  # clients list first then, as with a server that is older than this
+                raise _invalid("ListOptions", "", "sendInitialEvents", "Forbidden: it needs the WatchList feature gate")
+            asked = query.get("resourceVersion", "")
+            if asked and not asked.isdigit():
+                raise Refusal(500, "", f'resourceVersion: Invalid value: "{asked}": invalid syntax')
+            return _selection(target, query), int(asked or self.store.version)
+        except Refusal as refusal:
+            return _status(refusal)
+
+    def told_since(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
+        """(lines, version, ended): what a watch is told after `version`, and where it goes on unless it has ended."""
+        try:
+            told, newer = self.store.changes_since(version, chosen)
+        except TooOld:
+            status = _status_body(410, "Expired", f"too old resource version: {version} ({self.store.version})", {})
+            return [_line("ERROR", msgspec.json.encode(status))], version, True
+        return [_line(kind, raw) for kind, raw in told], newer, False
+
+    def bookmark(self, chosen: Selection, version: int) -> bytes:
+        """The line that says: nothing more up to here."""
+        kind = next(kind for (_, plural), kind in KINDS.items() if plural == chosen.resource)
+        meta = {"resourceVersion": str(version)}
+        thing = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta}
+        return _line("BOOKMARK", msgspec.json.encode(thing))
+
+    def tick(self, now: float) -> None:
+        """Let kubelets and controllers do what is due."""
+        self.actors.act(now)
+
+    def next_due(self) -> float | None:
+        """When `tick` has something to do; None: not before something changes.  In the past: now."""
+        return self.actors.next_due()
+
+    def compact(self) -> None:
+        """Forget the past: watches and half-read lists from before get 410."""
+        self.store.compact()
+
+    # --- verbs, for the actors too ---
+
+    def create(self, now: float, resource: str, thing: Object) -> Object:
+        """Create an object as the server does: uid, times, defaults.  Raises Refusal."""
+        kind = next(kind for (_, plural), kind in KINDS.items() if plural == resource)
+        meta = dict(thing.get("metadata") or {})
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + self.suffix()
+        name, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
+        if not _NAME.fullmatch(name):
+            raise _invalid(kind.kind, name, "metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain')
+        if kind.namespaced:
+            self._must_take(namespace)
+        if self.store.get(resource, namespace, name):
+            message = f'{resource} "{name}" already exists'
+            raise Refusal(409, "AlreadyExists", message, name=name, kind=resource)
+        meta |= {"uid": self._uid(), "creationTimestamp": rfc3339(now), "generation": 1}
+        meta.pop("deletionTimestamp", None)
+        made = {"kind": kind.kind, "apiVersion": kind.api_version} | thing | {"metadata": meta}
+        return self.store.put(resource, _DEFAULTS.get(resource, _as_it_is)(made, now))
+
+    def write_status(self, resource: str, thing: Object, status: Object) -> Object:
+        """Replace an object's status, as an actor does."""
+        return self.store.put(resource, {**thing, "status": status})
+
+    def remove(self, now: float, resource: str, thing: Object, grace_s: int | None = None) -> Object:
+        """Delete an object; a pod on a node first gets its grace, unless that is 0."""
+        if resource == "namespaces":
+            return self._remove_namespace(now, thing)
+        if resource != "pods":
+            return self.store.delete(resource, thing)
+        return self._remove_pod(now, thing, grace_s)
+
+    def suffix(self) -> str:
+        """Five characters, as generated names have."""
+        return "".join(self.rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+
+    # --- reading ---
+
+    def _get(self, target: Target, query: Mapping[str, str]) -> Answer:
+        if target.subresource == "log":
+            raise Refusal(405, "MethodNotAllowed", "simulated containers write no logs")
+        if target.name:
+            return _ok(self._existing(target))
+        limit = int(query.get("limit") or 0)
+        if token := query.get("continue", ""):
+            if token not in self._lists:
+                raise Refusal(400, "BadRequest", "invalid continue token")
+            version, rest = self._lists[token]
+            if not self.store.is_remembered(version):
+                message = "The provided continue parameter is too old to display a consistent list result."
+                raise Refusal(410, "Expired", message)
+        else:
+            version, rest = self.store.version, self.store.matching(_selection(target, query))
+        page, rest = (rest[:limit], rest[limit:]) if limit else (rest, [])
+        meta = {"resourceVersion": str(version)}
+        if rest:
+            meta["continue"] = self._remember_list(version, rest)
+        head = f'{{"kind":"{target.kind.kind}List","apiVersion":"{target.kind.api_version}","metadata":'
+        return 200, JSON, head.encode() + msgspec.json.encode(meta) + b',"items":[' + b",".join(page) + b"]}"
+
+    def _remember_list(self, version: int, rest: list[bytes]) -> str:
+        """The token under which the rest of a consistent list is kept."""
+        token = f"rv{version}-{len(rest)}-{self.suffix()}"
+        self._lists[token] = (version, rest)
+        while len(self._lists) > LISTS_REMEMBERED:
+            del self._lists[next(iter(self._lists))]
+        return token
+
+    def _existing(self, target: Target) -> Object:
+        found = self.store.get(target.resource, target.namespace, target.name)
+        if found is None:
+            message = f'{target.resource} "{target.name}" not found'
+            raise Refusal(404, "NotFound", message, name=target.name, kind=target.resource)
+        return found
+
+    # --- writing ---
+
+    def _post(self, now: float, target: Target, read: Object) -> Answer:
+        if target.resource == "selfsubjectaccessreviews":
+            return 201, JSON, msgspec.json.encode(self._review(read))
+        if target.resource == "selfsubjectreviews":
+            return 201, JSON, msgspec.json.encode({**read, "status": {"userInfo": {"username": "slurm-bridge"}}})
+        if target.subresource == "binding":
+            self._bind(now, target, read)
+        elif target.subresource == "eviction":
+            pod = self._existing(target)
+            _check_preconditions(target, pod, read.get("deleteOptions") or {})
+            said = condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting", now)
+            self._remove_pod(now, self.store.put("pods", with_condition(pod, said)), None)
+        elif target.name:
+            raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        else:
+            meta = {**(read.get("metadata") or {})}
+            if target.kind.namespaced:
+                meta["namespace"] = target.namespace
+            return 201, JSON, msgspec.json.encode(self.create(now, target.resource, {**read, "metadata": meta}))
+        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return 201, JSON, msgspec.json.encode(success)
+
+    def _bind(self, now: float, target: Target, binding: Object) -> None:
+        """One write: node, annotations, labels and PodScheduled=True.  The node is not looked at."""
+        pod, meta = self._existing(target), binding.get("metadata") or {}
+        name, where = target.name, (binding.get("target") or {}).get("name")
+        if meta.get("uid") and meta["uid"] != pod["metadata"]["uid"]:
+            raise _precondition("pods", name, meta["uid"], pod["metadata"]["uid"])
+        spec = pod["spec"]
+        if pod["metadata"].get("deletionTimestamp"):
+            raise _cannot_bind(name, f"pod {name} is being deleted, cannot be assigned to a host")
+        if spec.get("nodeName"):
+            raise _cannot_bind(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        if spec.get("schedulingGates"):
+            raise _cannot_bind(name, f"pod {name} has non-empty .spec.schedulingGates")
+        written = dict(pod["metadata"])
+        for field in ("annotations", "labels"):
+            if meta.get(field):
+                written[field] = {**(written.get(field) or {}), **meta[field]}
+        bound = {**pod, "metadata": written, "spec": {**spec, "nodeName": where}}
+        self.store.put("pods", with_condition(bound, condition("PodScheduled", "True", "", "", now)))
+
+    def _patch(self, now: float, target: Target, patch: Object, content_type: str, manager: str) -> Object:
+        before = self._existing(target)
+        change = strategically_merged if content_type.startswith("application/strategic") else merged
+        after = change(before, patch)
+        deadline = (patch.get("spec") or {}).get("activeDeadlineSeconds")
+        if manager and deadline != (before.get("spec") or {}).get("activeDeadlineSeconds"):
+            after = {**after, "metadata": {**after["metadata"], "managedFields": [_wrote_the_deadline(manager)]}}
+        return self._written(now, target, before, after)
+
+    def _replace(self, now: float, target: Target, thing: Object) -> Object:
+        before = self._existing(target)
+        return self._written(now, target, before, {**before, **thing})
+
+    def _written(self, now: float, target: Target, before: Object, after: Object) -> Object:
+        """Write `after` in the place of `before`, as far as the rules of the kind allow."""
+        kind, name = target.kind.kind, target.name
+        old, new = before["metadata"], after["metadata"]
+        if new.get("uid") != old["uid"]:
+            raise _invalid(kind, name, "metadata.uid", f'Invalid value: "{new.get("uid")}": field is immutable')
+        if new.get("resourceVersion") != old["resourceVersion"]:
+            message = f'Operation cannot be fulfilled on {target.resource} "{name}": the object has been modified'
+            raise Refusal(409, "Conflict", message, name=name, kind=target.resource)
+        if target.subresource == "status":
+            after = {**before, "status": after.get("status") or {}}
+        else:
+            kept = {field: old[field] for field in ("name", "namespace", "creationTimestamp") if field in old}
+            after = {**after, "metadata": {**new, **kept}}
+            if target.resource in _HAVE_STATUS:
+                after["status"] = before.get("status") or {}
+            if after.get("spec") != before.get("spec"):
+                if target.resource == "pods":
+                    _check_pod_update(name, before["spec"], after["spec"])
+                after["metadata"]["generation"] = old.get("generation", 1) + 1
+        if after == before:
+            return before  # nothing changed: no new version, no event
+        written = self.store.put(target.resource, after)
+        if old.get("finalizers") and not new.get("finalizers") and old.get("deletionGracePeriodSeconds") == 0:
+            return self.store.delete(target.resource, written)  # it was only held by them
+        return written
+
+    def _delete(self, now: float, target: Target, query: Mapping[str, str], options: Object) -> Object:
+        thing = self._existing(target)
+        _check_preconditions(target, thing, options)
+        grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+        return self.remove(now, target.resource, thing, None if grace is None else int(grace))
+
+    def _remove_pod(self, now: float, pod: Object, grace_s: int | None) -> Object:
+        """Two writes where it goes at once, as a watch on the real server sees it; a grace is only ever shortened."""
+        meta, spec = pod["metadata"], pod["spec"]
+        grace = spec.get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s
+        grace = 1 if grace < 0 else grace
+        if not spec.get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
+            grace = 0
+        if meta.get("deletionTimestamp") and meta["deletionGracePeriodSeconds"] <= grace:
+            return pod
+        marked = {**meta, "deletionTimestamp": rfc3339(now + grace), "deletionGracePeriodSeconds": grace}
+        pod = self.store.put("pods", {**pod, "metadata": marked})
+        return pod if grace or marked.get("finalizers") else self.store.delete("pods", pod)
+
+    def _remove_namespace(self, now: float, thing: Object) -> Object:
+        """Everything in it first; the actors finish it when the last pod has gone."""
+        name = thing["metadata"]["name"]
+        for resource in [plural for (_, plural), kind in KINDS.items() if kind.namespaced]:
+            for inside in [t for t in self.store.unordered(resource) if t["metadata"].get("namespace") == name]:
+                self.remove(now, resource, inside)
+        if any(pod["metadata"]["namespace"] == name for pod in self.store.unordered("pods")):
+            return self.store.put("namespaces", {**thing, "status": {"phase": "Terminating"}})
+        return self.store.delete("namespaces", thing)
+
+    # --- small things ---
+
+    def _target(self, path: str) -> Target:
+        parts = path.strip("/").split("/")
+        group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+        version = parts[1] if parts[0] == "api" else "/".join(parts[1:3])
+        namespace = ""
+        if len(rest) >= 3 and rest[0] == "namespaces" and ("", rest[2]) != ("", "status"):
+            namespace, rest = rest[1], rest[2:]
+        if (group, rest[:1]) == ("authorization.k8s.io", ["selfsubjectaccessreviews"]):
+            return Target(rest[0], Kind(version, "SelfSubjectAccessReview", namespaced=False), "", "", "")
+        if (group, rest[:1]) == ("authentication.k8s.io", ["selfsubjectreviews"]):
+            return Target(rest[0], Kind(version, "SelfSubjectReview", namespaced=False), "", "", "")
+        kind = KINDS.get((group, rest[0])) if rest and len(rest) <= 3 else None
+        if kind is None or kind.api_version != version:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        name, subresource, *_ = *rest[1:], "", ""
+        return Target(rest[0], kind, namespace, name, subresource)
+
+    def _allowed(self, method: str, target: Target, query: Mapping[str, str]) -> None:
+        verbs = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+        reading = "watch" if query.get("watch") in ("1", "true") else "get" if target.name else "list"
+        verb, resource = verbs.get(method, reading), "/".join(filter(None, (target.resource, target.subresource)))
+        if (verb, resource) in self.forbidden:
+            message = f'{resource} is forbidden: User "slurm-bridge" cannot {verb} resource "{resource}"'
+            raise Refusal(403, "Forbidden", message, kind=target.resource)
+
+    def _review(self, read: Object) -> Object:
+        asked = (read.get("spec") or {}).get("resourceAttributes") or {}
+        resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
+        return {**read, "status": {"allowed": (asked.get("verb"), resource) not in self.forbidden}}
+
+    def _must_take(self, namespace: str) -> None:
+        found = self.store.get("namespaces", "", namespace)
+        if found is None:
+            message = f'namespaces "{namespace}" not found'
+            raise Refusal(404, "NotFound", message, name=namespace, kind="namespaces")
+        if found["status"].get("phase") == "Terminating":
+            message = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise Refusal(403, "Forbidden", message, name=namespace, kind="namespaces")
+
+    def _uid(self) -> str:
+        self._uids += 1
+        return f"{self._seed & 0xFFFFFFFF:08x}-0000-4000-8000-{self._uids:012x}"
+
+
+# --- rules of single kinds ------------------------------------------------------------------------------------------
+
+_HAVE_STATUS = {"pods", "nodes", "namespaces", "replicasets", "jobs", "persistentvolumeclaims"}
+_TOLERATED = [
+    {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for what in ("not-ready", "unreachable")
+]
+
+
+def _as_it_is(thing: Object, _now: float) -> Object:
+    return thing
+
+
+def _new_pod(pod: Object, now: float) -> Object:
+    spec, meta = dict(pod.get("spec") or {}), pod["metadata"]
+    if not spec.get("containers"):
+        raise _invalid("Pod", meta["name"], "spec.containers", "Required value")
+    spec["containers"] = [_new_container(container) for container in spec["containers"]]
+    if spec.get("initContainers"):
+        spec["initContainers"] = [_new_container(container) for container in spec["initContainers"]]
+    for field, default in (
+        ("restartPolicy", "Always"),
+        ("terminationGracePeriodSeconds", 30),
+        ("schedulerName", "default-scheduler"),
+        ("serviceAccountName", "default"),
+    ):
+        spec.setdefault(field, default)
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *_TOLERATED]
+    status: Object = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        status["conditions"] = [condition("PodScheduled", "False", "SchedulingGated", message, now)]
+    return {**pod, "spec": spec, "status": status}
+
+
+def _new_container(container: Object) -> Object:
+    """A limit without a request is the request too."""
+    asked = container.get("resources") or {}
+    for text in (text for amounts in asked.values() if isinstance(amounts, dict) for text in amounts.values()):
+        if not _QUANTITY.fullmatch(str(text)):
+            message = f'Pod in version "v1" cannot be handled as a Pod: quantities must match: "{text}"'
+            raise Refusal(400, "BadRequest", message)
+    if asked.get("limits"):
+        asked = {**asked, "requests": {**asked["limits"], **(asked.get("requests") or {})}}
+    return {**container, "resources": asked}
+
+
+def _new_node(node: Object, now: float) -> Object:
+    """Nodes come with their status: in the simulation a kubelet is behind each from the start."""
+    status = dict(node.get("status") or {})
+    status.setdefault("conditions", [condition("Ready", "True", "KubeletReady", "simulated", now)])
+    return {**node, "spec": node.get("spec") or {}, "status": status}
+
+
+def _new_namespace(namespace: Object, _now: float) -> Object:
+    meta = namespace["metadata"]
+    labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+    return {**namespace, "metadata": {**meta, "labels": labels}, "status": {"phase": "Active"}}
+
+
+def _new_claim(claim: Object, _now: float) -> Object:
+    """Bound at once where it names its volume; others wait for ever, since nothing provisions here."""
+    bound = bool((claim.get("spec") or {}).get("volumeName"))
+    return {**claim, "status": {"phase": "Bound" if bound else "Pending"}}
+
+
+_DEFAULTS = {
+    "pods": _new_pod,
+    "nodes": _new_node,
+    "namespaces": _new_namespace,
+    "persistentvolumeclaims": _new_claim,
+}
+
+
+def _check_preconditions(target: Target, thing: Object, options: Object) -> None:
+    wanted = options.get("preconditions") or {}
+    if wanted.get("uid") and wanted["uid"] != thing["metadata"]["uid"]:
+        message = (
+            f'Operation cannot be fulfilled on {target.kind.kind} "{target.name}": the UID in the precondition '
+            f"({wanted['uid']}) does not match the UID in record ({thing['metadata']['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise Refusal(409, "Conflict", message, name=target.name, kind=target.kind.kind)
+
+
+def _wrote_the_deadline(manager: str) -> Object:
+    """Of managed fields only this one is kept, since only this one is read (T7)."""
+    wrote: Object = {"f:spec": {"f:activeDeadlineSeconds": {}}}
+    return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": wrote}
+
+
+def _check_pod_update(name: str, before: Object, after: Object) -> None:
+    """What may still change in the spec of a pod that exists."""
+    deadline, sooner = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
+    if deadline is not None and (sooner is None or sooner > deadline):
+        message = f"Invalid value: {sooner}: must be less than or equal to previous value"
+        raise _invalid("Pod", name, "spec.activeDeadlineSeconds", message)
+    free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
+    if before.get("schedulingGates"):
+        free |= {"nodeSelector", "affinity"}
+    tolerations = after.get("tolerations") or []
+    gates = [gate["name"] for gate in before.get("schedulingGates") or []]
+    grown = any(toleration not in tolerations for toleration in before.get("tolerations") or [])
+    gated = any(gate["name"] not in gates for gate in after.get("schedulingGates") or [])
+    changed = {f for f in before.keys() | after.keys() if before.get(f) != after.get(f)}
+    if grown or gated or changed - free - _image_changes(before, after):
+        raise _invalid("Pod", name, "spec", "Forbidden: pod updates may not change fields other than a few")
+
+
+def _image_changes(before: Object, after: Object) -> set[str]:
+    """The container lists that differ in nothing but images."""
+
+    def bare(spec: Object, field: str) -> list[Object]:
+        return [{**container, "image": ""} for container in spec.get(field) or []]
+
+    return {field for field in ("containers", "initContainers") if bare(before, field) == bare(after, field)}
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def _selection(target: Target, query: Mapping[str, str]) -> Selection:
+    try:
+        return selection(target.resource, target.namespace, query)
+    except BadSelector as error:
+        raise Refusal(400, "BadRequest", str(error)) from None
+
+
+def _decoded(body: bytes | None) -> Object:
+    try:
+        read = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError as error:
+        raise Refusal(400, "BadRequest", f"couldn't get version/kind; json parse error: {error}") from None
+    if not isinstance(read, dict):
+        raise Refusal(400, "BadRequest", "couldn't get version/kind; json parse error: not an object")
+    return read
+
+
+def _line(kind: str, raw: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + raw + b"}"
+
+
+def _ok(thing: Object) -> Answer:
+    return 200, JSON, msgspec.json.encode(thing)
+
+
+def _status(refusal: Refusal) -> Answer:
+    body = _status_body(refusal.code, refusal.reason, refusal.message, refusal.details)
+    return refusal.code, JSON, msgspec.json.encode(body)
+
+
+def _status_body(code: int, reason: str, message: str, details: Object) -> Object:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return status | {"reason": reason, "details": details, "code": code}
+
+
+def _plain(path: str) -> Answer:
+    if path in ("/healthz", "/livez", "/readyz"):
+        return 200, {"content-type": "text/plain"}, b"ok"
+    if path == "/version":
+        return 200, JSON, msgspec.json.encode(VERSION)
+    return 404, {"content-type": "text/plain"}, b"404 page not found\n"
+
+
+def _invalid(kind: str, name: str, field: str, message: str) -> Refusal:
+    causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
+    sentence = f'{kind} "{name}" is invalid: {field}: {message}'
+    return Refusal(422, "Invalid", sentence, name=name, kind=kind, causes=causes)
+
+
+def _precondition(resource: str, name: str, wanted: str, found: str) -> Refusal:
+    message = (
+        f'Operation cannot be fulfilled on {resource} "{name}": Precondition failed: UID in precondition: {wanted}, '
+        f"UID in object meta: {found}"
+    )
+    return Refusal(409, "Conflict", message, name=name, kind=resource)
+
+
+def _cannot_bind(name: str, why: str) -> Refusal:
+    message = f'Operation cannot be fulfilled on pods/binding "{name}": {why}'
+    return Refusal(409, "Conflict", message, name=name, kind="pods/binding")

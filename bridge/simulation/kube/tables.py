@@ -1,0 +1,179 @@
+"""Objects as rows of a Table, the form in which kubectl asks for what it prints.
+
+A table of columns a kind: name, priority (1: only with `-o wide`) and how the cell follows from the object.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from bridge.simulation.kube.objects import epoch
+
+Object = dict[str, Any]
+Column = tuple[str, int, Callable[[Object], Any]]
+NONE = "<none>"
+
+
+def wants_table(accept: str) -> bool:
+    """Whether that Accept header asks for a table before anything else."""
+    return "as=Table" in accept.partition(",")[0]
+
+
+def table(body: bytes) -> bytes:
+    """The answer to a list or a read, as a Table.  Anything else (a Status) stays what it is."""
+    read = msgspec.json.decode(body)
+    kind = read.get("kind", "")
+    if kind == "Status":
+        return body
+    listed = kind.endswith("List")
+    things = read["items"] if listed else [read]
+    meta = read["metadata"] if listed else {"resourceVersion": read["metadata"]["resourceVersion"]}
+    return msgspec.json.encode(_table(kind.removesuffix("List"), things, meta))
+
+
+def event(line: bytes) -> bytes:
+    """The same for one line of a watch."""
+    read = msgspec.json.decode(line)
+    thing = read["object"]
+    if read["type"] in ("ADDED", "MODIFIED", "DELETED"):
+        read["object"] = _table(thing["kind"], [thing], {"resourceVersion": thing["metadata"]["resourceVersion"]})
+    return msgspec.json.encode(read)
+
+
+def _table(kind: str, things: Iterable[Object], meta: Object) -> Object:
+    columns = COLUMNS.get(kind, _NAMED)
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": meta,
+        "columnDefinitions": [
+            {
+                "name": name,
+                "type": "string",
+                "format": "name" if name == "Name" else "",
+                "description": name,
+                "priority": priority,
+            }
+            for name, priority, _ in columns
+        ],
+        "rows": [
+            {"cells": [cell(thing) for _, _, cell in columns], "object": {**partial, "metadata": thing["metadata"]}}
+            for thing in things
+        ],
+    }
+
+
+# --- cells --------------------------------------------------------------------------------------------------------
+
+
+def _name(thing: Object) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def _age(thing: Object) -> str:
+    return short(time.time() - epoch(thing["metadata"]["creationTimestamp"]))
+
+
+def short(seconds: float) -> str:
+    """As kubectl writes an age: "45s", "3m20s", "17m", "5h", "2d"."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 600:
+        return f"{whole // 60}m{whole % 60}s" if whole % 60 else f"{whole // 60}m"
+    if whole < 7200:
+        return f"{whole // 60}m"
+    return f"{whole // 3600}h" if whole < 172_800 else f"{whole // 86_400}d"
+
+
+def _containers(pod: Object) -> list[Object]:
+    found: list[Object] = pod["status"].get("containerStatuses") or []
+    return found
+
+
+def _ready(pod: Object) -> str:
+    return f"{sum(each['ready'] for each in _containers(pod))}/{len(pod['spec']['containers'])}"
+
+
+def _pod_status(pod: Object) -> str:
+    status = pod["status"]
+    said = status.get("reason") or status.get("phase", "")
+    for each in _containers(pod):
+        if ended := each["state"].get("terminated"):
+            said = status.get("reason") or ended.get("reason") or f"ExitCode:{ended['exitCode']}"
+    for each in status.get("conditions") or []:
+        if each["type"] == "PodScheduled" and each.get("reason") == "SchedulingGated":
+            said = "SchedulingGated"
+    return "Terminating" if pod["metadata"].get("deletionTimestamp") else str(said)
+
+
+def _restarts(pod: Object) -> str:
+    return str(sum(each["restartCount"] for each in _containers(pod)))
+
+
+def _node_status(node: Object) -> str:
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", []))
+    cordoned = ",SchedulingDisabled" if node["spec"].get("unschedulable") else ""
+    return f"{'Ready' if ready else 'NotReady'}{cordoned}"
+
+
+def _about(thing: Object) -> str:
+    about = thing["involvedObject"]
+    return f"{about['kind'].lower()}/{about['name']}"
+
+
+def _last_seen(thing: Object) -> str:
+    return short(time.time() - epoch(thing.get("lastTimestamp") or thing["metadata"]["creationTimestamp"]))
+
+
+def _of(*path: str) -> Callable[[Object], str]:
+    def cell(thing: Object) -> str:
+        found: Any = thing
+        for step in path:
+            found = found.get(step) if isinstance(found, dict) else None
+        return NONE if found is None else str(found)
+
+    return cell
+
+
+_NAMED: tuple[Column, ...] = (("Name", 0, _name), ("Age", 0, _age))
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "Pod": (
+        ("Name", 0, _name),
+        ("Ready", 0, _ready),
+        ("Status", 0, _pod_status),
+        ("Restarts", 0, _restarts),
+        ("Age", 0, _age),
+        ("IP", 1, _of("status", "podIP")),
+        ("Node", 1, _of("spec", "nodeName")),
+        ("Nominated Node", 1, _of("status", "nominatedNodeName")),
+        ("Readiness Gates", 1, lambda _pod: NONE),
+    ),
+    "Node": (
+        ("Name", 0, _name),
+        ("Status", 0, _node_status),
+        ("Roles", 0, lambda _node: NONE),
+        ("Age", 0, _age),
+        ("Version", 0, lambda _node: "simulated"),
+    ),
+    "Namespace": (("Name", 0, _name), ("Status", 0, _of("status", "phase")), ("Age", 0, _age)),
+    "ReplicaSet": (
+        ("Name", 0, _name),
+        ("Desired", 0, _of("spec", "replicas")),
+        ("Current", 0, _of("status", "replicas")),
+        ("Age", 0, _age),
+    ),
+    "Event": (
+        ("Last Seen", 0, _last_seen),
+        ("Type", 0, _of("type")),
+        ("Reason", 0, _of("reason")),
+        ("Object", 0, _about),
+        ("Message", 0, _of("message")),
+        ("Name", 1, _name),
+    ),
+}

@@ -1,0 +1,288 @@
+"""What can be seen of the two clusters from outside the bridge: what the promises are checked on.
+
+Two ways to see.  A simulated cluster is seen as it is, at any moment.  A real one is seen by asking its API now and then,
+so what is seen is of a moment ago, and the two clusters are seen at different moments: who judges by it looks twice.
+A real cluster may be large and is somebody's: only the pods of one namespace, the nodes that they stand on and the jobs
+that came since the first look are asked for, so many a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.errors import ContractError
+from bridge.kube.responses import judged
+from bridge.kube.transport import NO_PARAMS, Call
+from bridge.kube.transport import Transport as KubeTransport
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.jobs import SimJob
+from bridge.slurm.client import SlurmClient
+from scheduler.model.hostlist import expand
+from scheduler.model.slurm import Job, holds_nodes, is_ended
+
+Object = dict[str, Any]
+NODES_A_LOOK = 8
+JOBS_A_LOOK = 25
+DEADLINE_S = 10.0
+
+
+class SeenJob(Protocol):
+    """A job as Slurm tells it.  Times are epoch seconds.
+
+    serial   never given out twice
+    nodes    what it holds, in Slurm's order
+    tasks    how many it asked for
+    places   node to how many tasks what it holds there is enough for; {} where that is not known
+    het_id   of a component of a heterogeneous job: the leader's id; 0: an ordinary job
+    """
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def serial(self) -> Hashable: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def places(self) -> Mapping[str, int]: ...
+    @property
+    def het_id(self) -> int: ...
+    @property
+    def starts(self) -> float: ...
+    @property
+    def ends(self) -> float: ...
+    @property
+    def preempted(self) -> float: ...
+    @property
+    def holds(self) -> bool: ...
+    @property
+    def ended(self) -> bool: ...
+
+
+class KubeObservations(Protocol):
+    """Pods and nodes as their API shows them, as JSON."""
+
+    def pods(self) -> Iterable[Object]:
+        """Every pod that can be seen."""
+        ...
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        """One pod."""
+        ...
+
+    def node(self, name: str) -> Object | None:
+        """One node."""
+        ...
+
+
+class SlurmObservations(Protocol):
+    """Jobs as Slurm tells them."""
+
+    def jobs(self) -> Iterable[SeenJob]:
+        """Every job that can be seen, ended ones too."""
+        ...
+
+    def job(self, job_id: int) -> SeenJob | None:
+        """One job."""
+        ...
+
+
+# --- simulated: as it is ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KubeTruth:
+    """A simulated Kubernetes."""
+
+    cluster: KubeCluster
+
+    def pods(self) -> Iterable[Object]:
+        """See KubeSight."""
+        return self.cluster.store.all("pods")
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        """See KubeSight."""
+        return self.cluster.store.get("pods", namespace, name)
+
+    def node(self, name: str) -> Object | None:
+        """See KubeSight."""
+        return self.cluster.store.get("nodes", "", name)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTruth:
+    """A simulated Slurm."""
+
+    cluster: SlurmCluster
+
+    def jobs(self) -> Iterable[SimJob]:
+        """See SlurmSight."""
+        return self.cluster.jobs.values()
+
+    def job(self, job_id: int) -> SimJob | None:
+        """See SlurmSight."""
+        return self.cluster.jobs.get(job_id)
+
+
+# --- real: as it was a moment ago ---------------------------------------------------------------------------------
+
+
+class KubeLooks:
+    """A real Kubernetes, as far as one namespace reaches."""
+
+    def __init__(self, transport: KubeTransport, namespace: str) -> None:
+        self._transport = transport
+        self._namespace = namespace
+        self._pods: dict[tuple[str, str], Object] = {}
+        self._nodes: dict[str, Object] = {}
+
+    async def look(self) -> None:
+        """Ask anew.  Raises FarSideError."""
+        pods = (await self._get(f"/api/v1/namespaces/{quote(self._namespace)}/pods"))["items"]
+        standing = sorted({pod["spec"]["nodeName"] for pod in pods if _stands(pod)})
+        nodes = {}
+        for name in standing[:NODES_A_LOOK]:
+            nodes[name] = await self._get(f"/api/v1/nodes/{quote(name)}")
+            pods += (await self._get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}"))["items"]
+        self._pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
+        self._nodes |= nodes
+
+    async def _get(self, path: str, **params: str) -> Object:
+        reply = await self._transport.exchange(Call("GET", path, params=params or NO_PARAMS, deadline_s=DEADLINE_S))
+        judged("look", reply)
+        try:
+            read: Object = msgspec.json.decode(reply.body)
+        except msgspec.DecodeError:
+            raise ContractError("look", "Kubernetes", "the answer is no JSON", reply.status) from None
+        return read
+
+    def pods(self) -> Iterable[Object]:
+        """See KubeSight."""
+        return self._pods.values()
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        """See KubeSight."""
+        return self._pods.get((namespace, name))
+
+    def node(self, name: str) -> Object | None:
+        """See KubeSight."""
+        return self._nodes.get(name)
+
+
+def _stands(pod: Object) -> bool:
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """A SeenJob of a real Slurm."""
+
+    job: Job
+
+    @property
+    def id(self) -> int:
+        return self.job.id
+
+    @property
+    def serial(self) -> Hashable:
+        return self.job.sluid or (self.job.id, self.job.submitted)
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    @property
+    def user(self) -> str:
+        return self.job.user
+
+    @property
+    def partition(self) -> str:
+        return self.job.partition
+
+    @property
+    def state(self) -> str:
+        return " ".join(sorted(self.job.states))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(expand(self.job.nodes)) if self.holds else ()
+
+    @property
+    def tasks(self) -> int:
+        return self.job.tasks
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """How a real Slurm lays tasks out is not asked: what nodes hold is checked by V3."""
+        return {}
+
+    @property
+    def het_id(self) -> int:
+        return self.job.het_id or 0
+
+    @property
+    def starts(self) -> float:
+        return self.job.starts or 0.0
+
+    @property
+    def ends(self) -> float:
+        return self.job.ends or 0.0
+
+    @property
+    def preempted(self) -> float:
+        """When its grace began; 0: nobody preempts it."""
+        return self.job.preempted or 0.0
+
+    @property
+    def holds(self) -> bool:
+        return holds_nodes(self.job.states)
+
+    @property
+    def ended(self) -> bool:
+        return is_ended(self.job.states)
+
+
+class SlurmLooks:
+    """A real Slurm: the jobs that came since the first look, and those that somebody asked about."""
+
+    def __init__(self, client: SlurmClient) -> None:
+        self._client = client
+        self._jobs: dict[int, ReadJob] = {}
+        self._before: int | None = None  # the newest job when the first look was taken
+        self._asked: set[int] = set()
+
+    async def look(self) -> None:
+        """Ask anew.  Raises FarSideError."""
+        states = await self._client.states()
+        if self._before is None:
+            self._before = max(states, default=0)
+        newer = {job_id for job_id in states if job_id > self._before} | (self._asked & states.keys())
+        self._jobs = {job_id: job for job_id, job in self._jobs.items() if job_id in states}
+        stale = sorted(i for i in newer if i not in self._jobs or self._jobs[i].job.states != states[i])
+        for job_id in stale[:JOBS_A_LOOK]:
+            if (job := await self._client.job(job_id)) is not None:
+                self._jobs[job_id] = ReadJob(job)
+
+    def jobs(self) -> Iterable[ReadJob]:
+        """See SlurmSight."""
+        return self._jobs.values()
+
+    def job(self, job_id: int) -> ReadJob | None:
+        """See SlurmSight.  One that is not known is asked for at the next look."""
+        self._asked.add(job_id)
+        return self._jobs.get(job_id)

@@ -1,0 +1,232 @@
+"""A job description of slurmrestd's, and what the simulated Slurm understands by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bridge.simulation.slurm.error_numbers import SlurmSaysNo
+from bridge.simulation.slurm.jobs import SimJob, SimPartition, SimUser
+from bridge.simulation.slurm.nodes import Wanted
+from bridge.simulation.slurm.waits import Condition, conditions, licenses
+from scheduler.model.hostlist import HostlistError, expand
+
+if TYPE_CHECKING:
+    from bridge.simulation.slurm.cluster import SlurmCluster
+
+Body = dict[str, Any]
+
+# Fields of a job description that Slurm knows; another one earns a warning.
+_KNOWN_FIELDS = frozenset(
+    {
+        "account", "admin_comment", "begin_time", "comment", "constraints", "cpus_per_task",
+        "current_working_directory", "dependency", "environment", "excluded_nodes", "flags", "hold", "immediate",
+        "licenses", "maximum_nodes", "memory_per_cpu", "memory_per_node", "minimum_nodes", "name", "nice", "nodes",
+        "partition", "qos", "required_nodes",
+        "required_switches", "reservation", "shared", "tasks", "tasks_per_node", "time_limit", "time_minimum",
+        "tres_per_node", "tres_per_task", "wait_for_switch", "wckey",
+    }
+)  # fmt: skip
+
+
+def unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
+    """The warnings that Slurm gives for what it ignores."""
+    return tuple(
+        {"description": f'Ignoring unknown field "{field}" in DATA_PARSER_JOB_DESC_MSG', "source": f"#/job/{field}/"}
+        for field in wished
+        if field not in _KNOWN_FIELDS
+    )
+
+
+# What Slurm takes for what is not said.
+_NEW: Body = {
+    "name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": "", "licenses": "",
+    "reservation": "",
+}  # fmt: skip
+MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
+
+
+def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, operator: bool) -> SimJob:
+    """A job as it is wished, not yet in the queue.  Raises SlurmSaysNo, in the order in which Slurm looks."""
+    wished = {**_NEW, **wished}
+    partition = _partition_of(cluster, wished.get("partition", ""))
+    account = wished.get("account") or user.accounts[0]
+    qos = wished.get("qos") or user.qos[0]
+    if account not in user.accounts:
+        raise SlurmSaysNo(2045)
+    if qos not in user.qos:
+        raise SlurmSaysNo(2066)
+    if wished["nice"] < 0 and not operator:
+        raise SlurmSaysNo(2123)
+    if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
+        raise SlurmSaysNo(2050)
+    excluded = ",".join(wished.get("excluded_nodes", ()))
+    limit = _limit(partition, wished.get("time_limit"))
+    least = int((wished.get("time_minimum") or {}).get("number") or 0)
+    if limit is not None and least > limit:
+        raise SlurmSaysNo(2124)
+    wanted = _wanted(cluster, wished, excluded)
+    if wished["reservation"] not in ("", *cluster.reservations):
+        raise SlurmSaysNo(2053)
+    return SimJob(
+        id=0,
+        serial=0,
+        name=wished["name"],
+        user=user.name,
+        account=account,
+        partition=partition.name,
+        qos=qos,
+        wanted=wanted,
+        gres_text=wished.get("tres_per_node", ""),
+        task_gres_text=wished.get("tres_per_task", ""),
+        excluded_text=excluded,
+        time_limit_min=limit,
+        time_least_min=least,
+        submitted=int(now),
+        comment=wished["comment"],
+        nice=wished["nice"],
+        wckey=wished["wckey"],
+        dependency=_dependency(cluster, wished["dependency"]),
+        begin=begin(wished, 0),
+        licenses_text=wished["licenses"],
+        licenses=_licenses(cluster, wished["licenses"]),
+        switches=switches(wished, (0, 0)),
+        constraints=wished["constraints"],
+        reservation=wished["reservation"],
+        shared=next(iter(wished.get("shared", ())), ""),
+    )
+
+
+def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
+    if not name:
+        return next(partition for partition in cluster.partitions.values() if partition.default)
+    if name not in cluster.partitions:
+        raise SlurmSaysNo(2000)
+    return cluster.partitions[name]
+
+
+def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
+    cpus, tasks = wished.get("cpus_per_task", 1), wished.get("tasks", 1)
+    least, most = _node_counts(wished)
+    if cpus * tasks > sum(node.cpus for node in cluster.nodes.values()):
+        raise SlurmSaysNo(2005)
+    if tasks < least:
+        raise SlurmSaysNo(2025)
+    by_cpu, by_node = (wished.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
+    memory_mib = by_cpu.get("number") or by_node.get("number") or max(n.memory_mib for n in cluster.nodes.values())
+    return Wanted(
+        cpus=cpus,
+        memory_mib=memory_mib,
+        gres=_gres(cluster, wished.get("tres_per_node", "")),
+        features=_features(cluster, wished["constraints"]),
+        excluded=_excluded(cluster, excluded) | _outside(cluster, wished),
+        whole="none" in wished.get("shared", ()),
+        tasks=tasks,
+        tasks_per_node=wished.get("tasks_per_node") or None,
+        min_nodes=least,
+        max_nodes=most,
+        memory_by_cpu=bool(by_cpu.get("number")),
+        task_gres=_gres(cluster, wished.get("tres_per_task", "")),
+    )
+
+
+def _node_counts(wished: Body) -> tuple[int, int | None]:
+    """At least and at most how many nodes: "2", "2-4", or the two fields."""
+    least, _, most = str(wished.get("nodes", "")).partition("-")
+    at_least = wished.get("minimum_nodes") or int(least or 1)
+    at_most = wished.get("maximum_nodes") or int(most or least or 0)
+    return at_least, at_most or None
+
+
+def _gres(cluster: SlurmCluster, text: str) -> tuple[tuple[str, str, int], ...]:
+    asked: list[tuple[str, str, int]] = []
+    for item in filter(None, text.split(",")):
+        name, *rest = item.removeprefix("gres/").split(":")
+        if name not in cluster.gres_names:
+            raise SlurmSaysNo(2072)
+        count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
+        asked.append((name, rest[0] if rest else "", count))
+    # what names its type chooses first: an untyped wish may take any, but not the last that another must have
+    return tuple(sorted(asked, key=lambda item: not item[1]))
+
+
+def _features(cluster: SlurmCluster, text: str) -> frozenset[str]:
+    """Only conjunctions are played: "a&b"."""
+    features = frozenset(filter(None, text.replace(",", "&").split("&")))
+    if not features <= cluster.features:
+        raise SlurmSaysNo(2029)
+    return features
+
+
+def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
+    try:
+        names = frozenset(expand(text))
+    except HostlistError:
+        raise SlurmSaysNo(2018) from None
+    if not names <= cluster.nodes.keys():
+        raise SlurmSaysNo(2018)
+    return names
+
+
+def _outside(cluster: SlurmCluster, wished: Body) -> frozenset[str]:
+    """Where it must not go; played only as it is asked for: as many nodes as are required, so no other."""
+    required = _excluded(cluster, ",".join(wished.get("required_nodes") or ()))
+    return frozenset(cluster.nodes.keys() - required) if required else required
+
+
+def _limit(partition: SimPartition, wished: Body | None) -> int | None:
+    if not wished or not (wished.get("set") or wished.get("infinite")):
+        return partition.default_time_min if partition.default_time_min is not None else partition.max_time_min
+    minutes = None if wished.get("infinite") else int(wished["number"])
+    longest = partition.max_time_min
+    if longest is not None and (minutes is None or minutes > longest):
+        raise SlurmSaysNo(2051)
+    return minutes
+
+
+def _dependency(cluster: SlurmCluster, text: str) -> tuple[Condition, ...]:
+    try:
+        return conditions(text, cluster.jobs)
+    except ValueError:
+        raise SlurmSaysNo(2038) from None
+
+
+def _licenses(cluster: SlurmCluster, text: str) -> Mapping[str, int]:
+    try:
+        wanted = licenses(text)
+    except ValueError:
+        raise SlurmSaysNo(2048) from None
+    if any(count > cluster.licenses.get(name, 0) for name, count in wanted.items()):
+        raise SlurmSaysNo(2048)
+    return wanted
+
+
+def begin(wished: Body, before: int) -> int:
+    """When it may begin, epoch seconds; 0 leaves it as it is."""
+    asked = wished.get("begin_time") or {}
+    return int(asked["number"]) if asked.get("set") and asked["number"] > 0 else before
+
+
+def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
+    """At most so many leaf switches, and for how many seconds to wait for that."""
+    count = wished.get("required_switches", before[0])
+    wait = wished.get("wait_for_switch", before[1] or (MAX_SWITCH_WAIT_S if count else 0))
+    return count, min(wait, MAX_SWITCH_WAIT_S)
+
+
+def layout_told(job: SimJob, wished: Body) -> Body:
+    """What the job asks of its nodes, less what a change puts in its place."""
+    wanted = job.wanted
+    told: Body = {
+        "tres_per_node": job.gres_text, "tres_per_task": job.task_gres_text, "cpus_per_task": wanted.cpus,
+        "tasks": wanted.tasks, "tasks_per_node": wanted.tasks_per_node, "minimum_nodes": wanted.min_nodes,
+        "maximum_nodes": wanted.max_nodes,
+    }  # fmt: skip
+    if wished.get("nodes"):
+        del told["minimum_nodes"], told["maximum_nodes"]
+    if not (wished.get("memory_per_node") or wished.get("memory_per_cpu")):
+        told["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = {
+            "set": True,
+            "number": wanted.memory_mib,
+        }
+    return told

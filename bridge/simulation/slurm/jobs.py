@@ -1,0 +1,145 @@
+"""Jobs, partitions and users of the simulated Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bridge.simulation.slurm.nodes import Holding, Wanted
+from bridge.simulation.slurm.waits import Condition
+
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SimPartition:
+    """A partition.  Every node is in every one.
+
+    tier        PriorityTier: a waiting job of a higher tier goes first
+    preempted   its running jobs give way to jobs of a higher tier (PreemptMode=REQUEUE)
+    """
+
+    name: str
+    tier: int = 10
+    max_time_min: int | None = None
+    default_time_min: int | None = None
+    default: bool = False
+    up: bool = True
+    preempted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimUser:
+    """A user and his associations.
+
+    accounts         the first is his default one
+    max_submit_jobs  waiting and running together; None: no limit
+    group_tres       GRES name to how many his running jobs may hold in all
+    """
+
+    name: str
+    accounts: tuple[str, ...]
+    qos: tuple[str, ...] = ("normal",)
+    max_submit_jobs: int | None = None
+    group_tres: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SimJob:
+    """A job.  Times are whole epoch seconds, as Slurm tells them.
+
+    time_limit_min  None: no limit
+    time_least_min  backfill may cut the limit to that; 0: not at all
+    starts          when it started, or (of a waiting one) when Slurm expects it to
+    preempted       when its grace began
+    dependency      conditions that have not been seen to hold yet
+    begin           it does not start before
+    licenses        name to how many it holds while it runs; licenses_text: as asked
+    switches        leaf switches at most, and for how many seconds to wait for that
+    held            "", "JobHeldUser" or "JobHeldAdmin"
+    serial          counts submissions: unique for ever, unlike the id
+    holdings        what it holds, node by node; of an ended one what it held
+    het_id          of a component of a heterogeneous job: the leader's id; 0: an ordinary job
+    """
+
+    id: int
+    serial: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    qos: str
+    wanted: Wanted
+    gres_text: str
+    excluded_text: str
+    time_limit_min: int | None
+    submitted: int
+    state: str = "PENDING"
+    reason: str = "None"
+    comment: str = ""
+    nice: int = 0
+    wckey: str = ""
+    dependency: tuple[Condition, ...] = ()
+    begin: int = 0
+    licenses_text: str = ""
+    licenses: Mapping[str, int] = field(default_factory=dict)
+    switches: tuple[int, int] = (0, 0)
+    constraints: str = ""
+    reservation: str = ""
+    task_gres_text: str = ""
+    shared: str = ""
+    time_least_min: int = 0
+    held: str = ""
+    starts: int = 0
+    ends: int = 0
+    preempted: int = 0
+    planned: str = ""
+    holdings: tuple[Holding, ...] = ()
+    het_id: int = 0
+    het_offset: int = 0
+    flags: tuple[str, ...] = ()
+    exit_code: int = 0
+    derived_exit_code: int = 0
+    accounted_comment: str = ""
+
+    @property
+    def pending(self) -> bool:
+        return self.state == "PENDING"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """What it holds, in Slurm's node order."""
+        return tuple(holding.node for holding in self.holdings)
+
+    @property
+    def tasks(self) -> int:
+        """How many it asked for."""
+        return self.wanted.tasks
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Node to how many of its tasks what it holds there is enough for."""
+        return {holding.node: self.wanted.places(holding) for holding in self.holdings}
+
+    @property
+    def holds(self) -> bool:
+        return self.state in ("RUNNING", "SUSPENDED")
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED

@@ -1,0 +1,214 @@
+"""What the simulated slurmrestd says when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridge.simulation.slurm import admin_reads
+from bridge.simulation.slurm.error_numbers import SlurmSaysNo
+from bridge.simulation.slurm.jobs import SimJob, SimPartition
+from bridge.simulation.slurm.nodes import Holding, SlurmSimNode
+from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, known, number, refusal, with_parts, yes
+from scheduler.model.hostlist import fold
+
+
+def ping(asked: Asked, _: str) -> Answer:
+    up = asked.cluster.controller_up
+    ping: dict[str, Any] = {"hostname": "slurm-host", "responding": up, "primary": True, "latency": 100}
+    if asked.version == "v0.0.44":
+        ping["pinged"] = "UP" if up else "DOWN"
+    return yes(asked, {"pings": (ping,)})
+
+
+def states(asked: Asked, _: str) -> Answer:
+    jobs = asked.cluster.jobs
+    if wanted := asked.query.get("job_id"):
+        listed = [part for job_id in map(int, wanted) if job_id in jobs for part in with_parts(asked, jobs[job_id])]
+    else:
+        listed = list(jobs.values())
+    return yes(asked, {"jobs": [{"job_id": _full_id(job), "state": (job.state, *job.flags)} for job in listed]})
+
+
+def _full_id(job: SimJob) -> str:
+    return f"{job.id}+{job.het_offset}" if job.het_id else str(job.id)
+
+
+def job(asked: Asked, argument: str) -> Answer:
+    told = [_told(asked, job) for job in with_parts(asked, known(asked, argument))]
+    return yes(asked, {"jobs": told, "last_update": number(int(asked.now))})
+
+
+def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
+    limit = job.time_limit_min
+    return {
+        "account": job.account,
+        "comment": job.comment,
+        "cpus_per_task": number(job.wanted.cpus),
+        "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
+        "eligible_time": number(max(job.submitted, job.begin)),
+        "end_time": number(job.ends),
+        "excluded_nodes": job.excluded_text,
+        "exit_code": {"return_code": number(job.exit_code)},
+        "features": job.constraints,
+        "hold": bool(job.held),
+        "job_id": job.id,
+        "job_state": (job.state, *job.flags),
+        "licenses": job.licenses_text,
+        "maximum_switch_wait_time": job.switches[1],
+        "het_job_id": number(job.het_id),
+        "het_job_offset": number(job.het_offset),
+        "memory_per_cpu": number(job.wanted.memory_mib if job.wanted.memory_by_cpu else None),
+        "memory_per_node": number(None if job.wanted.memory_by_cpu else job.wanted.memory_mib),
+        "name": job.name,
+        "nice": job.nice,
+        "nodes": fold(job.nodes),
+        "partition": job.partition,
+        "preempt_time": number(job.preempted),
+        "priority": number(0 if job.held else 1),
+        "qos": job.qos,
+        "required_switches": job.switches[0],
+        "resv_name": job.reservation,
+        "scheduled_nodes": job.planned,
+        "shared": [job.shared] if job.shared and asked.version == "v0.0.44" else [],  # the newer one does not tell
+        "start_time": number(job.starts),
+        "state_reason": job.reason,
+        "step_id": {"sluid": f"s{job.serial:013d}"},
+        "submit_time": number(job.submitted),
+        "tasks": number(job.wanted.tasks),
+        "tasks_per_node": number(job.wanted.tasks_per_node or 0),
+        "time_limit": number(limit) if limit is not None else {"set": False, "infinite": True, "number": 0},
+        "time_minimum": number(job.time_least_min),
+        "tres_per_node": job.gres_text,
+        "tres_per_task": job.task_gres_text,
+        "user_name": job.user,
+        "wckey": job.wckey,
+    }
+
+
+def resources(asked: Asked, argument: str) -> Answer:
+    job = known(asked, argument)
+    if not asked.may_look_into(job):
+        raise SlurmSaysNo(2010)
+    if not job.holds:
+        raise SlurmSaysNo(2085)
+    return yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node]) for holding in job.holdings]})
+
+
+def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
+    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf tell no indices
+    return {
+        "node": holding.node,
+        "sockets_per_node": 1,
+        "cores_per_socket": cores,
+        "mem_alloc": holding.memory_mib,
+        "core_bitmap": f"0x{holding.cores:0{-(-cores // 4)}X}",
+        "gres": [
+            {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices) if told else None}
+            for (name, kind), indices in holding.devices.items()
+        ],
+    }
+
+
+def nodes(asked: Asked, _: str) -> Answer:
+    partitions = list(asked.cluster.partitions)
+    return yes(asked, {"nodes": [_node(node, partitions) for node in asked.cluster.nodes.values()]})
+
+
+def one_node(asked: Asked, argument: str) -> Answer:
+    if argument not in asked.cluster.nodes:
+        raise SlurmSaysNo(0)
+    return yes(asked, {"nodes": [_node(asked.cluster.nodes[argument], list(asked.cluster.partitions))]})
+
+
+def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
+    return {
+        "name": node.name,
+        "state": node.states,
+        "partitions": partitions,
+        "features": node.features,
+        "active_features": node.features,
+        "cpus": node.cpus,
+        "effective_cpus": node.cpus,
+        "sockets": 1,
+        "cores": node.cpus,
+        "threads": 1,
+        "real_memory": node.memory_mib,
+        "specialized_memory": 0,
+        "gres": ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in node.devices.items()),
+        "alloc_cpus": node.cpus - node.free_cores.bit_count(),
+        "address": node.address or node.name,
+        "reason": node.reason,
+    }
+
+
+def partitions(asked: Asked, _: str) -> Answer:
+    """slurmrestd needs the names of trackable resources from slurmdbd to answer these calls."""
+    if asked.cluster.accounting and not asked.cluster.accounting_up:
+        return refusal(asked, 111, "slurmdb_tres_get")
+    return yes(asked, {"partitions": [_partition(p, asked.version) for p in asked.cluster.partitions.values()]})
+
+
+def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
+    longest = partition.max_time_min
+    told: dict[str, Any] = {
+        "name": partition.name,
+        "partition": {"state": ("UP" if partition.up else "DOWN",)},
+        "preempt_mode": ["REQUEUE"] if partition.preempted else ["CLUSTER_GLOBAL"],
+        "grace_time": 0,
+        "node_sets": "ALL",
+        "defaults": {"time": number(partition.default_time_min)},
+        "maximums": {"time": number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}},
+    }
+    if version != "v0.0.44":
+        told["flags"] = ("DEFAULT",) if partition.default else ()
+    return told
+
+
+def conf(asked: Asked, _: str) -> Answer:
+    if asked.version < admin_reads.CONFIGURATION_SINCE:
+        return 404, TEXT, NO_URL
+    return yes(asked, admin_reads.configuration(asked.cluster))
+
+
+def diag(asked: Asked, _: str) -> Answer:
+    return yes(asked, admin_reads.diag(asked.now))
+
+
+def user(asked: Asked, argument: str) -> Answer:
+    level = "Operator" if argument in asked.cluster.operators else "None"
+    known = argument in asked.cluster.users
+    return yes(asked, {"users": [{"name": argument, "administrator_level": [level]}] if known else []})
+
+
+def reservations(asked: Asked, _: str) -> Answer:
+    return yes(asked, admin_reads.reservations(asked.cluster))
+
+
+def accounted(asked: Asked, _: str) -> Answer:
+    found = [job for name in asked.query.get("job_name", ()) for job in asked.cluster.accounted.get(name, ())]
+    jobs = [
+        {
+            "job_id": job.id,
+            "name": job.name,
+            "user": job.user,
+            "state": {"current": (job.state,), "reason": job.reason},
+            "time": {"end": job.ends if job.ended else 0, "submission": job.submitted},
+            "comment": {"job": job.accounted_comment},
+            "derived_exit_code": {"return_code": number(job.derived_exit_code)},
+        }
+        for job in found
+    ]
+    nothing = {"description": "slurmdb_jobs_get() found nothing", "source": "_dump_jobs"}
+    return yes(asked, {"jobs": jobs}, () if jobs else (nothing,))
+
+
+def _ranges(indices: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) -> "0-2,5"."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

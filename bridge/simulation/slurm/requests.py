@@ -1,0 +1,102 @@
+"""A call of the simulated slurmrestd, taken apart, and the shapes of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from bridge.simulation.slurm.error_numbers import TEXTS, SlurmSaysNo
+from bridge.simulation.slurm.jobs import SimJob
+
+if TYPE_CHECKING:
+    from bridge.simulation.slurm.cluster import SlurmCluster
+
+Answer = tuple[int, dict[str, str], bytes]
+Body = dict[str, Any]
+
+VERSIONS = ("v0.0.45", "v0.0.44")
+SLURM_USER = "slurm"
+RELEASE = "26.05.5"
+
+JSON = {"Content-Type": "application/json"}
+TEXT = {"Content-Type": "text/plain", "Connection": "Close"}
+NO_URL = b"Unable to find requested URL endpoint. Please query the '/openapi/v3' endpoint."
+
+
+class Asked:
+    """One request.
+
+    acts_as     the user in whose name
+    operator    whether that is an administrator of Slurm
+    """
+
+    __slots__ = ("acts_as", "body", "cluster", "now", "operator", "query", "version")
+
+    def __init__(self, cluster: SlurmCluster, now: float, version: str, query: str, body: bytes) -> None:
+        self.cluster, self.now, self.version = cluster, now, version
+        self.query = parse_qs(query) if query else {}
+        self.body = body
+        self.acts_as = ""
+        self.operator = False
+
+    def may_look_into(self, job: SimJob) -> bool:
+        """True if the caller is the user of the job or an operator.  Other callers may not read what a job holds."""
+        return self.operator or self.acts_as == job.user or self.acts_as in self.cluster.operators
+
+
+def known(asked: Asked, argument: str) -> SimJob:
+    """The job that the path names.  Raises SlurmSaysNo."""
+    job = asked.cluster.jobs.get(job_id_of(argument))
+    if job is None:
+        raise SlurmSaysNo(2017)
+    return job
+
+
+def job_id_of(argument: str) -> int:
+    """-1, which no job has, where it is no id."""
+    return int(argument) if argument.isdecimal() and len(argument) < 12 else -1
+
+
+def with_parts(asked: Asked, job: SimJob) -> list[SimJob]:
+    """Who asks for a leader is told of all components."""
+    return asked.cluster.components(job) if job.id == job.het_id else [job]
+
+
+_metas: dict[tuple[str, bool], msgspec.Raw] = {}
+
+
+def _meta(asked: Asked) -> msgspec.Raw:
+    key = (asked.version, asked.cluster.accounting)
+    if key not in _metas:
+        storage = "accounting_storage/slurmdbd" if asked.cluster.accounting else ""
+        meta = {
+            "plugin": {
+                "type": "openapi/slurmctld",
+                "data_parser": f"data_parser/{asked.version}",
+                "accounting_storage": storage,
+            },
+            "slurm": {"release": RELEASE, "cluster": "simulated"},
+        }
+        _metas[key] = msgspec.Raw(msgspec.json.encode(meta))
+    return _metas[key]
+
+
+def yes(asked: Asked, content: Mapping[str, Any], warnings: tuple[Mapping[str, str], ...] = ()) -> Answer:
+    """It was done, or here is what was asked for."""
+    return 200, JSON, msgspec.json.encode({**content, "meta": _meta(asked), "errors": (), "warnings": warnings})
+
+
+def refusal(asked: Asked, number: int, source: str = "slurmctld") -> Answer:
+    """No, with the status and the text of that number."""
+    status, text = TEXTS[number]
+    errors = ({"description": "Request failed", "error_number": number, "error": text, "source": source},)
+    body = msgspec.json.encode({"meta": _meta(asked), "errors": errors, "warnings": ()})
+    return status, {**JSON, "Connection": "Close"}, body
+
+
+def number(value: int | None) -> Mapping[str, Any]:
+    """A number that may be absent, as Slurm writes it."""
+    return {"set": value is not None, "infinite": False, "number": value or 0}

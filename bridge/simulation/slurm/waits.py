@@ -1,0 +1,92 @@
+"""What jobs of the simulated Slurm wait for besides room: other jobs, and licenses.
+
+Judged as slurmctld was seen to judge it.  A condition that holds is forgotten, one that can hold no more stays and says so.
+Of a job that is not known (any more), afterok and afternotok cannot be asked: that is refused; the others hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bridge.simulation.slurm.jobs import SimJob
+
+SINGLETON = "singleton"
+KINDS = frozenset({"after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok"})
+_BY_EXIT = frozenset({"afternotok", "afterok"})
+_JOB = re.compile(r"([1-9][0-9]{0,9})(?:_(?:[0-9]+|\*))?(?:\+([0-9]+))?", re.ASCII)
+_LICENSE = re.compile(r"([\w.@-]+)(?::([0-9]+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that must hold.  delay_min: of `after`, minutes since that job's start; failed: it never will."""
+
+    kind: str
+    job_id: int = 0
+    delay_min: int = 0
+    failed: bool = False
+
+    def __str__(self) -> str:
+        state = "failed" if self.failed else "unfulfilled"
+        job = f":{self.job_id}" if self.job_id else ""
+        delay = f"+{self.delay_min}" if self.delay_min else ""
+        return f"{self.kind}{job}{delay}({state})"
+
+
+def conditions(text: str, jobs: Mapping[int, SimJob]) -> tuple[Condition, ...]:
+    """What --dependency asks for, all of it.  Raises ValueError."""
+    found: list[Condition] = []
+    for item in filter(None, text.lower().split(",")):
+        kind, *ids = item.split(":")
+        if kind == SINGLETON and not ids:
+            found.append(Condition(SINGLETON))
+            continue
+        if kind not in KINDS or not ids:
+            raise ValueError(item)
+        for each in ids:
+            match = _JOB.fullmatch(each)
+            if match is None or (match[2] and kind != "after") or (kind in _BY_EXIT and int(match[1]) not in jobs):
+                raise ValueError(item)
+            found.append(Condition(kind, int(match[1]), int(match[2] or 0)))
+    return tuple(found)
+
+
+def open_conditions(job: SimJob, jobs: Mapping[int, SimJob], twin: SimJob | None, now: float) -> tuple[Condition, ...]:
+    """Those of its conditions that do not hold now; singleton stays, for a twin may come again."""
+    left: list[Condition] = []
+    for condition in job.dependency:
+        if condition.kind == SINGLETON:
+            left += [condition] if twin else []
+        elif condition.failed:
+            left.append(condition)
+        elif (other := jobs.get(condition.job_id)) is not None and not _holds(condition, other, now):
+            left.append(replace(condition, failed=other.ended and condition.kind not in ("after", "afterany")))
+    return tuple(left)
+
+
+def _holds(condition: Condition, other: SimJob, now: float) -> bool:
+    well = other.state == "COMPLETED" and other.exit_code == 0
+    match condition.kind:
+        case "after":
+            return other.ended or (other.holds and now >= other.starts + condition.delay_min * 60)
+        case "afterok" | "aftercorr":
+            return well
+        case "afternotok":
+            return other.ended and not well
+        case _:
+            return other.ended
+
+
+def licenses(text: str) -> dict[str, int]:
+    """ "matlab:2,ansys" -> {"matlab": 2, "ansys": 1}.  Raises ValueError."""
+    counts: dict[str, int] = {}
+    for item in filter(None, text.split(",")):
+        match = _LICENSE.fullmatch(item)
+        if match is None:
+            raise ValueError(item)
+        counts[match[1]] = counts.get(match[1], 0) + int(match[2] or 1)
+    return counts

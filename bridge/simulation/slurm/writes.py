@@ -1,0 +1,296 @@
+"""What the simulated slurmrestd does: jobs, nodes, reservations, accounting.  (Job descriptions: slurm_wishes.py.)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmSaysNo
+from bridge.simulation.slurm.job_request import begin, job_of, layout_told, switches, unknown_fields
+from bridge.simulation.slurm.jobs import SimJob, SimUser
+from bridge.simulation.slurm.node_conf import node_of
+from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, job_id_of, known, with_parts, yes
+
+if TYPE_CHECKING:
+    from bridge.simulation.slurm.cluster import SlurmCluster
+
+# Of a running job these may be changed; the rest is 2073.
+_CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})
+
+
+def submit(asked: Asked, _: str) -> Answer:
+    wished = _wished(asked)
+    if isinstance(wished.get("jobs"), list):
+        job, warnings = _taken_together(asked, wished["jobs"])
+    else:
+        job, warnings = _taken(asked, wished.get("job"))
+    asked.cluster.look_after_submission(asked.now)
+    return yes(asked, {"job_id": job.id, "step_id": "batch"}, warnings)
+
+
+def allocate(asked: Asked, _: str) -> Answer:
+    if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
+        raise SlurmSaysNo(2125)  # and keeps no record of it
+    job, warnings = _taken(asked, _wished(asked).get("job"))
+    cluster = asked.cluster
+    number = _not_now(cluster, job, asked.now)
+    if number:
+        cluster.refuse(job, asked.now)
+        raise SlurmSaysNo(number)
+    return yes(asked, {"job_id": job.id}, warnings)
+
+
+def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
+    """Start it at once; else the number that says why not."""
+    if cluster.not_runnable(job, now) in ("Dependency", "DependencyNeverSatisfied", "BeginTime"):
+        return 2038
+    if cluster.over_limit(cluster.users[job.user], job.wanted):
+        return 2050
+    partition = cluster.partitions[job.partition]
+    if not partition.up or cluster.blocks_immediate(partition, job, now):
+        return 2013
+    if not cluster.has_licenses(job):
+        return 2040
+    if not cluster.has_nodes_in_service(job):
+        return 2068
+    if cluster.place(job, now):
+        return 0
+    cluster.preempt_for(job, now)  # the room that this makes is for whoever asks next
+    return 2016
+
+
+def _wished(asked: Asked) -> Body:
+    wished = msgspec.json.decode(asked.body) if asked.body else {}
+    return wished if isinstance(wished, dict) else {}
+
+
+def _taken(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    """The job in the queue.  Raises SlurmSaysNo."""
+    draft, warnings = _drafted(asked, wished)
+    _queued(asked, draft)
+    if not asked.cluster.could(draft.wanted):
+        asked.cluster.refuse(draft, asked.now)
+        raise SlurmSaysNo(2014)
+    return draft, warnings
+
+
+def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    """The components of a heterogeneous job in the queue; its leader.  Raises SlurmSaysNo."""
+    cluster = asked.cluster
+    if any(isinstance(wished, dict) and wished.get("immediate") for wished in wishes):
+        raise SlurmSaysNo(2078)
+    drafts = [_drafted(asked, wished) for wished in wishes or [None]]
+    jobs = [draft for draft, _ in drafts]
+    for offset, job in enumerate(jobs):
+        job.het_id, job.het_offset = cluster.next_id - offset, offset
+        _queued(asked, job)
+    if not all(cluster.could(job.wanted) for job in jobs):
+        cluster.cancel(jobs[0].id, asked.now)
+        raise SlurmSaysNo(2014)
+    return jobs[0], tuple(warning for _, warnings in drafts for warning in warnings)
+
+
+def _drafted(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    cluster = asked.cluster
+    if not isinstance(wished, dict):
+        raise SlurmSaysNo(9000)
+    if len(cluster.jobs) >= cluster.max_job_count:
+        raise SlurmSaysNo(2007)
+    user = cluster.users.get(asked.acts_as)
+    if user is None:
+        raise SlurmSaysNo(6010)
+    warnings = unknown_fields(wished)
+    draft = job_of(asked.cluster, user, wished, asked.now, operator=asked.operator)
+    if wished.get("hold"):
+        draft.held = draft.reason = "JobHeldUser"
+        warnings += (
+            {"description": "Job is in held state, pending scheduler release", "source": "slurm_submit_batch_job()"},
+        )
+    if not cluster.partitions[draft.partition].up:
+        warnings += ({"description": "Partition in DOWN state", "source": "slurm_submit_batch_job()"},)
+    return draft, warnings
+
+
+def _queued(asked: Asked, draft: SimJob) -> None:
+    draft.id, draft.serial = asked.cluster.new_id()
+    asked.cluster.new_job(draft)
+    draft.reason = asked.cluster.not_runnable(draft, asked.now) or draft.reason
+    draft.starts = draft.begin if draft.reason == "BeginTime" else 0
+
+
+def update(asked: Asked, argument: str) -> Answer:
+    job = known(asked, argument)
+    wished: Body = msgspec.json.decode(asked.body)
+    if job.user != asked.acts_as and not asked.operator:
+        raise SlurmSaysNo(2010)
+    if job.ended:
+        raise SlurmSaysNo(2084)
+    if job.pending:
+        _change_waiting(asked, job, wished)
+    else:
+        _change_running(asked, job, wished)
+    asked.cluster.look_soon(asked.now)
+    return yes(asked, {"results": None}, unknown_fields(wished))
+
+
+def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
+    cluster = asked.cluster
+    if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
+        raise SlurmSaysNo(2002)
+    if wished.get("account") == "":
+        raise SlurmSaysNo(2045)
+    if "hold" in wished:
+        if job.held == "JobHeldAdmin" and not asked.operator:
+            raise SlurmSaysNo(2002)
+        job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if wished["hold"] else ""
+        job.reason = job.held or "None"
+    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+    limit: Body = {
+        "set": job.time_limit_min is not None,
+        "infinite": job.time_limit_min is None,
+        "number": job.time_limit_min,
+    }
+    if (wished.get("time_limit") or {}).get("set"):
+        limit = wished["time_limit"]
+    merged: Body = {
+        "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
+        "comment": job.comment, "dependency": "", "reservation": job.reservation,
+        "constraints": job.constraints, "wckey": job.wckey,
+        "licenses": job.licenses_text, "time_minimum": {"set": True, "number": job.time_least_min},
+        "shared": ["none"] if job.wanted.whole else [], **layout_told(job, wished),
+        **wished, "time_limit": limit, "excluded_nodes": [excluded],
+    }  # fmt: skip
+    user = cluster.users[job.user]
+    unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
+    changed = job_of(cluster, unlimited, merged, asked.now, operator=asked.operator)
+    if any(condition.job_id == job.id for condition in changed.dependency):
+        raise SlurmSaysNo(2038)
+    for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
+                  "task_gres_text", "excluded_text", "wanted", "time_limit_min", "time_least_min", "licenses",
+                  "licenses_text", "reservation"):  # fmt: skip
+        setattr(job, field, getattr(changed, field))
+    if "dependency" in wished:
+        job.dependency = changed.dependency
+    job.begin = begin(wished, job.begin)
+    job.switches = switches(wished, job.switches)
+
+
+def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
+    if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING:
+        raise SlurmSaysNo(2073)
+    limit = wished.get("time_limit") or {}
+    if limit.get("set"):
+        minutes = None if limit.get("infinite") else int(limit["number"])
+        now = job.time_limit_min
+        if not asked.operator and now is not None and (minutes is None or minutes > now):
+            raise SlurmSaysNo(2002)
+        job.time_limit_min = minutes
+        job.ends = job.starts + minutes * 60 if minutes is not None else 0
+    job.comment = wished.get("comment", job.comment)
+    job.name = wished.get("name", job.name)
+
+
+def cancel(asked: Asked, _: str) -> Answer:
+    """By id, where the name is the job's: only what failed is told of."""
+    wished: Body = msgspec.json.decode(asked.body)
+    codes = [code for job_id in wished["jobs"] for code in _cancel_one(asked, job_id_of(job_id), wished["job_name"])]
+    texts = [(code, NOT_CANCELLED.get(code) or TEXTS[code][1]) for code in codes]
+    return yes(asked, {"status": [{"error": {"string": text, "code": code, "message": text}} for code, text in texts]})
+
+
+def _cancel_one(asked: Asked, job_id: int, name: str) -> list[int]:
+    job = asked.cluster.jobs.get(job_id)
+    if job is None:
+        return [2017]
+    if job.name != name:
+        return [2172]
+    if job.user != asked.acts_as and not asked.operator and not job.ended:
+        return [2002]
+    ended = [2021 for each in with_parts(asked, job) if each.ended]
+    asked.cluster.cancel(job.id, asked.now)  # also where only some components of it had ended
+    return ended
+
+
+def record(asked: Asked, argument: str) -> Answer:
+    job = asked.cluster.accounted_by_id.get(job_id_of(argument))
+    if job is None:
+        return 304, {"Connection": "Close"}, b""
+    if not asked.may_look_into(job):
+        raise SlurmSaysNo(2002)
+    wished: Body = msgspec.json.decode(asked.body)
+    code = ((wished.get("derived_exit_code") or {}).get("return_code") or {}).get("number", 0)
+    job.derived_exit_code = code >> 8
+    job.accounted_comment = (wished.get("comment") or {}).get("job", job.accounted_comment)
+    return yes(asked, {"results": (f"{job.id} submitted",)})
+
+
+def reserve(asked: Asked, _: str) -> Answer:
+    wished: Body = msgspec.json.decode(asked.body)
+    asked.cluster.reservations.add(wished["name"])
+    return yes(asked, {"reservation_name": wished["name"]})
+
+
+def unreserve(asked: Asked, argument: str) -> Answer:
+    asked.cluster.reservations.discard(argument)
+    return yes(asked, {})
+
+
+def new_node(asked: Asked, argument: str) -> Answer:
+    if argument != "node":
+        return 404, TEXT, NO_URL
+    if not asked.operator:
+        raise SlurmSaysNo(2010)
+    cluster = asked.cluster
+    node = node_of(str(_wished(asked).get("node_conf", "")), cluster.gres_names)
+    if node.name in cluster.nodes:
+        raise SlurmSaysNo(2168)
+    cluster.add_node(node)
+    cluster.look_soon(asked.now)
+    return yes(asked, {})
+
+
+def remove_node(asked: Asked, argument: str) -> Answer:
+    if not asked.operator:
+        raise SlurmSaysNo(2010)
+    node = asked.cluster.nodes.get(argument)
+    if node is None:
+        raise SlurmSaysNo(2018)
+    if not node.dynamic:
+        raise SlurmSaysNo(2028)
+    if node.jobs:
+        raise SlurmSaysNo(2016)
+    asked.cluster.remove_node(argument)
+    return yes(asked, {})
+
+
+def reconfigure(asked: Asked, _: str) -> Answer:
+    if not asked.operator:
+        raise SlurmSaysNo(2010)
+    for node in asked.cluster.nodes.values():
+        node.not_responding &= node.dynamic  # those of new/node stay so
+        node.find_devices()
+    asked.cluster.look_soon(asked.now)
+    return yes(asked, {})
+
+
+def change_node(asked: Asked, argument: str) -> Answer:
+    cluster = asked.cluster
+    if argument not in cluster.nodes:
+        raise SlurmSaysNo(2018)
+    if not asked.operator:
+        raise SlurmSaysNo(2010)
+    wished: Body = msgspec.json.decode(asked.body)
+    for state in wished.get("state", ()):
+        if state == "DRAIN":
+            cluster.drain(argument, wished.get("reason", ""))
+        elif state == "DOWN":
+            cluster.down(argument, asked.now, wished.get("reason", ""))
+        elif state in ("RESUME", "UNDRAIN"):
+            cluster.resume(argument, asked.now)
+    return yes(asked, {})
+
+
+def post_job(asked: Asked, argument: str) -> Answer:
+    return {"submit": submit, "allocate": allocate}.get(argument, update)(asked, argument)

@@ -1,0 +1,302 @@
+"""What only somebody who looks asks of Slurm: its configuration, its clock, how its nodes are made, and what a user may do.
+
+Nothing here changes anything.  What a user may do is *tried without effect*: a submission in his name that excludes a node
+which no Slurm has.  slurmctld checks who asks, partition, account and QOS, and only then node names, so error 2018 means
+that everything before was accepted; it keeps no record of it (26.05.5, measured).  The job is asked for held, too: were it
+ever taken it would not start, and it is cancelled at once.
+
+Not told by slurmrestd: slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, whether slurmctld can resolve an address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.errors import ContractError, Refused
+from bridge.slurm import bodies, codec, wire
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.lists import ListDecoder
+from bridge.slurm.responses import plain
+from bridge.slurm.transport import SIDE
+from bridge.slurm.wire import Envelope, IdAnswer, Number, moment
+from scheduler.model.slurm import JobSpec, SlurmNode
+
+CONFIGURATION_SINCE = "v0.0.45"
+NO_NODE = "no-node-of-this-name-slurm-bridge-doctor"
+NODE_UNKNOWN = 2018  # the probe got as far as it can
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """slurm.conf, as far as it decides how fast and whether placeholders start.
+
+    scheduler_parameters   as written, "defer", "bf_interval=30"; what is not written has Slurm's default
+    preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
+    private_data           what ordinary users may not see of each other: "JOBS", …
+    max_node_count         there is room for so many nodes in all; gres_types: devices that Slurm counts
+    """
+
+    scheduler_type: str = ""
+    scheduler_parameters: tuple[str, ...] = ()
+    select_type: str = ""
+    select_type_parameters: tuple[str, ...] = ()
+    max_job_count: int = 10_000
+    min_job_age_s: int = 300
+    preempt_type: str = ""
+    preempt_mode: tuple[str, ...] = ()
+    private_data: tuple[str, ...] = ()
+    enforce_part_limits: tuple[str, ...] = ()
+    slurm_user: str = ""
+    job_submit_plugins: tuple[str, ...] = ()
+    max_node_count: int = 0
+    gres_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetails:
+    """How a node of Slurm is made.
+
+    address      NodeAddr; the node's own name where none was given
+    reason       an admin's words, for drained and down nodes
+    lost         it counts as used though no CPU of it is: its devices were lost (Slurm facts 7); how many is not told
+    """
+
+    node: SlurmNode
+    address: str
+    reason: str = ""
+    lost: bool = False
+
+    @property
+    def static(self) -> bool:
+        """It stands in slurm.conf, where external nodes lose GPUs and tell no indices (Slurm facts 7)."""
+        return "DYNAMIC_NORM" not in self.node.states
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDetails:
+    """How a partition is made.
+
+    preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
+    default_min   None: no default limit
+    node_sets     what of its Nodes in slurm.conf is "ALL" or a NodeSet: "" where it lists nodes by name alone
+    """
+
+    name: str
+    preempt_mode: tuple[str, ...] = ()
+    grace_s: int = 0
+    default_min: int | None = None
+    node_sets: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What Slurm said to the probe.  number: its error number; 0: it took the job, which is cancelled again."""
+
+    number: int
+    text: str
+
+    @property
+    def may(self) -> bool:
+        """Everything but the node that does not exist was accepted."""
+        return self.number in (0, NODE_UNKNOWN)
+
+
+# --- what slurmrestd sends ------------------------------------------------------------------------------------------
+
+
+class _Conf(msgspec.Struct, rename="pascal"):
+    scheduler_type: str = ""
+    scheduler_parameters: tuple[str, ...] | None = ()
+    select_type: str = ""
+    select_type_parameters: tuple[str, ...] | None = ()
+    max_job_count: int = 10_000
+    min_job_age: int = 300
+    preempt_type: str | None = ""
+    preempt_mode: tuple[str, ...] | None = ()
+    private_data: tuple[str, ...] | None = ()
+    enforce_part_limits: tuple[str, ...] | None = ()
+    slurm_user: str = ""
+    job_submit_plugins: tuple[str, ...] | None = ()
+    max_node_count: int = 0
+    gres_types: tuple[str, ...] | None = ()
+
+
+class ConfigurationAnswer(Envelope, kw_only=True):
+    """`GET conf/`."""
+
+    slurm_conf: _Conf
+
+
+class _Statistics(msgspec.Struct):
+    req_time: object
+
+
+class DiagAnswer(Envelope, kw_only=True):
+    """`GET diag/`."""
+
+    statistics: _Statistics
+
+
+class _Reservation(msgspec.Struct):
+    name: str
+
+
+class ReservationsAnswer(Envelope, kw_only=True):
+    """`GET reservations/`."""
+
+    reservations: tuple[_Reservation, ...]
+
+
+class _User(msgspec.Struct):
+    name: str
+    administrator_level: tuple[str, ...] = ()
+
+
+class UsersAnswer(Envelope, kw_only=True):
+    """`GET /slurmdb/…/user/NAME`."""
+
+    users: tuple[_User, ...]
+
+
+class _DetailedNode(wire.Node):
+    """One item of `GET nodes/`, with how it is made."""
+
+    address: str = ""
+    reason: str = ""
+    alloc_cpus: int = 0
+
+
+class _DefaultTimes(msgspec.Struct):
+    time: Number = msgspec.field(default_factory=Number)
+
+
+class _DetailedPartition(msgspec.Struct):
+    """One item of `GET partitions/`, with how it preempts."""
+
+    name: str
+    preempt_mode: tuple[str, ...] | None = ()
+    grace_time: int = 0
+    node_sets: str | None = ""
+    defaults: _DefaultTimes = msgspec.field(default_factory=_DefaultTimes)
+
+
+_CONF = msgspec.json.Decoder(ConfigurationAnswer)
+_DIAG = msgspec.json.Decoder(DiagAnswer)
+_RESERVATIONS = msgspec.json.Decoder(ReservationsAnswer)
+_USERS = msgspec.json.Decoder(UsersAnswer)
+_NODES = ListDecoder("nodes", _DetailedNode, "name")
+_PARTITIONS = ListDecoder("partitions", _DetailedPartition, "name")
+_ID = msgspec.json.Decoder(IdAnswer)
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+async def configuration(slurm: SlurmClient) -> Configuration | None:
+    """slurm.conf as slurmctld has it; None: this API version does not tell it."""
+    if slurm.discovery is None or slurm.discovery.api < CONFIGURATION_SINCE:
+        return None
+    found = (await slurm.ask("configuration", "GET", "conf/", _CONF)).slurm_conf
+    return Configuration(
+        scheduler_type=found.scheduler_type,
+        scheduler_parameters=found.scheduler_parameters or (),
+        select_type=found.select_type,
+        select_type_parameters=found.select_type_parameters or (),
+        max_job_count=found.max_job_count,
+        min_job_age_s=found.min_job_age,
+        preempt_type=found.preempt_type or "",
+        preempt_mode=found.preempt_mode or (),
+        private_data=tuple(each.upper() for each in found.private_data or ()),
+        enforce_part_limits=found.enforce_part_limits or (),
+        slurm_user=found.slurm_user,
+        job_submit_plugins=found.job_submit_plugins or (),
+        max_node_count=found.max_node_count,
+        gres_types=found.gres_types or (),
+    )
+
+
+async def clock(slurm: SlurmClient) -> float:
+    """slurmctld's clock, epoch seconds, whole.  Raises ContractError where it is none."""
+    told = (await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time
+    if (now := moment(told)) is None:
+        raise ContractError("clock", SIDE, f"a clock that makes no sense: {plain(str(told))}")
+    return now
+
+
+async def reservations(slurm: SlurmClient) -> frozenset[str]:
+    """Names of the reservations that there are now."""
+    found = await slurm.ask("reservations", "GET", "reservations/", _RESERVATIONS)
+    return frozenset(each.name for each in found.reservations)
+
+
+async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
+    """Every node, and how it is made."""
+    answer = await slurm.ask("nodes", "GET", "nodes/", _NODES)
+    known = {node.name: node for node in codec.nodes(answer).found}
+    return tuple(
+        NodeDetails(known[told.name], told.address, told.reason, _lost(told))
+        for told in answer.items
+        if told.name in known
+    )
+
+
+def _lost(told: _DetailedNode) -> bool:
+    return bool({"MIXED", "ALLOCATED"} & set(told.state)) and told.alloc_cpus == 0 and bool(told.gres)
+
+
+async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> bool:
+    """Whether the token of that user is told of everybody's jobs, whatever PrivateData says.
+
+    With PrivateData=jobs `jobs/state` shows every job to everybody, and GET job/{id} denies that those of others exist, with
+    the very number of a job that is gone (2017; 26.05.5, measured).
+    """
+    if "JOBS" not in conf.private_data or user in (conf.slurm_user, "root"):
+        return True
+    if slurm.discovery is None or not slurm.discovery.accounting:
+        return False
+    found = (await slurm.ask("user", "GET", f"user/{quote(user, safe='')}", _USERS, side="slurmdb")).users
+    return any({"Operator", "Administrator"} & set(each.administrator_level) for each in found)
+
+
+async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
+    """How partitions preempt, and which time limit a job gets that names none."""
+    answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
+    return tuple(
+        PartitionDetails(
+            each.name, each.preempt_mode or (), each.grace_time, each.defaults.time.value, each.node_sets or ""
+        )
+        for each in answer.items
+    )
+
+
+async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: str = "", qos: str = "") -> Verdict:
+    """May this user submit with these choices?  See the module: nothing is submitted.
+
+    Raises what any call raises but Refused: that is the answer.
+    """
+    asked = JobSpec("slurm-bridge-doctor", user, 1, 1, account=account, partition=partition, qos=qos)
+    return await trial(slurm, asked)
+
+
+async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
+    """Would Slurm take this job?  User, account, QOS, partition, features and devices are tried, nodes are not.
+
+    The components of a heterogeneous job are tried one by one, since it is whichever is refused that counts.
+    Raises what any call raises but Refused: that is the answer.
+    """
+    tried = [await _tried(slurm, part) for part in (replace(spec, parts=()), *spec.parts)]
+    return next((each for each in tried if not each.may), tried[0])
+
+
+async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
+    job = msgspec.json.decode(bodies.job_body(spec, immediate=False))["job"]
+    body = msgspec.json.encode({"job": {**job, "hold": True, "excluded_nodes": [NO_NODE]}})
+    try:
+        taken = await slurm.ask("probe", "POST", "job/submit", _ID, body, user=spec.user)
+    except Refused as no:
+        return Verdict(no.code, no.message)
+    await slurm.cancel(taken.job_id, spec.name, spec.user)
+    return Verdict(0, "it was taken")

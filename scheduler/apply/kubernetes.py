@@ -1,0 +1,558 @@
+"""What was observed in Kubernetes, folded into the World: pods, nodes, namespaces, and what pods refer to.
+
+A list swaps whole: what is not in it does not exist.  An object that cannot be decoded exists, and keeps its last known
+state.  Parts of `World.apply`; only marks what is worth another look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler import events as ev
+from scheduler import names
+from scheduler.apply.membership import counts_the_same, settle, workload_of
+from scheduler.apply.policy import identity_changed
+from scheduler.events import Scope
+from scheduler.model.kubernetes import Namespace, Node, Owner, OwnerKey, Pod, Undecoded, owner_key
+from scheduler.model.refusal import Refusal
+from scheduler.nodes.observed import NEVER
+from scheduler.phase import Phase
+from scheduler.place.feasible import slurm_name
+from scheduler.rules import confirmation, kubelet
+from scheduler.rules.own_keys import note_edits, shown_id
+from scheduler.state import quarantine, strays
+from scheduler.state.clocks import Sighting
+from scheduler.state.job_ownership import is_theirs
+from scheduler.state.undecoded import NAMESPACE, NODE
+from scheduler.state.workload import PENDING, RUNNING, DeletedPod, Placeholder, Workload, stays
+from scheduler.translate.job_options import user_input
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
+USUAL_OWNER = 4096  # characters; one that says more counts as several
+
+
+def _too_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
+    """What pods show of an earlier life is told apart by the cluster's mark, which comes with its namespaces."""
+    if event.scope is not Scope.OURS or world.cluster_known:
+        return False
+    world.early.append(event)
+    return True
+
+
+def _fold_early(world: World) -> None:
+    if world.cluster_known:
+        early, world.early = world.early, []
+        for each in early:
+            world.apply(each)
+
+
+def _pod_seen(world: World, event: ev.PodSeen) -> None:
+    if _too_early(world, event):
+        return
+    if event.scope in world.listed:
+        world.listed[event.scope].add(event.pod.uid)
+    _decoded(world, event.scope, event.pod)
+    _stands(world, event.pod, _stand)
+    if world.quarantine and quarantine.keep_pod(world, event.pod):
+        return
+    if event.scope is Scope.OURS:
+        _our_pod(world, event.pod)
+    elif event.pod.node:
+        strays.note(world, event.pod)
+
+
+def _pod_gone(world: World, event: ev.PodGone) -> None:
+    if _too_early(world, event):
+        return
+    world.listed.get(event.scope, set()).discard(event.pod.uid)
+    _decoded(world, event.scope, event.pod)
+    if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
+        _stands(world, event.pod, _unstand)
+    else:
+        _forget_pod(world, event.scope, event.pod, event.at)
+
+
+def _pods_listed(world: World, event: ev.PodsListed) -> None:
+    if _too_early(world, event):
+        return
+    is_first = event.scope not in world.listed
+    before = world.listed.get(event.scope, set())
+    world.listed[event.scope] = {pod.uid for pod in event.pods}
+    if is_first and event.scope is Scope.OURS:
+        world.found_at_start = frozenset(world.listed[event.scope])
+    _undecoded_listed(world, event.scope, event.undecoded)
+    for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
+        world.apply(ev.PodSeen(event.scope, pod))
+    for uid in before - world.listed[event.scope]:
+        last = _last_known(world, event.scope, uid)
+        if last is None:
+            continue
+        if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
+            world.listed[event.scope].add(uid)
+        else:
+            world.apply(ev.PodGone(event.scope, last, event.at))
+
+
+def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
+    if undecoded or any(True for _ in world.undecoded):
+        world.undecoded.listed(where, undecoded)
+        world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
+
+
+def _decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
+    namespace = thing.namespace if isinstance(thing, Pod) else ""
+    if world.undecoded.decoded(where, namespace, thing.name, thing.uid):
+        world.dirty.update(world.by_phase[Phase.DONE])
+
+
+def _object_undecoded(world: World, event: ev.ObjectUndecoded) -> None:
+    world.undecoded.observe(event.scope or event.object.kind, event.object)
+
+
+def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
+    if scope is Scope.OURS:
+        workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+        return (workload.pods.get(uid) if workload else None) or quarantine.kept_pod(world, uid)
+    node = world.node_of.get(uid)
+    return None if node is None else world.standing[node].pods[uid]
+
+
+def _stands(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+    """What is counted of a pod on its node: where that raises, what is counted of all others stays right."""
+    try:
+        fold(world, pod)
+    except Exception:
+        if world.guarded:
+            world.restand(pod.uid)
+        raise
+
+
+def _stand(world: World, pod: Pod) -> None:
+    """Keep who stands where: every unfinished pod with a node, whoever put it there; a bind of ours counts at once."""
+    assumed = world.assumed.get(pod.uid, "")
+    if pod.node or pod.finished:
+        world.may_land.pop(pod.uid, None)
+    if pod.node and assumed:
+        del world.assumed[pod.uid]
+        if assumed != pod.node:
+            world.leave(assumed, pod.uid)
+    node = pod.node or assumed
+    if not node or pod.finished:
+        _unstand(world, pod)
+        return
+    before = world.stand(pod, node)
+    if before is None or before.deleting_at != pod.deleting_at:
+        world.room_changed()
+
+
+def _unstand(world: World, pod: Pod) -> None:
+    for node in {pod.node, world.assumed.pop(pod.uid, "")}:
+        world.leave(node, pod.uid)
+
+
+def _our_pod(world: World, pod: Pod) -> None:
+    workload = workload_of(world, pod)
+    before = workload.pods.get(pod.uid)
+    _note_sighting(world, before, pod)
+    if before is not None and before.waits and pod.finished and pod.exit_code is None:
+        pod = replace(pod, waits=before.waits)  # why it never started its kubelet says no more soon after its end
+    workload.put(pod)
+    came_to_node = bool(pod.node) and (before is None or not before.node)
+    if came_to_node:
+        _note_who_bound(world, workload, before, pod)
+    note_edits(workload, before, pod)
+    confirmation.observe(workload, pod)
+    if before is not None and stays(before) and not stays(pod):
+        workload.left_at = world.heard_at
+    if before is None:
+        workload.tell(world.born(pod), f"pod {pod.full_name} created")
+        workload.created = min(workload.created, pod.created)
+    workload.gone.pop(pod.uid, None)
+    _note_input(world, workload, before, pod)
+    if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
+        _take_hint(world, workload, pod)
+    if before is None and len(workload.pods) == 1 and workload.jobs:
+        _disown_jobs_of_others(world, workload)
+    if pod.node:
+        workload.bound.pop(pod.uid, None)
+    if came_to_node:
+        _tell_where(world, workload, pod)
+    if pod.apart or pod.beside:
+        world.minds(workload, pod)
+    if pod.host_ports:
+        world.wants_ports.add(workload.key)
+    if counts_the_same(workload, before, pod) or settle(world, workload, pod):
+        world.refresh(workload)
+
+
+def _tell_where(world: World, workload: Workload, pod: Pod) -> None:
+    """Add to the story of the workload that the pod stands on its node, with a time not before that of the last entry."""
+    last_at = workload.story[-1][0] if workload.story else world.born(pod)
+    where = f"stands on node {pod.node}"
+    workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
+
+
+def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """Note whether this life of the bridge bound the pod, which now stands on a node, or somebody else did.
+
+    Each bind of the bridge writes the id of its job on the pod.  An earlier life may have bound an older pod that names a
+    job, unless this life saw the pod wait.
+    """
+    bind, shown = workload.to_show.get(pod.uid), pod.annotations.get(names.JOB_ID)
+    if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
+        workload.brought[pod.uid] = None
+    may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
+    if pod.uid not in workload.brought and not may_be_of_earlier_life:
+        workload.strays[pod.uid] = world.heard_at
+
+
+def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """What the user asks for came, or changed: jobs that were asked for before that did not name what it needs now."""
+    if before is None:
+        world.input_changed(workload)
+        return
+    resized = _resources(before) != _resources(pod)
+    if not resized and before.annotations == pod.annotations:
+        return
+    world.input_changed(workload)
+    for asked in (*world.mine(workload), workload.hold) if resized else ():
+        if asked is not None:
+            asked.asked_for -= {pod.uid}
+    if before.node and (what := _changed(before, pod)):
+        workload.late_changes[pod.uid] = what
+
+
+def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
+    """When this life saw first what the pod shows: other clocks' times may say anything."""
+    seen = world.sightings.get(pod.uid)
+    if seen is None:
+        seen = world.sightings[pod.uid] = Sighting(world.heard_at)
+    if before is None:
+        seen.waits_since = pod.waits_since
+        seen.stuck = world.heard_at if _said_otherwise(pod) else None
+        return
+    if not kubelet.needs_a_person(pod.waits):
+        seen.stuck = None
+    elif kubelet.goes_on(before.waits):
+        seen.stuck = world.heard_at
+    if pod.node and not before.node:
+        seen.bound = world.heard_at
+    if pod.started is not None and before.started is None:
+        seen.started = world.heard_at
+    if pod.waits_since is not None and pod.waits_since != seen.waits_since:
+        seen.waits, seen.waits_since = world.heard_at, pod.waits_since
+
+
+def _said_otherwise(pod: Pod) -> bool:
+    """An earlier life said that this pod does not start, for another reason than the one that needs a person now."""
+    said = pod.on_job
+    if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
+        return False
+    return kubelet.reason(pod.waits) not in said.message
+
+
+def _resources(pod: Pod) -> tuple[object, ...]:
+    return pod.containers, pod.init_containers, pod.pod_requests, pod.pod_limits
+
+
+def _changed(before: Pod, pod: Pod) -> str:
+    """What of the user's input is another than before, in words; "": nothing (K8, T11)."""
+    if _resources(before) != _resources(pod):
+        return "its resources"
+    was, now = (user_input(each) for each in (before, pod))
+    if isinstance(was, Refusal) or isinstance(now, Refusal):
+        return "its annotations" if was != now else ""
+    return ", ".join(sorted(names.PREFIX + key for key in was.keys() | now.keys() if was.get(key) != now.get(key)))
+
+
+def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
+    """A job id that the pod shows: enough to leave it in peace, never enough to act on (ARCHITECTURE 4)."""
+    job_id = shown_id(pod) if pod.node else None
+    condition = workload.shown_condition(pod)
+    if job_id is None and not pod.node and condition is not None and not workload.jobs:
+        job_id = names.shown_job(condition.message)
+    if job_id is None or job_id == workload.hint:
+        return
+    edited = workload.edited.get(pod.uid)
+    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.brought:
+        return  # the bind of the bridge wrote another id, and somebody edited it before the watch told of the bind
+    known = world.placeholders.get(job_id)
+    if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
+        return  # somebody else wrote it, and what it names is missing already
+    leaves = pod.finished or pod.deleting_at is not None
+    if workload.hint is None or not (leaves or _stands_beside_others(workload, pod)):
+        # Otherwise the last pod of the gang's former job, or a pod that somebody else bound, would hide the gang's job.
+        workload.hint = job_id
+    dropped = workload.bound_here and not world.mine(workload)  # what was known of its job was (`quarantine`)
+    if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
+        unlisted = world.polled is not None and job_id not in world.states
+        if unlisted and (not pod.node or pod.finished):
+            return  # it is over, and nobody depends on it
+        states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
+        world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
+        if world.inherited(workload):  # a pod of this life may show what is somebody else's: that one is read
+            world.stop_reading(job_id)
+        if job_id in world.foreign:  # it may have been theirs until its id was given out again
+            world.foreign.discard(job_id)
+            world.schedule_read(job_id, world.last_poll_began)
+        world.expected.add(job_id)
+    workload.jobs.add(job_id)
+    if (job := world.placeholders.get(job_id)) is not None:
+        if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
+            world.schedule_read(job_id, world.last_poll_began)
+        job.hinted_by.add(workload.key)
+
+
+def _stands_beside_others(workload: Workload, pod: Pod) -> bool:
+    """Somebody else bound the pod to its node, and a bind of the bridge brought other pods of its gang to theirs."""
+    return pod.uid in workload.strays and not workload.stands_for_none
+
+
+def _disown_jobs_of_others(world: World, workload: Workload) -> None:
+    """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
+    for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
+        if job.key != workload.key or is_theirs(world, workload, job.id, job.user, job.job):
+            continue
+        world.drop(job)
+        world.schedule_read(job.id, world.last_poll_began)  # it may be a stray, or somebody else's
+
+
+def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
+    _stands(world, pod, _unstand)
+    world.may_land.pop(pod.uid, None)
+    workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
+    if workload is None:
+        return
+    last = workload.take_out(pod.uid)
+    if last is not None and stays(last):
+        workload.left_at = at
+    stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
+    clean = pod.finished or not stood
+    tuning = world.config.tuning
+    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
+    workload.gone[pod.uid] = DeletedPod(pod, at, until)
+    workload.bound.pop(pod.uid, None)
+    held = workload.pod_holds.pop(pod.uid, None)
+    workload.told.pop(pod.uid, None)
+    for index in (
+        workload.late_changes,
+        workload.anomalies,
+        workload.to_show,
+        workload.edited,
+        workload.renewed,
+        workload.strays,
+    ):
+        index.pop(pod.uid, None)
+    world.bypassing.discard(pod.uid)
+    confirmation.observe_deletion(workload, pod, held)
+    for per_pod in (world.sightings, world.cannot_read):
+        per_pod.pop(pod.uid, None)
+    world.claims.pop(pod.uid, None)
+    world.claims_read_at.pop(pod.uid, None)
+    workload.tell(at, f"pod {pod.full_name} is gone")
+    if settle(world, workload):
+        world.refresh(workload)
+    world.key_of_pod.pop(pod.uid, None)  # last: until here it says whose pod it was
+
+
+def _node_seen(world: World, event: ev.NodeSeen) -> None:
+    _decoded(world, NODE, event.node)
+    if world.nodes is None or world.nodes.get(event.node.name) == event.node:
+        return
+    before = world.nodes.get(event.node.name)
+    world.nodes[event.node.name] = event.node
+    world.note_health([event.node], () if before is not None else (event.node.name,))
+    if before is None or before.silent_since != event.node.silent_since:
+        _look_at_those_on(world, {event.node.name})
+    world.node_state.observe(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
+    if before is None or slurm_name(before) != slurm_name(event.node):
+        _nodes_changed(world)
+    elif _read_by_feasibility(before) != _read_by_feasibility(event.node):
+        world.feasibility_changed()
+
+
+def _read_by_feasibility(node: Node) -> tuple[object, ...]:
+    """What the bridge itself writes on a node changes nothing for pods."""
+    return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
+
+
+def _look_at_those_on(world: World, names: Collection[str]) -> None:
+    """Their kubelets fell silent or speak again: that matters to pods that end there, and to those gone from there (S8)."""
+    there = [world.standing[name] for name in names if name in world.standing]
+    keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
+    world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
+    done = ((key, world.workloads[key].gone.values()) for key in world.by_phase[Phase.DONE])
+    world.dirty.update(dict.fromkeys(key for key, gone in done if any(each.pod.node in names for each in gone)))
+
+
+def _node_gone(world: World, event: ev.NodeGone) -> None:
+    gone = world.nodes.pop(event.name, None) if world.nodes is not None else None
+    world.silent_since.pop(event.name, None)
+    world.ready_since.pop(event.name, None)
+    if gone is not None:
+        _look_at_those_on(world, {event.name})
+        world.node_state.lost(gone)
+        _nodes_changed(world)
+
+
+def _nodes_listed(world: World, event: ev.NodesListed) -> None:
+    nodes = {node.name: node for node in event.nodes}
+    _undecoded_listed(world, NODE, event.undecoded)
+    if event.undecoded:
+        kept = (node for node in (world.nodes or {}).values() if node.name not in nodes)
+        nodes |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
+    if nodes != world.nodes:
+        before, world.nodes = world.nodes or {}, nodes
+        for index in (world.silent_since, world.ready_since):
+            for name in index.keys() - nodes.keys():
+                del index[name]
+        world.note_health(event.nodes, nodes.keys() - before.keys())
+        _look_at_those_on(world, before.keys() | nodes.keys())
+        known = world.node_state.forget_names()
+        for node in tuple(nodes.values()):
+            try:
+                world.node_state.observe(None, node, world.config.translation.gres, world.slurm_nodes or {})
+            except Exception as error:  # noqa: BLE001 - contained to the node, or raised
+                quarantine.node_failed(world, node, error)
+        world.node_state.look_at(known)
+        _nodes_changed(world)
+
+
+def _nodes_changed(world: World) -> None:
+    world.map_names()
+    world.feasibility_changed()
+    strays.find(world)
+
+
+def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
+    _decoded(world, NAMESPACE, event.namespace)
+    if world.namespaces is not None:
+        before = world.namespaces.get(event.namespace.name)
+        world.namespaces[event.namespace.name] = event.namespace
+        if before is None or before.labels != event.namespace.labels:
+            _managed_changed(world)
+            identity_changed(world, {event.namespace.name})
+        _fold_early(world)
+
+
+def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
+    world.labels_at.pop(event.name, None)
+    if world.namespaces is not None and event.name != "kube-system":
+        world.namespaces.pop(event.name, None)
+        _managed_changed(world)
+
+
+def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
+    namespaces = {namespace.name: namespace for namespace in event.namespaces}
+    _undecoded_listed(world, NAMESPACE, event.undecoded)
+    if event.undecoded:
+        kept = (each for each in (world.namespaces or {}).values() if each.name not in namespaces)
+        namespaces |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
+    before, world.namespaces = world.namespaces or {}, namespaces
+    _managed_changed(world)
+    changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
+    identity_changed(world, changed)
+    _fold_early(world)
+    if world.node_state.polled == NEVER:
+        world.slurm_nodes_shown()
+
+
+def _managed_changed(world: World) -> None:
+    """Pods may use the bridge now, or no more: nothing is asked of Slurm, bound or asked again without that."""
+    for each in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
+        world.dirty.update(world.by_phase[each])
+    world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))
+    strays.find(world)
+
+
+def _clock_told(world: World, event: ev.ClockTold) -> None:
+    world.clocks[event.side].tells(event.theirs, event.began, event.ended)
+
+
+def _owner_read(world: World, event: ev.OwnerRead) -> None:
+    owner = owner_key(event.namespace, event.ref)
+    held = world.owner_sizes.get(owner, 0)
+    changed = owner in world.owners and world.owners.pop(owner) != event.owner
+    world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
+    world.owner_sizes[owner] = _size_of(event.owner)
+    world.owners_held += world.owner_sizes[owner] - held
+    while world.owners_held > MAX_OWNERS_REMEMBERED and len(world.owners) > 1:
+        oldest = next(iter(world.owners))
+        world.owners_held -= world.owner_sizes.get(oldest, 0)
+        for index in (world.owners, world.owner_read_at, world.owner_asked_at, world.owner_sizes):
+            index.pop(oldest, None)
+    if changed:
+        _look_at_pods_of(world, owner)
+    for key in world.waits_for_owner.pop(owner, ()):
+        if key in world.workloads:
+            try:
+                if settle(world, world.workloads[key]):
+                    world.refresh(world.workloads[key])
+            except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+                quarantine.workload_failed(world, key, error)
+
+
+def _size_of(owner: Owner | None) -> int:
+    """How many controllers of usual size this one is as large as."""
+    if owner is None:
+        return 1
+    jobs = sum(len(job) for stage in owner.stages for job in stage.jobs)
+    return 1 + (sum(map(len, owner.annotations.values())) + jobs) // USUAL_OWNER
+
+
+def _look_at_pods_of(world: World, owner: OwnerKey) -> None:
+    """Another word of an owner: what was refused because of the one before is asked for again (Q4)."""
+    for phase in (Phase.UNSUBMITTED, Phase.QUEUED):
+        for key in world.by_phase[phase]:
+            workload = world.workloads[key]
+            first = workload.members[:1]
+            if any(owner_key(pod.namespace, each.ref) == owner for pod in first for each in world.owners_of(pod)[0]):
+                world.input_changed(workload)
+                world.dirty[key] = None
+
+
+def _claims_read(world: World, event: ev.ClaimsRead) -> None:
+    key = world.key_of_pod.get(event.uid)
+    if key is None:
+        return  # the pod is gone
+    world.claims[event.uid] = event.claims
+    world.claims_read_at[event.uid] = event.at
+    world.dirty[key] = None
+    if any(claim.problem for claim in event.claims):
+        world.back_off(world.workloads[key], event.at)  # looked at again, with patience
+
+
+def _rights_told(world: World, event: ev.RightsTold) -> None:
+    """Where rights are back, what failed for lack of them is tried at once (scheduler/lacking.py)."""
+    before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
+    back = before.keys() - event.lacking.keys()
+    changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}
+    for workload in world.workloads.values():
+        if workload.namespace in back:
+            workload.failures, workload.wait_until = 0, float("-inf")
+            world.input_changed(workload)
+        if workload.namespace in changed:
+            world.dirty[workload.key] = None
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.PodSeen: _pod_seen,
+    ev.PodGone: _pod_gone,
+    ev.PodsListed: _pods_listed,
+    ev.NodeSeen: _node_seen,
+    ev.NodeGone: _node_gone,
+    ev.NodesListed: _nodes_listed,
+    ev.NamespaceSeen: _namespace_seen,
+    ev.NamespaceGone: _namespace_gone,
+    ev.NamespacesListed: _namespaces_listed,
+    ev.ObjectUndecoded: _object_undecoded,
+    ev.ClockTold: _clock_told,
+    ev.OwnerRead: _owner_read,
+    ev.ClaimsRead: _claims_read,
+    ev.RightsTold: _rights_told,
+}

@@ -1,0 +1,441 @@
+"""Who is in which workload, kept as pods come, end and go (W1–W5).
+
+Pods of one group are members of one workload as long as it needs members.  Those beyond its size stand for themselves, and
+come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only
+if the gang is whole with it; its own job then has no pod any more, and is cancelled.  Who that is follows from the pods
+alone, not from the order in which they were seen: those that stand on nodes, then the rest by rank.
+
+To find them anew takes as long as the group is large.  So for a large group that is not done for each pod event: the group
+is noted as unsettled, and it is settled once there was news enough, or once by the plan of the next pass (`settle`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler import names
+from scheduler.actions import DeletePod, FailByDeadline
+from scheduler.model.kubernetes import Owner, Pod
+from scheduler.model.refusal import Refusal
+from scheduler.state.workload import Workload, stays
+from scheduler.translate.grouping import (
+    GANG_SIZE,
+    JOBSET_PART,
+    JOBSET_UID,
+    MAX_SIZE,
+    Group,
+    group_of,
+    in_stage,
+    rank_of,
+)
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+ALONE = "1"  # what a bound pod shows as its `size` where it stood for itself
+SETTLED_AT_ONCE = 64  # a group of so many pods is settled at each event
+PODS_PER_NEWS = 8  # each event of a larger one pays for looking at so many of its pods
+PAUSE_PER_POD_S = 5e-5  # after pods were looked at because a plan said so: some ten times as long as that took
+MAX_PAUSE_S = 5.0
+
+
+def workload_of(world: World, pod: Pod) -> Workload:
+    """The workload that a pod belongs to, made where there is none yet."""
+    key = world.key_of_pod.get(pod.uid)
+    if key is not None:
+        workload = world.workloads[key]
+        if workload.group is not None and pod.uid in workload.pods:
+            _show(world, workload, pod)
+        elif _could_not_be_read(workload, pod.uid):
+            return _read_at_last(world, workload, pod)
+        return workload
+    group = _shown_by(world, pod)
+    if isinstance(group, Group) and not _stood_alone(world, pod, group):
+        return _of_group(world, pod, group)
+    return _alone(world, pod)
+
+
+def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
+    """The group that a pod shows; of a JobSet that is made in stages the stage, as soon as the JobSet was read."""
+    group = group_of(pod)
+    if not isinstance(group, Group) or group.size_told_by != "JobSet" or group.stage or pod.node:
+        return group
+    jobset = _jobset_of(world, pod)
+    job = pod.labels.get(JOBSET_PART, "")
+    stages = jobset.stages if jobset is not None else ()
+    return in_stage(group, next((stage.name for stage in stages if job in stage.jobs), ""))
+
+
+def _jobset_of(world: World, pod: Pod) -> Owner | None:
+    """As it was read; None: it was not."""
+    return world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
+
+
+def _could_not_be_read(workload: Workload, uid: str) -> bool:
+    """What it showed of its group said nothing, so that it stood for itself, and was refused for that."""
+    before = workload.pods.get(uid)
+    idle = workload.hold is None and workload.look is None and not workload.jobs
+    return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
+
+
+def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
+    """Mended by an edit: it belongs to its gang from now on."""
+    group = _shown_by(world, pod)
+    if not isinstance(group, Group):
+        return alone
+    alone.take_out(pod.uid)
+    alone.told.pop(pod.uid, None)
+    world.refresh(alone)
+    return _of_group(world, pod, group)
+
+
+def _stood_alone(world: World, pod: Pod, group: Group) -> bool:
+    """An earlier life bound it by a job of its own: there were members enough.
+
+    Not so where it was the last of its gang, and traced as that.
+    """
+    if not pod.node or pod.annotations.get(names.SIZE) != ALONE:
+        return False
+    trace = names.traceparent(world.cluster, names.workload_key(group.identity))
+    return pod.annotations.get(names.TRACEPARENT) != trace
+
+
+def _alone(world: World, pod: Pod) -> Workload:
+    return _made(world, names.workload_key(pod.uid), pod, pod.full_name)
+
+
+def _of_group(world: World, pod: Pod, group: Group) -> Workload:
+    workload = _made(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
+    if workload.group is None:
+        workload.group, workload.size = group, 0
+    if _one_too_many(workload, pod, group):
+        workload.surplus[pod.uid] = None
+        alone = _alone(world, pod)
+        alone.show(pod.uid, group)
+        _tell_alone(workload, alone, pod)
+        return alone
+    workload.show(pod.uid, group)
+    return workload
+
+
+def _one_too_many(workload: Workload, pod: Pod, group: Group) -> bool:
+    """Told without counting them all, so that a label on a hundred thousand pods costs each of them the same.
+
+    It has all that it needs, and this one comes after the last of them; or nobody knows how many it needs, and there are
+    more than any gang may have (`too_many` says so on it).
+    """
+    if pod.node or pod.gated or pod.finished:
+        return False
+    if not workload.size:
+        return workload.pod_counts.unfinished >= MAX_SIZE
+    agrees = set(workload.pod_counts.sizes) == {group.size}
+    return agrees and workload.last_rank is not None and rank_of(pod) > workload.last_rank
+
+
+def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
+    """Why a pod of that group that stands for itself is not to run by itself; None: its group has all that it needs."""
+    gang = world.workloads.get(names.workload_key(group.identity))
+    if gang is None or gang.size or pod.uid not in gang.surplus:
+        return None
+    return Refusal(
+        names.REFUSED,
+        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not tell, or "
+        f"not agree on, how many it has: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or those that "
+        "do not belong to it another label.",
+    )
+
+
+def _made(world: World, key: str, pod: Pod, readable: str) -> Workload:
+    world.key_of_pod[pod.uid] = key
+    workload = world.workloads.get(key)
+    if workload is None:
+        workload = world.workloads[key] = Workload(key, readable, created=pod.created)
+    return workload
+
+
+def _show(world: World, workload: Workload, pod: Pod) -> None:
+    """What it shows may have been edited while it waits."""
+    group = _shown_by(world, pod)
+    if isinstance(group, Group) and workload.group is not None and group.identity == workload.group.identity:
+        workload.show(pod.uid, group)
+
+
+def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
+    """What was seen of it changes nothing about who is a member: most of what is seen of a large gang."""
+    if workload.group is None:
+        return True
+    return (
+        before is not None
+        and before.finished == pod.finished
+        and before.gated == pod.gated
+        and (before.deleting_at is None) == (pod.deleting_at is None)
+        and before.labels == pod.labels
+        and before.annotations.get(GANG_SIZE) == pod.annotations.get(GANG_SIZE)
+        and not workload.surplus
+    )
+
+
+def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
+    """Count anew how many it needs, and let those go, or come back, who are too many or missing.
+
+    pod   the one that was seen, if that is why
+
+    If each pod of a large group has to be looked at for that, it waits until there was news enough, so that many events of
+    one group cost about the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
+    one has it settled.  Returns False then; the workload is refreshed when it is settled.
+    """
+    if workload.group is None:
+        return True
+    is_large = pods_of_group(workload) > SETTLED_AT_ONCE
+    takes_long = not is_large or workload.key in world.unsettled or _takes_long(world, workload, pod)
+    if is_large and takes_long:
+        members = workload.pod_counts.members
+        news, least = world.unsettled.get(workload.key, (0, members))
+        world.unsettled[workload.key] = news + 1, min(least, members)
+        if pods_of_group(workload) > PODS_PER_NEWS * news:
+            world.unpark(workload.key)
+            return False
+    _settle(world, workload, all_pods=takes_long)
+    return True
+
+
+def pods_of_group(workload: Workload) -> int:
+    """How many pods are looked at at most when it is settled."""
+    return len(workload.pods) + len(workload.surplus)
+
+
+def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
+    """True if more than the counts of the group may have to be looked at."""
+    if _in_stages(world, workload, pod):
+        return True
+    size = _size(world, workload)
+    if size and not workload.size and workload.surplus:
+        return True
+    members_unbound = workload.pod_counts.members_unbound
+    room = max(0, size - (workload.pod_counts.members - members_unbound))
+    return bool(size) and (members_unbound > room or (members_unbound < room and bool(workload.surplus)))
+
+
+def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
+    """True if the JobSet of its pods was read, or that of this one, and is made in stages."""
+    if workload.group is None or workload.group.size_told_by != "JobSet" or workload.group.stage or not workload.pods:
+        return False
+    for each in (workload.pod, pod or workload.pod):
+        jobset = _jobset_of(world, each)
+        if jobset is not None and jobset.stages:
+            return True
+    return False
+
+
+def settle_all(world: World) -> None:
+    """Settle whatever is unsettled, at once: where nobody decides, no plan does it."""
+    while world.unsettled:
+        settle_by_plan(world, next(iter(world.unsettled)), world.heard_at)
+
+
+def settle_by_plan(world: World, key: str, at: float) -> None:
+    """Settle a group that waits for that.  The larger the group, the longer is the pause before the next plan settles one."""
+    workload = world.workloads.get(key)
+    if workload is None or workload.group is None:
+        world.unsettled.pop(key, None)
+        return
+    world.settles_at = max(world.settles_at, at) + PAUSE_PER_POD_S * pods_of_group(workload)
+    world.settles_at = min(world.settles_at, at + MAX_PAUSE_S)
+    _settle(world, workload, all_pods=True)
+    world.refresh(workload)
+
+
+def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
+    """As `settle`.  all_pods: what is not counted may have changed, too"""
+    assert workload.group is not None, "only a group is settled"
+    if all_pods and workload.group.size_told_by == "JobSet" and not workload.group.stage:
+        _split(world, workload)
+    _, least = world.unsettled.pop(workload.key, (0, workload.pod_counts.members))
+    before, workload.size = workload.size, _size(world, workload)
+    if not before and workload.size:  # who was too many of a gang of unknown size may stand for himself now
+        world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
+    members_unbound = workload.pod_counts.members_unbound
+    room = max(0, workload.size - (workload.pod_counts.members - members_unbound))
+    if members_unbound > room:  # those that are told to end leave places, too, though nobody deletes them (S4)
+        room = min(workload.size, room + sum(map(stays, _told_to_end(workload))))
+    if not workload.size or members_unbound < room:
+        workload.last_rank = None
+    if not workload.size:
+        return
+    # Those that came while places were free did not ask whether pods beyond its size wait for these places, too.
+    came = max(0, workload.pod_counts.members - least)
+    if came and members_unbound - came < room and workload.surplus:
+        _take_back(world, workload, room - (members_unbound - came))
+        members_unbound = workload.pod_counts.members_unbound
+    if members_unbound > room:
+        waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
+        being_bound = {pod.uid for pod in waiting if _may_be_bound_yet(world, workload, pod)}
+        idle = [pod for pod in waiting if pod.uid not in being_bound]
+        left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
+        for pod in idle[left:]:
+            _move(world, workload, _alone_again(world, workload, pod), pod)
+        workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
+    elif members_unbound < room and workload.surplus:
+        _take_back(world, workload, room - members_unbound)
+        workload.size = _size(world, workload)  # of the next run, if all pods of the former one have ended
+        world.refresh(workload)
+
+
+def _take_back(world: World, workload: Workload, missing: int) -> None:
+    for pod in _coming_back(world, workload, missing):
+        _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
+
+
+def _split(world: World, workload: Workload) -> None:
+    """The JobSet was read, and its pods are made in stages: each of those that wait goes to the gang of its stage."""
+    for pod in [pod for pod in workload.pods.values() if not workload.node_of(pod)]:
+        group = _shown_by(world, pod)
+        if not isinstance(group, Group) or not group.stage:
+            continue
+        workload.take_out(pod.uid)
+        workload.told.pop(pod.uid, None)
+        after = _of_group(world, pod, group)
+        after.put(pod)
+        if settle(world, after):
+            world.refresh(after)
+    world.refresh(workload)
+
+
+def _told_to_end(workload: Workload) -> list[Pod]:
+    """Its bound pods whose end was ordered."""
+    ends = (uid for uid, held in workload.pod_holds.items() if isinstance(held.action, DeletePod | FailByDeadline))
+    return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
+
+
+def come_back(world: World, alone: Workload) -> None:
+    """If this pod is beyond the size of its gang and the gang has a free place by now, the pod takes that place.
+
+    This is called when an action for the pod has ended.  While the pod's own job waits, the bridge reads that job again and
+    again, so this is called again and again.
+    """
+    if alone.group is not None:
+        return
+    for uid, group in list(alone.shown.items()):
+        gang = world.workloads.get(names.workload_key(group.identity))
+        if gang is not None and uid in gang.surplus:
+            settle(world, gang)
+
+
+def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
+    """The pods beyond the gang's size that take its free places, by rank."""
+    if not workload.pod_counts.sizes:
+        return _next_run(world, workload)
+    found = sorted(_available(world, workload), key=rank_of)
+    if len(found) < missing or not _stays_with_free_places(world, workload):
+        found = _without_jobs(world, found)
+    return found[:missing]
+
+
+def _without_jobs(world: World, pods: list[Pod]) -> list[Pod]:
+    return [pod for pod in pods if not world.workloads[world.key_of_pod[pod.uid]].jobs]
+
+
+def _next_run(world: World, workload: Workload) -> list[Pod]:
+    """No pod of the gang stays, so no place in it is free: pods beyond its size are its next run if they are enough for one.
+
+    Fewer pods stay by themselves; as a gang they would wait for others that may never come.
+    """
+    found = _without_jobs(world, _available(world, workload))
+    sizes = {world.workloads[world.key_of_pod[pod.uid]].shown[pod.uid].size for pod in found}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return sorted(found, key=rank_of)[:size] if size is not None and len(found) >= size else []
+
+
+def _stays_with_free_places(world: World, workload: Workload) -> bool:
+    """True if pods of the gang stay, none of its pods terminates, and its controller has had the time to replace the others.
+
+    Otherwise no pod leaves Slurm's queue: when a gang fails, its members end one after the other.
+    """
+    pod_counts = workload.pod_counts
+    leaving = pod_counts.unfinished - pod_counts.unbound > pod_counts.members - pod_counts.members_unbound
+    replaced_by = workload.left_at + world.config.tuning.gang_bind_deadline_s
+    return pod_counts.members > 0 and not leaving and world.heard_at >= replaced_by
+
+
+def _available(world: World, workload: Workload) -> list[Pod]:
+    """The pods beyond the gang's size that have no action in flight and no job, or only a job that waits in Slurm's queue.
+
+    A pod that stands on a node does not join the gang, even if its own job is forgotten: the job of the gang is not the job
+    of that pod, and the end of the gang's job must not end the pod (V7).
+    """
+    found = []
+    for uid in sorted(workload.surplus):
+        own = world.workloads.get(world.key_of_pod.get(uid, ""))
+        pod = own.pods.get(uid) if own is not None else None
+        if own is None or pod is None or own is workload:
+            del workload.surplus[uid]
+        elif own.hold is None and own.look is None and _waits(world, own, pod):
+            found.append(pod)
+    return found
+
+
+def _waits(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if the pod is a member without a node, no job may hold nodes for it, and no bind may put it on one."""
+    if pod not in workload.members or workload.node_of(pod) or _may_be_bound_yet(world, workload, pod):
+        return False
+    return all(job.key == workload.key and (job.ended or "PENDING" in job.states) for job in world.mine(workload))
+
+
+def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if a bind of the pod is in flight, or its answer was lost and nobody has looked at the pod since."""
+    return workload.is_being_bound(pod.uid) or pod.uid in world.may_land
+
+
+def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:
+    workload.surplus[pod.uid] = None
+    return _alone(world, pod)
+
+
+def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
+    group = before.shown[pod.uid]
+    after.put(pod)  # first: at no moment it belongs to nobody
+    after.show(pod.uid, group)
+    before.take_out(pod.uid)
+    before.told.pop(pod.uid, None)
+    world.key_of_pod[pod.uid] = after.key
+    if after.group is not None:
+        after.surplus.pop(pod.uid, None)
+    else:
+        _tell_alone(before, after, pod)
+    world.refresh(before)
+    world.refresh(after)
+
+
+def _tell_alone(gang: Workload, alone: Workload, pod: Pod) -> None:
+    alone.tell(pod.created, f"{gang.readable} has its {gang.size} pods: {pod.full_name} stands for itself")
+
+
+def _size(world: World, workload: Workload) -> int:
+    """How many unfinished members it needs (W5); 0: not known, more than a gang may have, or its pods do not agree.
+
+    Those that succeeded count less, except where as many as the group has did: then they are a run of it that is over.
+    """
+    if not workload.pod_counts.sizes:  # all of them end
+        return workload.size or 1
+    if len(workload.pod_counts.sizes) != 1:
+        return 0
+    [size] = workload.pod_counts.sizes
+    if size is None:
+        owner = world.size_source_of(workload)
+        if owner is None or owner.members is None:
+            return 0
+        size = members_of(owner, workload.group)
+        if size > MAX_SIZE:
+            return 0
+        if owner.ref.kind == "Job":  # it tells how many it means to have still
+            return max(1, size)
+    elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
+        size = min(size, members_of(owner, workload.group))  # who counted those of all stages meant these, too
+    size = max(1, size)
+    return size - workload.pod_counts.succeeded % size
+
+
+def members_of(owner: Owner, group: Group | None) -> int:
+    """How many pods the owner means the group to have; of a stage only those of that stage."""
+    stage = next((each for each in owner.stages if group is not None and each.name == group.stage), None)
+    return stage.members if stage is not None else owner.members or 0

@@ -1,0 +1,57 @@
+"""A policy that was read anew, and namespaces whose labels changed: who pods are in Slurm from now on.
+
+Jobs that wait or run keep their user (whose.py).  A waiting job follows the policy in what Slurm can change in place; what is
+not submitted yet is asked for by the new policy, also if Slurm or the policy before had refused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler import events as ev
+from scheduler.phase import Phase
+from scheduler.policy.tenants import Identities
+from scheduler.state.quotas import Quotas
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Phase.ORPHANED)
+
+
+def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
+    world.config = replace(world.config, policy=event.policy)
+    world.identities = Identities(event.policy)
+    for limit_class in [name for name in (*world.parked, *world.token_buckets) if Quotas.is_limit_class(name)]:
+        world.token_buckets.pop(limit_class, None)
+        for key in list(world.parked.get(limit_class, ())):
+            world.unpark(key)  # in its other lanes, too: it is looked at below
+        world.parked.pop(limit_class, None)
+    world.quotas = Quotas(event.policy, world.tenant_of, world.token_buckets)
+    for workload in world.workloads.values():
+        if world.quotas.counted:
+            world.quotas.count(workload, world.mine(workload))
+    identity_changed(world)
+
+
+def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
+    """Have the workloads looked at that may be somebody else in Slurm now.  namespaces: only those in them; None: all"""
+    if namespaces is None:
+        world.policy_at = world.heard_at
+    else:
+        world.labels_at.update(dict.fromkeys(namespaces, world.heard_at))
+    for phase in CONCERNED:
+        for key in world.by_phase[phase]:
+            workload = world.workloads[key]
+            if namespaces is None or workload.namespace in namespaces:
+                world.input_changed(workload)
+                world.dirty[key] = None
+    for job_id in world.unmapped:  # it may be a job of these pods now, or an orphan, or neither any more
+        world.foreign.discard(job_id)
+        world.schedule_read(job_id, world.last_poll_began)
+    world.unmapped.clear()
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.PolicyChanged: _policy_changed}

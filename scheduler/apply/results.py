@@ -1,0 +1,851 @@
+"""Plans and how their actions ended, folded into the World: the holds (ARCHITECTURE 3).
+
+When a plan is applied its holds are placed, before anything is performed; when an action ended, its outcome decides what
+is known: done is a fact, refused is a no with a time to ask again, unknown is a reason to look.
+
+An answer says something about the object that the call was sent for.  While the answer was on its way a job id may have been
+given to another job, and a pod may have gone or moved to another workload.  So each answer is matched first:
+
+  answer to                  what it is believed of
+  AllocateNow, SubmitJob     the workload.  The new id, unless a read or an answer since the call was sent says that the id
+                             is another's: then the job is looked up by its name.  A no to a lost job's nodes: that job
+  CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
+  RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
+  FindJobs                   nothing: the ids that it tells are read
+  ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
+  NudgeScheduler                       nothing
+  BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
+  DeletePod, FailByDeadline,   the pod of that UID, in whichever workload it is by now
+  EvictPod, SetDeadline
+  Report, SetJobCondition      what that pod was told last, if it is that sentence
+  RestoreKeys                nothing: the watch shows what became of it
+  ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
+  SelectVolumeNode
+  ReadPod                    the bind that it was asked for, if no other was sent since
+  PollNodes                  nothing: SlurmNodesPolled, held against the poll before
+
+and those about nodes in fold_nodes.py.  A hold ends with the answer to the very action that it was placed for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler import names
+from scheduler.actions import Kind, Outcome
+from scheduler.apply import node_results
+from scheduler.apply.membership import come_back, settle, settle_by_plan
+from scheduler.model.kubernetes import OwnerKey, owner_key
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import States
+from scheduler.phase import Phase
+from scheduler.policy.rules import with_filled
+from scheduler.rules import confirmation
+from scheduler.state import quarantine
+from scheduler.state.anomalies import Anomaly, reject
+from scheduler.state.token_buckets import Breaker
+from scheduler.state.workload import (
+    CANCELLED,
+    PENDING,
+    RUNNING,
+    InFlight,
+    JobSearch,
+    LastStatus,
+    LeftOut,
+    LostBind,
+    Placeholder,
+    Workload,
+    after_grant_in_vain,
+)
+from scheduler.translate.job_update import adopted, taken
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+# No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
+NO_ROOM = frozenset({2013, 2016, 2125})
+TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
+UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
+NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
+SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # partition, account, QOS, user: one that Slurm does not know
+SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
+BIND_FAILED = "Kubernetes did not take the bind."
+POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
+MAX_RETRY_AFTER_S = 300.0
+SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
+MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
+MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
+
+
+def _planned(world: World, event: ev.Planned) -> None:
+    for key in event.plan.looked_at:
+        world.dirty.pop(key, None)
+        world.unpark(key)
+    _take_turns(world, event.plan)
+    for name, keys in event.plan.parked.items():
+        for key in keys:
+            world.park(key, name)
+    _bound_the_waiting_records(world)
+    for key in event.plan.forgotten:
+        world.forget(key)
+    for key, owner in event.plan.awaited.items():
+        world.waits_for_owner.setdefault(owner, set()).add(key)
+    _leave_nodes_out(world, event.plan, event.at)
+    for key, uid in event.plan.written_off:
+        try:
+            _write_off(world, key, uid)
+        except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+            quarantine.workload_failed(world, key, error)
+    for key in event.plan.settled:
+        _settle(world, key, event.at)
+    for name in event.plan.kept:
+        world.node_state.dirty.pop(name, None)
+    _set_timers(world, event.plan.wake, event.at)
+    for action in event.plan.actions:
+        try:
+            _place(world, action, event.at)
+        except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
+            _not_placed(world, event.plan, action, error)
+    quarantine.planned(world, event.plan)
+
+
+def _settle(world: World, key: str, at: float) -> None:
+    try:
+        settle_by_plan(world, key, at)
+    except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+        world.unsettled.pop(key, None)
+        quarantine.workload_failed(world, key, error)
+
+
+def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
+    exclude_s = world.config.tuning.exclude_s
+    for key, nodes in plan.left_out.items():
+        if (workload := world.workloads.get(key)) is not None:
+            before = workload.left_out or LeftOut(nodes, at)
+            workload.left_out = replace(before, nodes=nodes, judged_at=at + exclude_s)
+    for key, node in plan.excluded.items():
+        if (workload := world.workloads.get(key)) is not None:
+            workload.left_out = after_grant_in_vain(workload.left_out, node, at, exclude_s)
+            world.note_crowded(node, at + exclude_s)
+
+
+def _write_off(world: World, key: str, uid: str) -> None:
+    if (workload := world.workloads.get(key)) is not None:
+        workload.write_off(uid)
+        if settle(world, workload):
+            world.refresh(workload)
+
+
+def _place(world: World, action: act.Action, at: float) -> None:
+    """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
+    key = getattr(action, "key", "")
+    if world.quarantine and isinstance(action, act.CHANGES) and quarantine.is_dropped(world, Kind.WORKLOAD, key):
+        return
+    world.in_flight[id(action)] = action
+    world.under_way[act.LIMIT_CLASSES.get(type(action), "")] += 1
+    placer = _PLACERS.get(type(action))
+    if placer is not None:
+        placer(world, action, at)
+
+
+def _not_placed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
+    """No action of this plan is performed for its workload."""
+    key = getattr(action, "key", "")
+    for each in plan.actions:
+        if each is action or (key and getattr(each, "key", "") == key):
+            world.in_flight.pop(id(each), None)
+    quarantine.action_failed(world, action, error)
+
+
+def _take_turns(world: World, plan: act.Plan) -> None:
+    world.deferred, world.turns = plan.deferred, plan.turns
+    if plan.heard:
+        world.neighbours.heard()
+        world.anti_affinity_namespaces.clear()
+
+
+def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
+    while world.timers and world.timers[0][0] <= now:
+        at, key = heapq.heappop(world.timers)
+        if world.wakes.get(key) == at:
+            del world.wakes[key]
+    for key, at in wake.items():
+        if at < world.wakes.get(key, float("inf")):
+            world.wakes[key] = at
+            heapq.heappush(world.timers, (at, key))
+
+
+def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
+    workload = world.workloads[action.key]
+    lost = _lost_job(world, workload) if action.spec.required_nodes else None
+    asked_for = frozenset(pod.uid for pod in workload.members)
+    workload.hold = InFlight(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
+    workload.refused = None
+    world.limited.get(action.spec.user, {}).pop(action.key, None)
+    partition = action.spec.partition or world.default_partition
+    workload.asked_in = partition
+    if isinstance(action, act.AllocateNow):
+        if not world.immediate_under_way[partition]:
+            world.tried_at[partition] = at
+        world.immediate_under_way[partition] += 1
+        world.immediate_in[action.key] = partition
+        if workload.keeps_apart:
+            world.apart_under_way.add(workload.key)
+    if action.spec.required_nodes:
+        world.token_buckets["retake"].take(at, 1)
+    elif (rate := world.quotas.rate(workload)) is not None:
+        world.token_buckets[rate].take(at, 1)
+    workload.tell(at, action.reason)
+    world.refresh(workload)
+
+
+def _place_slurm(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd | act.FindJobs, at: float) -> None:
+    workload = world.workloads[action.key]
+    workload.hold = InFlight(action, at)
+    workload.tell(at, action.reason)
+    if isinstance(action, act.FindJobs) and workload.look is not None:
+        workload.look.asked_database = True
+    if isinstance(action, act.CancelJob) and action.told:
+        workload.releasing = (action.job_id, action.told)
+    if isinstance(action, act.UpdateJob):
+        workload.updated_at = at
+
+
+def _place_read(world: World, action: act.ReadJob, at: float) -> None:
+    world.reading.add(action.job_id)
+    if (workload := world.workloads.get(action.key)) is not None and workload.others:
+        world.claimed_by_others.setdefault(action.job_id, set()).add(action.key)
+    if action.limit_class in world.token_buckets:
+        world.token_buckets[action.limit_class].take(at, world.cost(action.limit_class))
+    if action.limit_class == "detail":
+        world.detail_new.pop(action.key, None)
+        world.detail_round.pop(action.key, None)
+        world.detail_round[action.key] = at  # to the end of the round
+    elif action.limit_class == "running":
+        world.running_new.pop(action.key, None)
+        world.running_round.pop(action.key, None)
+        world.running_round[action.key] = at
+
+
+def _place_nudge(world: World, action: act.NudgeScheduler, at: float) -> None:
+    world.nudged_at = at
+
+
+_OnPod = act.BindPod | act.DeletePod | act.FailByDeadline | act.SetDeadline | act.EvictPod
+
+
+def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
+    workload = world.workloads[action.key]
+    workload.pod_holds[action.uid] = InFlight(action, at)
+    workload.tell(at, action.reason)
+    if isinstance(action, act.BindPod):
+        if len(workload.pod_holds) == 1 and not any(workload.node_of(pod) for pod in workload.members):
+            workload.first_bound_at = at
+        workload.to_show[action.uid], workload.bound_here = action, True
+        world.assume(workload.pods[action.uid], action.node)
+    elif world.phase_of[workload.key] is Phase.ORPHANED and not any(
+        job.ended for job in world.mine(workload) if job.id == workload.hint
+    ):
+        world.token_buckets["absent"].take(at, 1)
+
+
+def _place_pod_condition(world: World, action: act.SetPodCondition, at: float) -> None:
+    workload = world.workloads[action.key]
+    if action.annotations is not None:
+        workload.renewed[action.uid] = action.annotations
+    if action.event == names.BYPASS:
+        world.bypassing.add(action.uid)
+    if action.event == names.CHANGE_IGNORED:
+        workload.late_changes.pop(action.uid, None)
+    if action.event == names.DISBELIEVED:
+        workload.anomalies.pop(action.uid, None)
+        return
+    if action.event == names.GIVEN_BACK:
+        workload.release_messages.pop(action.uid, None)
+    if action.event in (names.SCHEDULED, names.ENDED):
+        workload.proven.pop(action.uid, None)
+        return
+    before = workload.told.get(action.uid)
+    event_at = at if action.event else (before.event_at if before else float("-inf"))
+    told = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at)
+    workload.told[action.uid] = told
+
+
+def _place_job_condition(world: World, action: act.SetJobCondition, at: float) -> None:
+    told = LastStatus(action.condition, action.message, action.essence, None, at, at)
+    world.workloads[action.key].told[action.uid] = told
+
+
+def _place_restore(world: World, action: act.RestoreKeys, at: float) -> None:
+    workload = world.workloads[action.key]
+    edited = workload.edited[action.uid]
+    edited.under_way = True
+    workload.tell(at, f"{action.name}: {action.reason}")
+
+
+def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
+    key = owner_key(action.namespace, action.ref)
+    world.reading_refs.add(key)
+    world.owner_asked_at[key] = at
+    if action.key:  # read again
+        world.token_buckets["owners"].take(at, 1)
+
+
+def _place_pod_read(world: World, action: act.ReadClaims | act.SelectVolumeNode | act.ReadPod, at: float) -> None:
+    world.reading_refs.add(action.uid)
+
+
+def _action_ended(world: World, event: ev.ActionEnded) -> None:
+    action = event.action
+    world.in_flight.pop(id(action), None)
+    world.under_way[act.LIMIT_CLASSES.get(type(action), "")] -= 1
+    ender = _ENDERS.get(type(action))
+    if ender is not None:
+        ender(world, action, event)
+    workload = world.workloads.get(getattr(action, "key", ""))
+    if workload is not None:
+        if event.outcome is not Outcome.DONE and event.refusal is not None:
+            workload.tell(event.at, event.refusal.message)
+            if not isinstance(
+                action, act.SetPodCondition | act.SetJobCondition
+            ):  # what is only told keeps nothing waiting
+                _wait_as_told(workload, event.refusal, event.at)
+        come_back(world, workload)
+        world.refresh(workload)
+    moved_to = _workload_of(world, getattr(action, "uid", ""))
+    if moved_to is not None and moved_to is not workload:
+        world.refresh(moved_to)
+
+
+def _wait_as_told(workload: Workload, refusal: Refusal, at: float) -> None:
+    """The far side says for how long it takes no more requests."""
+    until = at + min(refusal.retry_after_s or 0.0, MAX_RETRY_AFTER_S)
+    if until > at:
+        workload.wait_until = max(workload.wait_until, until)
+        workload.retry_at = max(workload.retry_at, until)
+
+
+def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded) -> None:
+    partition = world.immediate_in.pop(action.key, action.spec.partition or world.default_partition)
+    breaker = world.breakers.setdefault(partition, Breaker())
+    immediate = isinstance(action, act.AllocateNow)
+    if immediate:
+        world.immediate_under_way[partition] -= 1
+        world.apart_under_way.discard(action.key)
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    held = workload.release(action)
+    lost = held.lost_job if held is not None else None
+    if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
+        # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
+        reject(world, Anomaly.ID_AGAIN)
+        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        world.seen_first[event.job_id] = event.at
+        world.search_again(event.job_id)
+    elif event.outcome is Outcome.DONE and event.job_id is not None:
+        if immediate:
+            breaker.granted()
+        _made(world, workload, action, event, RUNNING if immediate else PENDING, held)
+    elif event.outcome is Outcome.UNKNOWN:
+        until = event.at + world.config.tuning.settle_s
+        workload.look = JobSearch(event.began, until, action.spec.name)
+        if action.spec.required_nodes:
+            _not_reacquired(workload, lost, "it is not known whether Slurm granted them again")
+            _read_hinted(world, event.began)
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) < SLURMS_OWN:
+        world.back_off(workload, event.at)  # our token is not accepted: that says nothing of the nodes
+        workload.refused = event.refusal
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
+        _reacquire_refused(world, workload, lost, event)
+    elif event.outcome is Outcome.REFUSED and event.refusal is not None:
+        _submission_refused(world, workload, breaker, action, event, event.refusal)
+    else:
+        world.back_off(workload, event.at)
+
+
+def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
+    """True if the id was found to be another job's after this call was sent."""
+    assert event.job_id is not None
+    if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
+        return True
+    known = world.placeholders.get(event.job_id)
+    return known is not None and known.key not in (None, workload.key) and known.alive and known.learned > event.began
+
+
+def _number(event: ev.ActionEnded) -> int:
+    return event.refusal.number if event.refusal is not None else 0
+
+
+def _reacquire_refused(world: World, workload: Workload, lost: int | None, event: ev.ActionEnded) -> None:
+    """Slurm does not give the nodes of that lost job again: somebody has them, and that may be an unread job of these pods.
+
+    Slurm checks limits before it looks for a twin, and the twin counts for the limits.
+    """
+    assert isinstance(event.action, act.AllocateNow)
+    world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
+    if _number(event) in NOBODYS and _may_come_back(world, workload, lost, event.at):
+        world.back_off(workload, event.at)
+        return
+    _not_reacquired(workload, lost, event.refusal.message if event.refusal is not None else "")
+    if _read_hinted(world, event.began):
+        workload.look = JobSearch(event.began, event.at, event.action.spec.name, twin=True)
+
+
+def _not_reacquired(workload: Workload, lost: int | None, why: str) -> None:
+    """The nodes of that lost job are not had again, and it is not asked once more (S7)."""
+    if lost is not None:
+        workload.reacquired = (lost, why)
+
+
+def _may_come_back(world: World, workload: Workload, lost: int | None, at: float) -> bool:
+    """A node that is not in service is given to nobody meanwhile: a slurmctld that starts anew finds it again soon."""
+    known = next((job for job in world.mine(workload) if job.id == lost), None)
+    return known is not None and at < known.lost_since + world.config.tuning.retake_s
+
+
+def _lost_job(world: World, workload: Workload) -> Placeholder | None:
+    lost = [job for job in world.mine(workload) if job.key in (None, workload.key)]
+    return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
+
+
+def _made(
+    world: World,
+    workload: Workload,
+    action: act.AllocateNow | act.SubmitJob,
+    event: ev.ActionEnded,
+    states: States,
+    held: InFlight | None,
+) -> None:
+    assert event.job_id is not None
+    world.stop_reading(event.job_id)
+    world.foreign.discard(event.job_id)
+    world.foreign_read.pop(event.job_id, None)
+    job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
+    job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    job.asked_for = held.asked_for if held is not None else frozenset()
+    _forget_lost(world, workload)
+    stale = world.placeholders.get(event.job_id)
+    if stale is not None:
+        world.given_to(workload.key, stale, event.at)
+        world.absent.discard(stale.id)
+    world.placeholders[job.id] = job
+    world.expected.add(job.id)
+    workload.jobs.add(job.id)
+    workload.hint = job.id
+    workload.look = workload.releasing = workload.reacquired = workload.renamed = None
+    workload.immediate_refused = False
+    world.set_states(job, states, event.at)
+
+
+def _forget_lost(world: World, workload: Workload) -> None:
+    """Forget the jobs that Slurm lost: the workload has another one."""
+    workload.lost_job = None
+    for job in world.mine(workload):
+        if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
+            world.drop(job)
+
+
+def _submission_refused(
+    world: World,
+    workload: Workload,
+    breaker: Breaker,
+    action: act.AllocateNow | act.SubmitJob,
+    event: ev.ActionEnded,
+    refusal: Refusal,
+) -> None:
+    tuning = world.config.tuning
+    if isinstance(action, act.AllocateNow) and refusal.number in NO_ROOM:
+        breaker.refused(event.at, tuning.breaker_open_s)
+        workload.immediate_refused = True
+    elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:  # before limits: this may pass by itself, too
+        workload.immediate_refused = True
+        _look_for_a_twin(world, workload, action, event)
+        if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
+            world.back_off(workload, event.at)
+            workload.refused = refusal
+    elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
+        workload.immediate_refused = True  # a limit that a place in the queue may get around
+    elif refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        world.back_off(workload, event.at)
+    else:
+        world.back_off(workload, event.at)
+        if refusal.number in NAMES_UNKNOWN and workload.pods:
+            refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
+        workload.refused = refusal
+        workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+        if refusal.later:
+            world.limited.setdefault(action.spec.user, {})[workload.key] = None
+
+
+def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
+    workload.look = JobSearch(event.began, event.at + world.config.tuning.absent_s, action.spec.name, twin=True)
+    _read_hinted(world, event.began)
+
+
+def _read_hinted(world: World, began: float) -> bool:
+    """Have the jobs read that only pods show: no scan reads those that pods of an earlier life show.
+
+    Returns True if there are such jobs.  Each of them may be the job of another pod.
+    """
+    hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
+    for job_id in hinted:
+        world.seen_first.setdefault(job_id, began)
+    world.search_again()
+    return bool(hinted)
+
+
+def _meant(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float) -> Placeholder | None:
+    """The placeholder that the call was sent for; None: it is known no more, or its id is another job's by now."""
+    job = world.placeholders.get(action.job_id)
+    if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
+        return None
+    return job
+
+
+def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is not None:
+        workload.release(action)
+    job = _meant(world, action, event.began)
+    if event.outcome is Outcome.DONE:
+        renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
+        if job is not None and not job.ended and not renamed:
+            if job.holds_nodes:
+                world.freed_at = event.at
+            elif workload is not None and job.id == workload.hint:
+                job.requeued = any(workload.node_of(pod) for pod in workload.unfinished)
+            job.learned = event.at
+            world.expected.add(job.id)
+            world.absent.discard(job.id)
+            world.set_states(job, CANCELLED, event.at)
+            job.read_began, job.end_read = event.at, True  # the answer to the cancel is proof enough
+        if workload is not None and action.record:
+            workload.failures = 0
+    elif workload is not None:
+        world.back_off(workload, event.at)
+
+
+def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
+    """A slurmdbd that is away costs no attempt: the record waits until it is back."""
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.release(action)
+    job = _meant(world, action, event.began)
+    if event.outcome is Outcome.DONE:
+        world.accounting_lost = None
+        if job is not None:
+            job.recorded = True
+    elif _accounting_is_away(world, event):
+        world.dirty[workload.key] = None
+    else:
+        world.back_off(workload, event.at)
+        if job is not None and event.outcome is not Outcome.UNREACHED:
+            job.not_recorded += 1
+            job.recorded = job.not_recorded > MAX_UNRECORDED
+
+
+def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.release(action)
+    job = _meant(world, action, event.began)
+    if job is None:
+        return
+    if event.outcome is Outcome.DONE:
+        workload.refused = None
+        _take_changes(job, action)
+        return
+    world.back_off(workload, event.at)
+    if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
+        return
+    if event.refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        return
+    _take_changes(job, action)  # not asked again until something changes; the pod is told why
+    workload.refused = event.refusal
+
+
+def _accounting_is_away(world: World, event: ev.ActionEnded) -> bool:
+    """What this answer says of slurmdbd is a fact from now on."""
+    away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
+    if away and event.refusal is not None:
+        world.apply(ev.AccountingLost(event.at, event.refusal.message))
+    return away
+
+
+def _bound_the_waiting_records(world: World) -> None:
+    """While slurmdbd is away no more than so many workloads are kept for it: the one that waits longest is given up."""
+    waiting = world.parked["records"]
+    while world.accounting_lost is not None and len(waiting) > world.config.tuning.records_waiting:
+        key = next(iter(waiting))
+        world.unpark(key)
+        world.dropped_records += 1
+        world.dirty[key] = None
+        for job in world.mine(world.workloads[key]) if key in world.workloads else ():
+            job.recorded = job.recorded or job.ended
+
+
+def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
+    """The job was asked for what was changed, and for nothing else of the new translation."""
+    asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
+    job.spec = taken(asked, action.spec, action.component, action.changes)
+
+
+def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.release(action)
+    _accounting_is_away(world, event)
+    for job_id in event.found:
+        job = world.placeholders.get(job_id)
+        if (job is None or job.key is None) and job_id not in world.foreign:
+            world.seen_first.setdefault(job_id, event.began)
+            world.search_again(job_id)
+
+
+def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
+    """What was read comes as JobRead; this only ends the hold, and whoever waited for it looks again."""
+    world.reading.discard(action.job_id)
+    if event.outcome is not Outcome.DONE and action.job_id in world.seen_first:
+        world.read_failed(action.job_id, event.at)
+    workload = world.workloads.get(action.key)
+    if workload is not None and event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at)
+    if action.job_id in world.placeholders:
+        world.touch(world.placeholders[action.job_id])
+
+
+def _place_nodes(world: World, action: act.PollNodes, at: float) -> None:
+    world.nodes_stale = False
+
+
+def _nodes_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:
+    """The nodes come as SlurmNodesPolled; a failed poll is tried again after a while."""
+    if event.outcome is not Outcome.DONE:
+        world.nodes_stale = True
+        world.nodes_asked_from = event.at + world.config.tuning.backoff_s * 5
+
+
+def _workload_of(world: World, uid: str) -> Workload | None:
+    """The workload that the pod belongs to by now; None: it is gone."""
+    workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+    return workload if workload is not None and uid in workload.pods else None
+
+
+def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:
+    workload = _workload_of(world, action.uid)
+    if workload is None:
+        if (other := world.workloads.get(action.key)) is not None:
+            other.release_pod(action.uid, action)
+        _unassume(world, action.uid, action.node)
+        return
+    workload.release_pod(action.uid, action)
+    if event.outcome is Outcome.UNKNOWN:
+        confirmation.unanswered(workload, action)
+    if event.outcome is Outcome.DONE:
+        confirmation.answered(workload, action.uid)
+        # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
+        workload.brought[action.uid] = None
+        workload.strays.pop(action.uid, None)
+        _bound(world, workload, action, event.at)
+        return
+    world.back_off(workload, event.at, event.began)
+    job = world.placeholders.get(action.job_id)
+    if job is not None and job.key == action.key:
+        job.bind_trouble = event.refusal.message if event.refusal is not None else BIND_FAILED
+        if event.outcome is Outcome.REFUSED and _number(event) not in SAYS_NOTHING:
+            job.bind_refused[action.uid] += 1
+    if event.outcome is Outcome.UNKNOWN:
+        if world.assumed.get(action.uid) == action.node:
+            world.may_land[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
+    elif action.uid not in world.may_land and workload.pods[action.uid].node != action.node:
+        workload.to_show.pop(action.uid, None)
+        _unassume(world, action.uid, action.node)
+
+
+def _bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
+    """The pod stands on the node, for the job that it was bound for; the id of that job may be another's by now."""
+    workload.failures = 0
+    world.may_land.pop(action.uid, None)
+    if not workload.pods[action.uid].node:
+        workload.put_on(action.uid, action.node)
+    job = world.placeholders.get(action.job_id)
+    if job is None:  # over, and told; the watch shows which job the pod names, and that one is looked at
+        workload.hint = None if workload.hint == action.job_id else workload.hint
+        return
+    workload.hint = job.id
+    if job.key == workload.key:
+        job.bind_trouble = ""
+    elif job.key is not None:
+        world.lost_its_job(workload, job, at)
+
+
+def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
+    """The bind took effect, though its answer was lost; or it did not, and its room is free (V5)."""
+    world.reading_refs.discard(action.uid)
+    lost, workload = world.may_land.get(action.uid), _workload_of(world, action.uid)
+    if lost is None or workload is None or event.began < lost.until:
+        return
+    if event.outcome is not Outcome.DONE:
+        world.may_land[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
+    elif event.node == lost.action.node:
+        _bound(world, workload, lost.action, event.at)
+    else:  # where it stands otherwise, the watch shows that
+        confirmation.answered(workload, action.uid)
+        workload.to_show.pop(action.uid, None)
+        _unassume(world, action.uid, lost.action.node)
+
+
+def _unassume(world: World, uid: str, node: str) -> None:
+    """No bind puts that pod on that node any more."""
+    if world.assumed.get(uid) == node:
+        del world.assumed[uid]
+        world.may_land.pop(uid, None)
+        world.leave(node, uid)
+
+
+def _pod_deletion_ended(
+    world: World, action: act.DeletePod | act.FailByDeadline | act.EvictPod, event: ev.ActionEnded
+) -> None:
+    workload = _workload_of(world, action.uid) or world.workloads.get(action.key)
+    if workload is None:
+        return
+    held = workload.release_pod(action.uid, action)
+    if event.outcome is Outcome.UNKNOWN:
+        confirmation.unanswered(workload, action)
+    elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
+        confirmation.answered(workload, action.uid)
+    if event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at, event.began)
+    elif held is not None and action.uid in workload.pods:
+        grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
+        workload.pod_holds[action.uid] = InFlight(action, held.placed, until=event.at + grace_s + 30.0)
+
+
+def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
+    """A deadline ends nothing yet.  The pod is held only until the watch shows the deadline."""
+    workload = _workload_of(world, action.uid)
+    if workload is None:
+        return
+    held = workload.release_pod(action.uid, action)
+    if event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at, event.began)
+    elif held is not None:
+        workload.pod_holds[action.uid] = InFlight(action, held.placed, until=event.at + SHOWN_S)
+
+
+def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    told = workload.told.get(action.uid) if workload else None
+    if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
+        told.condition = told.message = ""  # say it again, after the usual pause
+        told.essence = ()
+
+
+def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
+    """The watch shows what became of it; whoever writes it again waits ever longer for the next time."""
+    workload = world.workloads.get(action.key)
+    edited = workload.edited.get(action.uid) if workload is not None else None
+    if edited is not None:
+        tuning = world.config.tuning
+        edited.under_way = False
+        edited.next_at = event.at + min(tuning.renew_event_s, tuning.condition_s * 2 ** min(edited.put_back, 16))
+        edited.put_back += event.outcome is Outcome.DONE
+
+
+def _note_failure(world: World, what: OwnerKey | str, event: ev.ActionEnded) -> None:
+    """What pods wait for cannot be read: since when, and why.  what: an owner, or the UID of a pod with claims."""
+    if event.outcome is Outcome.DONE:
+        world.cannot_read.pop(what, None)
+        return
+    since = world.cannot_read.pop(what, (event.at, ""))[0]
+    why = event.refusal.message.rstrip(" .") if event.refusal is not None else "there was no answer"
+    world.cannot_read[what] = (since, f"{why}.")
+    if len(world.cannot_read) > MAX_FAILURES_REMEMBERED:
+        del world.cannot_read[next(iter(world.cannot_read))]
+
+
+def _owner_ended(world: World, action: act.ReadOwner, event: ev.ActionEnded) -> None:
+    owner = owner_key(action.namespace, action.ref)
+    world.reading_refs.discard(owner)
+    _note_failure(world, owner, event)
+    if event.outcome is Outcome.DONE and (read_at := world.owner_read_at.get(owner)) is not None:
+        world.owner_read_at[owner] = max(read_at, event.began)
+    if event.outcome is not Outcome.DONE:
+        for key in world.waits_for_owner.get(owner, ()):
+            world.back_off(world.workloads[key], event.at) if key in world.workloads else None
+            world.dirty[key] = None
+
+
+def _claims_ended(world: World, action: act.ReadClaims | act.SelectVolumeNode, event: ev.ActionEnded) -> None:
+    world.reading_refs.discard(action.uid)
+    _note_failure(world, action.uid, event)
+    workload = world.workloads.get(action.key)
+    if workload is not None and event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at)
+
+
+_PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
+    act.AllocateNow: _place_submission,
+    act.SubmitJob: _place_submission,
+    act.CancelJob: _place_slurm,
+    act.UpdateJob: _place_slurm,
+    act.RecordEnd: _place_slurm,
+    act.FindJobs: _place_slurm,
+    act.ReadJob: _place_read,
+    act.NudgeScheduler: _place_nudge,
+    act.BindPod: _place_on_pod,
+    act.DeletePod: _place_on_pod,
+    act.FailByDeadline: _place_on_pod,
+    act.SetDeadline: _place_on_pod,
+    act.EvictPod: _place_on_pod,
+    act.SetPodCondition: _place_pod_condition,
+    act.SetJobCondition: _place_job_condition,
+    act.RestoreKeys: _place_restore,
+    act.ReadOwner: _place_owner,
+    act.ReadClaims: _place_pod_read,
+    act.SelectVolumeNode: _place_pod_read,
+    act.ReadPod: _place_pod_read,
+    act.PollNodes: _place_nodes,
+    **node_results.PLACERS,
+}
+
+_ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+    act.AllocateNow: _submission_ended,
+    act.SubmitJob: _submission_ended,
+    act.CancelJob: _cancel_ended,
+    act.UpdateJob: _update_ended,
+    act.RecordEnd: _record_ended,
+    act.FindJobs: _find_ended,
+    act.ReadJob: _read_ended,
+    act.BindPod: _bind_ended,
+    act.DeletePod: _pod_deletion_ended,
+    act.FailByDeadline: _pod_deletion_ended,
+    act.SetDeadline: _deadline_ended,
+    act.EvictPod: _pod_deletion_ended,
+    act.SetPodCondition: _condition_ended,
+    act.SetJobCondition: _condition_ended,
+    act.RestoreKeys: _restore_ended,
+    act.ReadOwner: _owner_ended,
+    act.ReadClaims: _claims_ended,
+    act.SelectVolumeNode: _claims_ended,
+    act.ReadPod: _pod_read_ended,
+    act.PollNodes: _nodes_ended,
+    **node_results.ENDERS,
+}
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.Planned: _planned,
+    ev.ActionEnded: _action_ended,
+}

@@ -1,0 +1,636 @@
+"""What was observed in Slurm, folded into the World: polls of all jobs, reads of one, nodes, and outages.
+
+Three things keep old news from overwriting new: a poll that began before an answer says nothing about what that answer
+told; what vanished is absent, not ended (workload.Placeholder); and after ids were given out again everything that was
+known by its id alone is read anew (ARCHITECTURE 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from scheduler import events as ev
+from scheduler import names
+from scheduler.actions import Kind
+from scheduler.events import Side
+from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.slurm import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
+from scheduler.phase import Phase, chosen
+from scheduler.rules.own_keys import inexact_s, may_be_its_job, shown_id
+from scheduler.state import quarantine, strays
+from scheduler.state.anomalies import Anomaly, reject, release, weigh_absence
+from scheduler.state.job_ownership import former_key, is_orphan, is_stray, is_theirs
+from scheduler.state.workload import CANCELLED, UNLOOKED, Placeholder, Workload
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
+
+P = ParamSpec("P")
+_T = TypeVar("_T")
+
+
+def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
+    if world.polled is not None and event.began < world.polled.began:
+        reject(world, Anomaly.OLD_POLL)
+    else:
+        _believe_poll(world, replace(event, states=_with_unread(world.states, event)) if event.unread else event)
+
+
+def _believe_poll(world: World, event: ev.JobsPolled) -> None:
+    before, world.states = world.states, event.states
+    if world.first_polled is None:
+        world.first_polled = event.ended
+        world.scan_until = event.ended + world.config.tuning.scan_s
+    world.polled = event
+    arrived = []
+    same = event.states is before  # as most polls: the client tells the very same mapping then
+    for job_id, states in () if same else event.states.items():
+        was = before.get(job_id)
+        if was is None:
+            arrived.append(job_id)
+        elif was is states or was == states:
+            continue
+        elif is_ended(states) and not is_ended(was):  # of a waiting one, too: others may have waited for its end
+            world.freed_at = event.ended
+        elif is_ended(was) and not is_ended(
+            states
+        ):  # no job comes to life again: between two polls the id was given out
+            arrived.append(job_id)
+        _job(world, job_id, _poll_shows, states, event)
+        if job_id in world.component_of and is_ended(states):
+            _job(world, job_id, _component_ended)
+    for job_id in (world.expected | world.absent) & event.states.keys():
+        _job(world, job_id, _poll_shows, event.states[job_id], event)
+    for job_id in () if same else before.keys() - event.states.keys():
+        _job(world, job_id, _poll_lacks, before[job_id], event)
+    _still_missing(world, event)
+    _newly_seen(world, arrived, event)
+    if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
+        reject(world, Anomaly.ID_AGAIN)
+        _read_anew(world, event.ended)
+        world.highest = 0
+    world.highest = max(world.highest, max(arrived, default=0))
+    _weigh_absence(world, event.ended)
+    world.dirty.update(world.looking)
+
+
+def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
+    """Jobs that could not be read keep their last known states.  An end is not kept: the list may lack the job by now."""
+    kept = {job: was for job, was in before.items() if job in event.unread and not is_ended(was)}
+    return {**kept, **event.states}
+
+
+def _job(
+    world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """What a poll says of one job: where that cannot be folded, the others are."""
+    try:
+        fold(world, job_id, *args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - contained to the job, or raised
+        quarantine.job_failed(world, job_id, error)
+
+
+def _weigh_absence(world: World, at: float) -> None:
+    """Where that cannot be told, nothing that is missing is believed to be gone."""
+    try:
+        weigh_absence(world, at)
+    except Exception as error:  # noqa: BLE001 - contained, or raised
+        quarantine.shared_failed(world, "whether many jobs are missing", error)
+        world.held_back_since = at if world.held_back_since is None else world.held_back_since
+        world.claims_held_since = at if world.claims_held_since is None else world.claims_held_since
+
+
+def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:
+    job = world.placeholders.get(job_id)
+    if job is None or event.began <= job.learned:
+        return
+    if job.denied and job_id in world.foreign:  # the id was given out again: this is somebody else's job
+        world.mark_absent(job, event.began)
+        return
+    world.expected.discard(job_id)
+    if job_id in world.absent:
+        world.absent.discard(job_id)
+        reject(world, Anomaly.CAME_BACK, job_id, world.concerned(job))
+    job.mark_present()
+    if job.ended and job.end_read and not is_ended(states):  # no job comes to life again: the id was given out again
+        job.denied, job.end_read = True, False
+        reject(world, Anomaly.ID_AGAIN, job_id, world.concerned(job))
+    if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
+        world.schedule_read(job_id, event.began)
+    if states != job.states:
+        world.set_states(job, states, event.ended)
+    else:
+        world.touch(job)
+
+
+def _component_ended(world: World, job_id: int) -> None:
+    leader = world.placeholders.get(world.component_of[job_id])
+    if leader is not None and leader.alive:
+        leader.broken = True
+        world.touch(leader)
+
+
+def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) -> None:
+    if holds_nodes(was):
+        world.freed_at = event.ended
+    world.foreign.discard(job_id)
+    world.unmapped.discard(job_id)
+    world.foreign_read.pop(job_id, None)
+    world.component_of.pop(job_id, None)
+    world.stop_reading(job_id)
+    _lacks(world, job_id, event)
+
+
+def _still_missing(world: World, event: ev.JobsPolled) -> None:
+    """Jobs that no poll has shown, and those absent before: this answer lacks them too."""
+    for job_id in (world.expected | world.absent) - event.states.keys():
+        if job_id not in event.unread:
+            _job(world, job_id, _lacks, event)
+
+
+def _lacks(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    job = world.placeholders.get(job_id)
+    if job is None or event.began <= job.learned:
+        return
+    if job.ended and job.proven_end(world.config.tuning.absent_s):
+        if world.phase_of.get(job.key or "") is Phase.ORPHANED:
+            world.expected.add(job_id)  # its pods are yet to be told why they end
+        else:
+            world.drop(job)
+    elif job.proven:
+        world.mark_absent(job, event.began)
+    else:
+        _forget_inventions(world, job)
+        if _depended_on(world, job):
+            world.mark_absent(job, event.began)
+        else:
+            _led_nowhere(world, job)
+
+
+def _forget_inventions(world: World, job: Placeholder) -> None:
+    """Pods of this life show it, and no bind of ours wrote it there: these lost nothing, whatever other pods show it, too."""
+    for workload in world.concerned(job):
+        if not world.may_have_bound(workload):
+            world.not_its_job(workload, job)
+
+
+def _led_nowhere(world: World, job: Placeholder) -> None:
+    """A pod shows it, and it is not that pod's."""
+    for workload in world.concerned(job):
+        if not _may_run_for(workload, job):
+            world.not_its_job(workload, job)
+    world.drop(job)
+
+
+def _may_run_for(workload: Workload, job: Placeholder) -> bool:
+    """True if pods run and name a job that may be theirs, renamed.  They keep its id: no other job's end ends them (V7)."""
+    running = any(workload.node_of(pod) for pod in workload.unfinished)
+    return running and workload.hint == workload.renamed == job.id
+
+
+def _depended_on(world: World, job: Placeholder) -> bool:
+    """Whether unfinished pods stand on nodes for it, or may do so."""
+    concerned = world.concerned(job)
+    if world.quarantine and any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
+        return True
+    pods = ((workload, pod) for workload in concerned for pod in workload.pods.values())
+    return any(workload.node_of(pod) and not pod.finished for workload, pod in pods)
+
+
+def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> None:
+    for job_id in arrived:
+        if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
+            continue
+        _job(world, job_id, _read_if_needed, event)
+
+
+def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    if _needs_reading(world, job_id):
+        world.schedule_read(job_id, event.began)
+
+
+def _needs_reading(world: World, job_id: int) -> bool:
+    """Nobody knows it; or a pod of this life shows it, which may hide there what is somebody else's."""
+    job = world.placeholders.get(job_id)
+    if job is None:
+        return True
+    return not job.proven and not all(map(world.inherited, world.concerned(job)))
+
+
+def _read_anew(world: World, at: float) -> None:
+    """Ids are given out again after slurmctld lost its state: hints and foreign ids prove nothing (ARCHITECTURE 4)."""
+    tuning = world.config.tuning
+    began = world.last_poll_began
+    for job_id in (*world.foreign, *world.placeholders):
+        if not is_ended(world.states.get(job_id, CANCELLED)):
+            world.seen_first.setdefault(job_id, began)
+    world.trust_since = began
+    world.foreign.clear()
+    world.unmapped.clear()
+    world.foreign_read.clear()
+    world.search_again(*world.put_off)
+    world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
+
+
+def _job_read(world: World, event: ev.JobRead) -> None:
+    world.reading.discard(event.job_id)
+    if event.job is not None and event.job.told_at is not None:
+        world.clocks[Side.SLURM].tells(event.job.told_at, event.began, event.ended)
+    placeholder = world.placeholders.get(event.job_id)
+    learned = placeholder.learned if placeholder is not None else float("-inf")
+    if event.began <= learned or event.began < world.seen_first.get(event.job_id, float("-inf")):
+        reject(world, Anomaly.OLD_READ)
+        return  # asked before an answer, or the poll that showed this id as new: it may speak of who had the id before
+    if event.job_id in world.claimed_by_others:
+        strays.job_read(world, event.job_id, event.job)
+    if event.job is None:
+        if event.job_id in world.seen_first and not is_ended(world.states.get(event.job_id, CANCELLED)):
+            world.read_failed(event.job_id, event.ended)  # the list says that it is there: it may be ours
+        else:
+            world.stop_reading(event.job_id)
+        _denied(world, placeholder, event)
+        return
+    whose = _whose(world, event.job) or _renamed(placeholder, event.job)
+    if whose is None:
+        world.stop_reading(event.job_id)
+        world.foreign.add(event.job_id)
+        world.foreign_read[event.job_id] = event.began
+        _denied(world, placeholder, event)
+        return
+    if event.job.het_id is not None and event.job.het_offset:
+        _component(world, event.job_id, event.job.het_id)
+        _denied(world, placeholder, event)  # nobody's own job; a pod may show such an id, given out again
+    elif placeholder is not None and _is_no_end(world, placeholder, event.job):
+        world.stop_reading(event.job_id)
+        world.given_to("", placeholder, event.began)
+        world.drop(placeholder)
+    else:
+        _ours(world, event, whose)
+
+
+def _lost_to(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
+    """The workloads whose pods were bound for the id in an earlier life, and not for the job that has it now.
+
+    That one was submitted after all pods of the workload that name the id had started, or after their `job-since`.  Their own
+    job is lost, then (S7).  An older one may be theirs, renamed by its user: they are left in peace.
+    """
+    if hinted.key is not None or read.submitted is None:
+        return []
+    doubtful = (each for each in world.concerned(hinted) if each.key not in hinted.followed_by)
+    return [each for each in doubtful if _came_later(world, each, hinted.id, read.submitted)]
+
+
+def _came_later(world: World, workload: Workload, job_id: int, submitted: float) -> bool:
+    running = [pod for pod in workload.unfinished if workload.node_of(pod) and pod.started is not None]
+    naming = [pod for pod in running if shown_id(pod) == job_id] or running
+    return bool(naming) and not any(may_be_its_job(world, pod, submitted) for pod in naming)
+
+
+def _was_theirs(world: World, workload: Workload, read: Job) -> bool:
+    """True if a job of another name, as old as the pods that name its id, is of their user and has, or had, their nodes.
+
+    Pods that another client bound may name a job of their user, too; a bind of the bridge writes more than that.
+    """
+    standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
+    if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in standing):
+        return False
+    if workload.renamed != read.id or not is_theirs(world, workload, read.id, read.user, read):
+        return False
+    try:
+        nodes = set(expand(read.nodes))
+    except HostlistError:
+        return False
+    return bool(standing) and {world.in_slurm(workload.node_of(pod)) for pod in standing} <= nodes
+
+
+def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
+    """Pods stand on nodes for it, and what is read under its id ended without ever having held any.
+
+    That is another one of the same name: the record of an attempt to have a lost job's nodes again (S7), which slurmctld
+    gave the lost one's id.
+    """
+    return is_ended(read.states) and not read.nodes and not job.requeued and _depended_on(world, job)
+
+
+def _component(world: World, job_id: int, leader: int) -> None:
+    """Not a placeholder by itself: it is read, and ended, with its leader (docs/decisions/0002)."""
+    world.stop_reading(job_id)
+    world.foreign.add(job_id)
+    world.component_of[job_id] = leader
+
+
+def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
+    """A read proved that the id is not a job of ours, which it was taken for, or which a pod shows."""
+    began = event.began
+    if job is None:
+        return
+    if not job.proven:
+        _forget_inventions(world, job)
+        if not world.concerned(job):
+            world.drop(job)
+            return
+    if event.job is not None and _renamed_unread(world, job, event.job):
+        assert job.key is not None
+        job.hinted_by.add(job.key)
+        job.key = None  # its name says so no more, and no other proof is enough to end it (V6)
+    elif event.job is not None:
+        for workload in _lost_to(world, job, event.job):
+            world.taken_from(workload, job, began)
+    job.read_began = began
+    if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
+        if event.job is not None and _may_be_renamed(world, job, event.job):
+            return
+        _led_nowhere(world, job)
+        return
+    job.denied = True
+    world.mark_absent(job, began)
+    world.touch(job)
+
+
+def _may_be_renamed(world: World, job: Placeholder, read: Job) -> bool:
+    """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003).
+
+    If a job of their own name holds the nodes of the pods, that job is theirs, and somebody else wrote this id.
+
+    Workloads of whose user it is, and whose nodes it has or had, follow it: its end is theirs.  True if there is one.
+    """
+    followed = set()
+    for workload in world.concerned(job):
+        workload.renamed = job.id
+        own = chosen(workload, world.mine(workload))
+        if workload.hint == job.id and own is not None and own.holds_nodes and _holds_their_nodes(world, workload, own):
+            workload.hint = own.id
+        elif _was_theirs(world, workload, read):
+            followed.add(workload.key)
+    job.followed_by = frozenset(followed)
+    if followed:
+        job.end_read = is_ended(read.states)
+        world.set_states(job, read.states, job.read_began)
+        world.touch(job)
+    return bool(followed)
+
+
+def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
+    """True if the job was granted every node on which a pod of the workload stands."""
+    granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
+    stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    return bool(stands) and stands <= granted
+
+
+def _whose(world: World, job: Job) -> str | None:
+    """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4).
+
+    All components of a heterogeneous job have the same name.  If its user gave the leader another one, the others still tell.
+    """
+    if world.namespaces is None:
+        return None
+    told = (names.whose(each.name) for each in (job, *job.parts))
+    named = next((each for each in told if each is not None and each[0] == world.cluster), None)
+    if named is None:
+        return None
+    workload = world.workloads.get(named[1])
+    is_ours = is_orphan(world, job) if workload is None else is_theirs(world, workload, job.id, job.user, job)
+    if is_ours or _renamed(world.placeholders.get(job.id), job) == named[1]:  # proven before policy or labels changed
+        return named[1]
+    world.unmapped.add(job.id)
+    if workload is not None and is_stray(world, workload, job):
+        workload.former |= {job.id}
+        return former_key(workload, job.user)
+    reject(world, Anomaly.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
+    if workload is not None:
+        workload.foreign_jobs |= {job.id}
+    return None
+
+
+def _renamed(known: Placeholder | None, read: Job) -> str | None:
+    """The key of a job of ours that its user gave another name: its id and its submission say that it is the same."""
+    if known is None or known.job is None or known.job.submitted is None:
+        return None
+    return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
+
+
+def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
+    """Made by this life, read for the first time, and the same user's by another name, no younger than Slurm's answer.
+
+    It may be theirs, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
+    """
+    if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
+        return False
+    concerned = world.concerned(job)
+    bound = any(workload.first_bound_at > float("-inf") for workload in concerned)  # even if no answer has come yet
+    running = bound or any(workload.node_of(pod) for workload in concerned for pod in workload.unfinished)
+    return running and world.clocks[Side.SLURM].ours(read.submitted) - inexact_s(world) <= job.learned
+
+
+def _ours(world: World, event: ev.JobRead, key: str) -> None:
+    assert event.job is not None
+    world.stop_reading(event.job_id)
+    world.foreign.discard(event.job_id)
+    world.foreign_read.pop(event.job_id, None)
+    job = world.placeholders.get(event.job_id)
+    workload = world.workloads.get(key)
+    if workload is None:
+        submitted = world.clocks[Side.SLURM].ours(event.job.submitted or 0.0)
+        created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
+        workload = world.workloads[key] = Workload(key, created=created)
+    if job is None:
+        job = world.placeholders[event.job_id] = Placeholder(
+            event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
+        )
+    else:
+        if job.key not in (None, key):
+            job.spec = job.grant = None  # the id was given out again: this is another job
+        world.given_to(key, job, event.began)
+    for part in event.job.parts:
+        _component(world, part.id, job.id)
+    job.broken = any(is_ended(part.states) for part in event.job.parts)
+    _details(world, workload, job, event.job, event.grant)
+    job.key, job.user = key, event.job.user
+    job.read_began, job.learned, job.denied = event.began, event.began, False
+    job.end_read = is_ended(event.job.states)
+    job.mark_present()
+    if job.id in world.absent:
+        world.absent.discard(job.id)
+        if not job.end_read:
+            reject(world, Anomaly.NOT_LISTED, job.id, [workload])
+    world.expected.add(job.id)
+    if not is_ended(event.job.states):
+        workload.look = workload.reacquired = None
+    workload.jobs.add(job.id)
+    if workload.renamed == job.id:
+        workload.renamed = None
+    _takes_over(world, workload, job, event.job.states)
+    world.set_states(job, event.job.states, event.ended)
+    job.states_since = min(job.states_since, event.began)
+    if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
+        _an_unknown_twin(world, workload, event.ended)
+    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
+    if event.job.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
+        world.detail_round.pop(key, None)
+        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
+    world.refresh(workload)
+
+
+def _details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
+    before, job.job = job.job, read
+    if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
+        job.limit_before = before.time_limit_min
+    if grant is not None:
+        job.grant = grant
+        world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
+        world.about_to_stand(workload)
+    elif job.grant is not None and _moved(job.grant, read):  # requeued and started again between two polls
+        job.grant = None
+
+
+def _moved(grant: Grant, read: Job) -> bool:
+    """True if the job holds other nodes than it was granted, by what it says itself (of a leader, by its own component)."""
+    if not holds_nodes(read.states) or not read.nodes:
+        return False
+    try:
+        return set(expand(read.nodes)) != {node.name for node in grant.nodes}
+    except HostlistError:
+        return False  # what it holds is not known
+
+
+def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
+    """The pods of the workload stand for this job from now on, if their former job is lost (S7) or is a stranger's job.
+
+    states   of this job, as they were read
+    """
+    if workload.renamed is not None and workload.renamed == workload.hint:
+        if holds_nodes(states) and _holds_their_nodes(world, workload, job):
+            workload.hint = job.id
+        return
+    before = workload.lost_job or world.placeholders.get(workload.hint or 0)
+    if before is None or before.id != workload.hint or before is job or is_ended(states):
+        return
+    if before.lost(world.config.tuning.absent_s):
+        workload.hint, workload.lost_job = job.id, None
+
+
+def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:
+    """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at.
+
+    Everything is read anew for it, seldom for each workload: its user may have made a job of that name himself.
+    """
+    tuning = world.config.tuning
+    if at >= max(world.twins_sought_at + tuning.settle_s, workload.twin_sought_at + tuning.refused_retry_s):
+        world.twins_sought_at = workload.twin_sought_at = at
+        _read_anew(world, at)
+
+
+def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
+    began = event.at if event.began is None else event.began
+    if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two were under way
+        reject(world, Anomaly.OLD_POLL)
+        return
+    nodes = _kept(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
+    partitions = world.partitions
+    if event.partitions is not None:
+        partitions = _kept(partitions, event.unread_partitions) | {each.name: each for each in event.partitions}
+    world.nodes_stale = False
+    world.unread_nodes = event.unread_nodes
+    changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
+    changed = changed or partitions != world.partitions
+    if partitions != world.partitions:
+        world.partitions = partitions
+        world.default_partition = next((each.name for each in partitions.values() if each.default), "")
+        for key in world.by_phase[Phase.UNSUBMITTED]:  # Slurm's configuration changed: ask again (Q4)
+            world.input_changed(world.workloads[key])
+        for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
+            world.refresh(world.workloads[key])  # which partition is the default one may be another now
+    world.slurm_nodes = nodes
+    world.nodes_polled = (began, event.at)
+    world.slurm_nodes_shown()
+    if changed:
+        world.feasibility_changed()
+        strays.find(world)
+
+
+def _kept(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
+    """What could not be read stays as it was known."""
+    return {name: known for name, known in before.items() if name in unread} if unread else {}
+
+
+def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
+    """States change with every allocation; where pods may stand at all depends on this alone."""
+    return {name: (node.external, node.partitions, node.cpus, node.gres) for name, node in nodes.items()}
+
+
+def _side_lost(world: World, event: ev.SideLost) -> None:
+    world.lost.setdefault(event.side, event)
+    if event.side is Side.SLURM:
+        for waiting in (Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED):
+            world.dirty.update(world.by_phase[waiting])
+
+
+def _absence_believed(world: World, event: ev.AbsenceBelieved) -> None:
+    release(world)
+    world.dirty.update(world.by_phase[Phase.ORPHANED])
+
+
+def _predecessor_drained(world: World, event: ev.PredecessorDrained) -> None:
+    world.predecessor_drained = True
+    world.dirty.update(dict.fromkeys(world.workloads))  # what waits for the end of the quiet period waits no longer
+
+
+def _side_back(world: World, event: ev.SideBack) -> None:
+    lost = world.lost.pop(event.side, None)
+    if lost is None:
+        return
+    for key, workload in world.workloads.items():
+        workload.failures, workload.wait_until = 0, float("-inf")
+        world.dirty[key] = None
+    if event.side is not Side.SLURM:
+        return
+    if event.at - lost.since >= world.config.tuning.outage_s:
+        _read_anew(world, event.at)
+    else:  # a hiccup, or a quick restart: what is acted on is read again first, the rest is believed
+        world.trust_since = world.last_poll_began
+
+
+def _accounting_lost(world: World, event: ev.AccountingLost) -> None:
+    if world.accounting_lost is None:
+        world.accounting_lost = event
+        world.dirty.update(world.looking)  # which do not wait for it
+
+
+def _accounting_back(world: World, event: ev.AccountingBack) -> None:
+    world.accounting_lost = None
+
+
+def _token_lost(world: World, event: ev.TokenLost) -> None:
+    world.tokenless.add(event.user)
+
+
+def _token_back(world: World, event: ev.TokenBack) -> None:
+    """What failed for want of that token is tried at once."""
+    world.tokenless.discard(event.user)
+    for key in world.limited.pop(event.user, {}):
+        world.workloads[key].retry_at = float("-inf")
+        world.dirty[key] = None
+    for job in world.placeholders.values():
+        workload = world.workloads.get(job.key or "")
+        if job.user == event.user and workload is not None:
+            workload.failures, workload.wait_until = 0, float("-inf")
+            world.dirty[workload.key] = None
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.JobsPolled: _jobs_polled,
+    ev.JobRead: _job_read,
+    ev.SlurmNodesPolled: _slurm_nodes_polled,
+    ev.SideLost: _side_lost,
+    ev.SideBack: _side_back,
+    ev.AccountingLost: _accounting_lost,
+    ev.AccountingBack: _accounting_back,
+    ev.TokenLost: _token_lost,
+    ev.TokenBack: _token_back,
+    ev.AbsenceBelieved: _absence_believed,
+    ev.PredecessorDrained: _predecessor_drained,
+}

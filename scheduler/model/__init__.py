@@ -1,0 +1,1 @@
+"""The nouns of both clusters, and the values that they are made of."""

@@ -1,0 +1,21 @@
+"""Why a workload, a node or a request is refused, in words for users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A no in words a user understands: what, where, and what to do.
+
+    reason   CamelCase, for the condition; number: Slurm's error number, 0 where there is none
+    later    not for good: a limit, a lack of room or of rights that may pass by itself (Q4)
+    retry_after_s  not before so many seconds, says the far side; None: it says nothing
+    """
+
+    reason: str
+    message: str
+    number: int = 0
+    later: bool = False
+    retry_after_s: float | None = None

@@ -1,0 +1,489 @@
+"""Nodes in step (rules N): a labelled Kubernetes node is registered as an external node of Slurm; one that both sides
+know anyway, from slurm.conf or another hand, is shared: drained and resumed with Kubernetes, and otherwise left alone.
+
+Whose node it is says its mark, a feature that it is registered with; without it no node of Slurm is ever removed or set
+down.  Whose drain it is says how its reason begins: what an admin drained or set down stays so.
+
+A node is never set down nor removed while Slurm has a job there, and only after a poll has shown it drained: no job can
+have come in between.  So nothing here ends anything that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Kind, NodeChange
+from scheduler.model.kubernetes import Node
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import NodeSpec, SlurmNode
+from scheduler.model.text import line
+from scheduler.nodes.observed import NEVER
+from scheduler.nodes.registration import named_partitions, outgrown, registration, size, uncounted
+from scheduler.rules.guard import guarded
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.quarantine import is_dropped
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
+CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
+GONE = names.NODE_REASON + "its Kubernetes node is gone"
+LEAVES = names.NODE_REASON + "the bridge is being uninstalled"
+UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
+REPLACED = names.NODE_REASON + "to be registered anew: "
+SILENT = "to be registered anew: Slurm believes that it does not respond"
+
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+MAX_REASON = 300
+
+
+def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
+    """Look at the nodes that changed; while one side does not answer nothing is done to any.
+
+    due   Slurm's names of nodes in quarantine that are tried again
+    """
+    world, node_state = this_pass.world, this_pass.world.node_state
+    todo = sorted(node_state.everyone.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
+    if world.lost or node_state.polled == NEVER or not (todo or node_state.silent):
+        return
+    if this_pass.now < world.quiet_until():
+        this_pass.wake_shared(world.quiet_until())
+        return
+    this_pass.kept += [name for name in todo if _try(name, this_pass)]
+    _auto_reconfigure(this_pass)
+
+
+def _try(name: str, this_pass: Pass) -> bool:
+    """Under guard.  A node in quarantine leaves it when its rule does not raise; one that was dropped is left alone."""
+    quarantine = this_pass.world.quarantine
+    if not quarantine:
+        return guarded(this_pass, Kind.NODE, name, True, _keep, name, this_pass)
+    if is_dropped(this_pass.world, Kind.NODE, name):
+        return True
+    failed = len(this_pass.failed)
+    kept = guarded(this_pass, Kind.NODE, name, True, _keep, name, this_pass)
+    if len(this_pass.failed) == failed and (Kind.NODE, name) in quarantine:
+        this_pass.lifted.append((Kind.NODE, name))
+    return kept
+
+
+def _keep(name: str, this_pass: Pass) -> bool:
+    """False: it could not be done now, and is looked at again."""
+    world, node_state = this_pass.world, this_pass.world.node_state
+    if name in node_state.holds:
+        return True  # its end, and the poll after that, make the next look
+    assert world.nodes is not None
+    assert world.slurm_nodes is not None
+    known = world.slurm_nodes.get(name)
+    if known is None and name in world.unread_nodes:
+        return True  # Slurm has it, or may have it: the next poll that can be read makes the next look
+    if world.config.leaving:
+        return _leave(name, known, this_pass)
+    if claims := world.contested.get(name):
+        nodes = [world.nodes[each] for each in claims]
+        if not _is_kept(name, this_pass):
+            return all(_release(node, this_pass) for node in nodes)
+        return all(_show(node, False, *_contested(name, claims), this_pass) for node in nodes)
+    wanted = node_state.wanted(name, world.nodes)
+    if not wanted:
+        return (
+            _retire(name, known, this_pass)
+            if known is None or name in node_state.ours
+            else _share(name, known, this_pass)
+        )
+    if known is None:
+        return _register(wanted[0], name, this_pass)
+    if name not in node_state.ours:
+        return _not_ours(wanted[0], known, this_pass)
+    return _in_step(wanted[0], known, this_pass)
+
+
+def _is_kept(name: str, this_pass: Pass) -> bool:
+    """False for a node that the bridge would leave alone, whoever claimed it."""
+    world, node_state = this_pass.world, this_pass.world.node_state
+    return world.config.shared_nodes or name in node_state.ours or bool(node_state.wanted(name, world.nodes or {}))
+
+
+def _contested(name: str, claims: Sequence[str]) -> tuple[str, str]:
+    """(reason, message) for each of the nodes that claim this name: nothing is done to Slurm's node meanwhile."""
+    return names.NODE_CONTESTED, (
+        f"The Kubernetes nodes {', '.join(claims)} claim to be the same node of Slurm, {name}: none of them gets pods from "
+        f"slurm-bridge, and nothing is changed in Slurm. Correct the label {names.SLURM_NODE_LABEL} of all but one."
+    )
+
+
+# --- one that is to be there --------------------------------------------------------------------------------------
+
+
+def _register(node: Node, name: str, this_pass: Pass) -> bool:
+    """Slurm does not know it yet (N1)."""
+    node_state = this_pass.world.node_state
+    spec = _spec(node, this_pass)
+    if isinstance(spec, Refusal):
+        return _show(node, False, spec.reason, spec.message, this_pass)
+    failed = node_state.failed.get(name)
+    if failed is not None and failed.retry_at > node_state.polled and failed.action == _registers(spec):
+        return _show(node, False, names.NODE_REFUSED, failed.message, this_pass)
+    if until := _not_yet(node, this_pass):
+        message = f"It is registered in Slurm as {name} as soon as it {until}."
+        return _show(node, False, names.NODE_WAITS, message, this_pass)
+    return this_pass.add(_registers(spec))
+
+
+def _not_yet(node: Node, this_pass: Pass) -> str:
+    """What it still waits for, in words that follow "as soon as it"; "": nothing."""
+    if not node.ready:
+        return "is ready"
+    if node.unschedulable:
+        return "is uncordoned"
+    settle_s = this_pass.tuning.node_settle_s
+    since = this_pass.world.ready_since.get(node.name)
+    if since is not None and this_pass.world.node_state.polled - since[1] < settle_s:
+        return f"has been ready for {settle_s:.0f} s, so that its devices are known"
+    return ""
+
+
+def _registers(spec: NodeSpec) -> act.RegisterNode:
+    return act.RegisterNode(spec, f"node {spec.name} is labelled {names.EXTERNAL_NODE_LABEL}=true")
+
+
+def _spec(node: Node, this_pass: Pass) -> NodeSpec | Refusal:
+    world = this_pass.world
+    config = world.config
+    mark = names.node_mark(world.cluster)
+    return registration(node, config.external_nodes, config.translation.gres, world.partitions, mark)
+
+
+def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+    """Slurm has a node of that name, and we did not make it: it stays shared, if it was, and else is left alone."""
+    if _is_shared(known, this_pass):
+        action = _next(node, known, _cause(node, known, this_pass), this_pass)
+        if action is not None and _may_try(action, this_pass):
+            return this_pass.add(action)
+    if known.external:
+        message = (
+            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To hand it over, "
+            f"drain it and: scontrol delete nodename={known.name}. Else remove the label {names.EXTERNAL_NODE_LABEL}."
+        )
+    else:
+        message = (
+            f"Slurm knows {known.name} as an ordinary node, with a slurmd. Remove the label "
+            f"{names.EXTERNAL_NODE_LABEL} here, or the node from slurm.conf."
+        )
+    return _show(node, False, names.NODE_NOT_OURS, message, this_pass)
+
+
+def _share(name: str, known: SlurmNode, this_pass: Pass) -> bool:
+    """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N8)."""
+    there = this_pass.world.node_state.left(name, this_pass.world.nodes or {})
+    if not _is_shared(known, this_pass) or len(there) != 1:
+        return all(_release(node, this_pass) for node in there)
+    return _in_step(there[0], known, this_pass)
+
+
+def _is_shared(known: SlurmNode, this_pass: Pass) -> bool:
+    """True if the setting `shared_nodes` is on and no other bridge registered the node: that bridge keeps it in step."""
+    return this_pass.world.config.shared_nodes and not is_anothers(known)
+
+
+def _in_step(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+    """Both know it: drained while it has to be, and in service else (N2, N4)."""
+    action = _next(node, known, _cause(node, known, this_pass), this_pass)
+    if action is not None and _may_try(action, this_pass):
+        return this_pass.add(action)
+    ours = known.name in this_pass.world.node_state.ours
+    failed = this_pass.world.node_state.failed.get(known.name)
+    dropped = (
+        uncounted(size(node, this_pass.world.config.translation.gres), this_pass.world.node_state.counted)
+        if ours
+        else ()
+    )
+    state = _state(node, known, failed.message if action is not None and failed else "", dropped, ours=ours)
+    if not _says(node, *state):
+        return _show(node, *state, this_pass)
+    taint = ours and this_pass.world.config.external_nodes.taint
+    if taint and not _tainted(node) and node.name not in this_pass.world.node_state.saying:
+        return this_pass.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
+    return True
+
+
+def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
+    """Why it must take no more jobs, as Slurm's reason; "": it may.
+
+    A node with a slurmd takes Slurm's own jobs without a kubelet; not where our pods may still hold devices (S8).
+    """
+    node_state, world = this_pass.world.node_state, this_pass.world
+    if not node.ready and (known.external or _ours_stand_on(node, this_pass)):
+        return NOT_READY
+    if node.unschedulable:
+        return CORDONED
+    if known.name not in node_state.ours:
+        return ""
+    why = outgrown(known, size(node, world.config.translation.gres), node_state.counted)
+    _, since = node_state.unlike.get(known.name, (None, float("inf")))
+    steady = node_state.polled - since >= this_pass.tuning.node_unlike_s
+    if why and (steady or known.reason.startswith(REPLACED)):  # that much a life before this one had decided
+        return REPLACED + why
+    return ""
+
+
+def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSlurmNode | None:
+    """What is to be done to it in Slurm now; None: it is as it should be, or as an admin wants it."""
+    drained, down = "DRAIN" in known.states, "DOWN" in known.states
+    if not (drained or down):
+        if cause:
+            return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
+        if known.name in this_pass.world.node_state.ours and _silent_long(known.name, this_pass) and _empty(known):
+            return act.RemoveNode(known.name, SILENT, known)
+        return None
+    if not known.reason.startswith(names.NODE_REASON):
+        return None
+    if not cause or (down and node.ready):
+        return act.ChangeNode(known.name, NodeChange.RESUME, f"{known.reason}: no more", known)
+    if down:
+        return None
+    if known.reason != cause:
+        return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
+    if cause.startswith(REPLACED) and _empty(known):
+        return act.RemoveNode(known.name, cause.removeprefix(names.NODE_REASON), known)
+    if cause == NOT_READY and _empty(known) and _dead(node, known, this_pass):
+        return act.ChangeNode(known.name, NodeChange.DOWN, NOT_READY, known)
+    return None
+
+
+def _dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+    """Not ready for long, and none of our pods is there any more (N4); of one that we registered."""
+    node_state = this_pass.world.node_state
+    since = node_state.unready.get(known.name, float("inf"))
+    long = node_state.polled - since >= this_pass.tuning.node_down_s
+    return long and known.name in node_state.ours and not _ours_stand_on(node, this_pass)
+
+
+def _ours_stand_on(node: Node, this_pass: Pass) -> bool:
+    """Or those of another slurm-bridge of this Kubernetes, which share the node and its drain."""
+    there = this_pass.world.standing.get(node.name)
+    mine = this_pass.world.config.scheduler_name
+    return there is not None and any(
+        pod.scheduler_name == mine or names.JOB_ID in pod.annotations for pod in there.pods.values()
+    )
+
+
+def _empty(known: SlurmNode) -> bool:
+    """Slurm has no job there, not even one that is ending."""
+    return bool(known.states & {"IDLE", "DOWN"}) and not known.states & BUSY
+
+
+def _tainted(node: Node) -> bool:
+    return any(taint.key == names.MANAGED_TAINT for taint in node.taints)
+
+
+def _may_try(action: act.OnSlurmNode, this_pass: Pass) -> bool:
+    """Unless just that failed a moment ago."""
+    failed = this_pass.world.node_state.failed.get(action.name)
+    return failed is None or failed.action != action or failed.retry_at <= this_pass.world.node_state.polled
+
+
+# --- one that is not wanted any more ------------------------------------------------------------------------------
+
+
+def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
+    """Its Kubernetes node is gone, or labelled no more: drained, then removed once idle, if it was ours (N5)."""
+    world, node_state = this_pass.world, this_pass.world.node_state
+    leaving = bool(world.config.leaving)
+    left = node_state.there(name, world.nodes or {}) if leaving else node_state.left(name, world.nodes or {})
+    if known is None:
+        return all(_release(node, this_pass) for node in left)
+    why = LEAVES if leaving else UNWANTED if left else GONE
+    theirs = not known.reason.startswith(names.NODE_REASON)
+    action: act.OnSlurmNode | None = None
+    if not known.taken_out:
+        action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
+    elif not theirs and _empty(known) and (leaving or _gone_long(name, this_pass)):
+        action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
+    if action is not None and _may_try(action, this_pass):
+        return this_pass.add(action)
+    said = f"Slurm node {name} is drained, and removed when no job is left there."
+    if known.taken_out and theirs:
+        said = f"An admin took Slurm node {name} out of service; it is removed when he has resumed it."
+    return all(_show(node, False, names.NODE_DRAINED, said, this_pass) for node in left)
+
+
+def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
+    """The bridge is being uninstalled: a node of its own is removed once idle, on others a drain of its own is undone."""
+    node_state, world = this_pass.world.node_state, this_pass.world
+    if known is not None and name in node_state.ours:
+        return _retire(name, known, this_pass)
+    if known is not None and is_anothers(known):
+        return True
+    if known is not None and has_our_drain(known) and name not in node_state.given_up:
+        action = act.ChangeNode(
+            name, NodeChange.RESUME, f"{known.reason}: {LEAVES.removeprefix(names.NODE_REASON)}", known
+        )
+        if _may_try(action, this_pass):
+            return this_pass.add(action)
+        return True
+    return all(_release(node, this_pass) for node in node_state.there(name, world.nodes or {}))
+
+
+def is_anothers(known: SlurmNode) -> bool:
+    """True if a bridge registered the node; asked of nodes that this bridge did not register."""
+    return any(feature.startswith(names.NODE_MARK) for feature in known.features)
+
+
+def has_our_drain(known: SlurmNode) -> bool:
+    """True if the bridge drained the node, and nobody has said otherwise since."""
+    return bool(known.taken_out) and known.reason.startswith(names.NODE_REASON)
+
+
+def left_on_nodes(world: World) -> Iterator[str]:
+    """What a bridge that is being uninstalled has still to take back from nodes, each as a command to itself."""
+    node_state, known_nodes = world.node_state, world.slurm_nodes or {}
+    for name in sorted(node_state.everyone):
+        known = known_nodes.get(name)
+        failed = node_state.failed.get(name)
+        why = f" ({failed.message})" if failed is not None else ""
+        there = [node for node in node_state.there(name, world.nodes or {}) if node.in_slurm is not None]
+        if known is None and name in world.unread_nodes:
+            yield f"look at Slurm node {name}, which cannot be read"
+        elif known is not None and name in node_state.ours:
+            yield f"remove Slurm node {name}{_not_before(known)}{why}"
+        elif known is not None and is_anothers(known):
+            continue
+        elif known is not None and has_our_drain(known) and name not in node_state.given_up:
+            yield f'resume Slurm node {name}, drained with the reason "{line(known.reason, MAX_REASON)}"{why}'
+        for node in there:
+            taint = f"the taint {names.MANAGED_TAINT} and " if _tainted(node) else ""
+            yield f"take {taint}the condition {names.IN_SLURM} from Kubernetes node {node.name}"
+
+
+def _not_before(known: SlurmNode) -> str:
+    """What the removal of a node waits for, in words."""
+    if known.taken_out and not known.reason.startswith(names.NODE_REASON):
+        return (
+            f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "
+            f"delete it (scontrol delete nodename={known.name})"
+        )
+    return "" if _empty(known) else ", once no job is left there"
+
+
+def _gone_long(name: str, this_pass: Pass) -> bool:
+    """A Kubernetes without any node at all is not believed."""
+    since = this_pass.world.node_state.gone.get(name, float("inf"))
+    return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
+
+
+def _release(node: Node, this_pass: Pass) -> bool:
+    if node.in_slurm is None or node.name in this_pass.world.node_state.saying:
+        return True
+    why = LEAVES.removeprefix(names.NODE_REASON) if this_pass.world.config.leaving else "it is not in Slurm any more"
+    return this_pass.add(act.ReleaseNode(node.name, node.uid, why))
+
+
+# --- what is said -------------------------------------------------------------------------------------------------
+
+
+def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str], *, ours: bool) -> tuple[bool, str, str]:
+    """(status, reason, message) of the condition (N3).
+
+    failed    what Slurm does not do to it, in its words
+    dropped   devices of it that Slurm does not count
+    ours      it was registered from here
+    """
+    name = known.name
+    because = f": {line(known.reason, MAX_REASON).rstrip('.')}" if known.reason else ""
+    also = f" {failed}" if failed else ""
+    if "NOT_RESPONDING" in known.states:
+        return False, names.NODE_SILENT, _silent(known, ours) + also
+    if "DOWN" in known.states:
+        return False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}"
+    if "DRAIN" in known.states:
+        return False, names.NODE_DRAINED, f"Slurm node {name} is drained{because}.{also}"
+    if failed:
+        return False, names.NODE_REFUSED, failed
+    if dropped:
+        message = (
+            f"Slurm node {name} is in service without its devices {', '.join(dropped)}, which no node of this Slurm has: "
+            f"name them in GresTypes of slurm.conf, then remove the label {names.EXTERNAL_NODE_LABEL}, wait until Slurm has "
+            "no such node any more, and label it again."
+        )
+        return False, names.NODE_REFUSED, message
+    outside = [each for each in named_partitions(node) if each not in known.partitions]
+    if outside:
+        return False, names.NODE_OUTSIDE, _outside(outside[0], known)
+    partitions = ", ".join(known.partitions) or "none"
+    return True, names.NODE_IN_SERVICE, f"In service in Slurm as {name}; partitions: {partitions}."
+
+
+def _silent(known: SlurmNode, ours: bool) -> str:
+    if not known.external:
+        return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
+    said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
+    if ours:
+        return f"{said} It is registered anew as soon as no job is there."
+    if "DYNAMIC_NORM" in known.states:
+        return f"{said} Delete it when no job is there, and make it anew: nothing else brings it back."
+    return f"{said} `scontrol reconfigure` brings it back."
+
+
+def _outside(partition: str, known: SlurmNode) -> str:
+    said = f"Slurm node {known.name} is in service, but not in partition {partition}"
+    if partition not in known.features:
+        return (
+            f"{said}: the annotation {names.PARTITIONS} was changed after the node was registered. Remove the label "
+            f"{names.EXTERNAL_NODE_LABEL}, wait until Slurm has no such node any more, and label it again."
+        )
+    return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
+
+
+def _says(node: Node, status: bool, reason: str, message: str) -> bool:
+    shown = node.in_slurm
+    return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
+
+
+def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) -> bool:
+    message = line(message)
+    if _says(node, status, reason, message):
+        return True
+    if node.name in this_pass.world.node_state.saying:
+        return True
+    quiet = (names.NODE_IN_SERVICE, names.NODE_WAITS)
+    warning = reason not in quiet and not (reason == names.NODE_DRAINED and node.unschedulable)
+    turns = node.in_slurm is None or node.in_slurm.status is not status
+    return this_pass.add(act.SetNodeCondition(node.name, node.uid, status, reason, message, warning, turns))
+
+
+# --- cure ---------------------------------------------------------------------------------------------------------
+
+
+def _auto_reconfigure(this_pass: Pass) -> None:
+    """External nodes of slurm.conf that Slurm believes not to respond are brought back by a reconfigure, seldom (N3)."""
+    node_state, tuning = this_pass.world.node_state, this_pass.tuning
+    config = this_pass.world.config
+    if (
+        not config.external_nodes.cure
+        or config.leaving
+        or node_state.polled - node_state.cured_at < tuning.cure_every_s
+    ):
+        return
+    silent = sorted(
+        name for name in node_state.silent if _silent_long(name, this_pass) and _wants_reconfigure(name, this_pass)
+    )
+    if silent:
+        this_pass.add(act.Reconfigure(f"Slurm believes that {', '.join(silent[:10])} does not respond"))
+
+
+def _silent_long(name: str, this_pass: Pass) -> bool:
+    since = this_pass.world.node_state.silent.get(name, float("inf"))
+    return this_pass.world.node_state.polled - since >= this_pass.tuning.node_silent_s
+
+
+def _wants_reconfigure(name: str, this_pass: Pass) -> bool:
+    """It could take jobs, and stands in slurm.conf.  What `new/node` made a reconfigure does not bring back (26.05)."""
+    known = (this_pass.world.slurm_nodes or {})[name]
+    if name in this_pass.world.contested:
+        return False
+    return this_pass.world.config.shared_nodes and "DYNAMIC_NORM" not in known.states and not known.taken_out

@@ -1,0 +1,185 @@
+"""A Kubernetes node → the external node to register in Slurm (N1), or why it cannot be.
+
+What is registered is what kubelet offers to pods, less a reserve that is fixed at registration: daemons that come later
+take from the reserve and change nothing.  Devices are named to Slurm one by one; Slurm counts them and kubelet picks them.
+
+Everything that gets into Slurm's line of node configuration is checked here, since it is a line of words: a name or a
+feature with a blank in it would be another option.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from scheduler import names
+from scheduler.model.kubernetes import Node
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import NodeSpec, Partition, SlurmNode
+from scheduler.place.feasible import slurm_name
+
+MIB = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+_RESERVED = frozenset({"default", "all", "localhost", "no_name"})  # words of slurm.conf in the place of a node's name
+MAX_PARTITIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalNodes:
+    """The admin's settings of registered nodes.
+
+    reserve_cpus, reserve_memory_mib  kept from Slurm on each node, for daemons
+    feature_labels  node labels whose values become features
+    topology        name of a topology of Slurm to the node label that holds the node's unit there: a leaf switch, a block
+    taint           other schedulers are kept away (N7)
+    cure            external nodes of slurm.conf that a signal left NOT_RESPONDING are cured by a reconfigure (N3)
+    """
+
+    reserve_cpus: int = 1
+    reserve_memory_mib: int = 1024
+    feature_labels: tuple[str, ...] = ()
+    topology: Mapping[str, str] = field(default_factory=dict)
+    taint: bool = True
+    cure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a node offers, in Slurm's units."""
+
+    cpus: int
+    memory_mib: int
+    gres: Mapping[str, int]
+
+
+def size(node: Node, gres: Mapping[str, str]) -> Size:
+    """All that kubelet offers.  gres: extended resource to GRES name (T5); resources that share a name are added up."""
+    devices: dict[str, int] = {}
+    for resource, name in sorted(gres.items()):
+        if count := node.allocatable.get(resource, 0):
+            devices[name] = devices.get(name, 0) + count
+    return Size(node.allocatable.get("cpu", 0) // 1000, node.allocatable.get("memory", 0) // MIB, devices)
+
+
+def registration(
+    node: Node,
+    settings: ExternalNodes,
+    gres: Mapping[str, str],
+    partitions: Mapping[str, Partition],
+    mark: str,
+) -> NodeSpec | Refusal:
+    """How this node is to stand in Slurm; a Refusal says what is wrong with it and what to do.
+
+    mark   the feature that says whose it is
+    """
+    name = slurm_name(node)
+    offered = size(node, gres)
+    cpus, memory_mib = offered.cpus - settings.reserve_cpus, offered.memory_mib - settings.reserve_memory_mib
+    wanted = named_partitions(node)
+    problem = (
+        _bad_name(name)
+        or _bad_address(node.address)
+        or _bad_partitions(wanted, partitions)
+        or _too_small(offered, cpus, memory_mib, settings)
+    )
+    if problem:
+        return Refusal(names.NODE_INVALID, problem)
+    labels = (node.labels.get(label, "") for label in settings.feature_labels)
+    features = dict.fromkeys([mark, *wanted, *(value for value in labels if _NAME.fullmatch(value))])
+    gres_told = tuple(sorted(offered.gres.items()))
+    topology = tuple(_units(node, settings.topology))
+    return NodeSpec(name, node.address, cpus, memory_mib, gres_told, tuple(features), topology)
+
+
+def _units(node: Node, topology: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, label in sorted(topology.items()):
+        if _NAME.fullmatch(unit := node.labels.get(label, "")):
+            yield name, unit
+
+
+def named_partitions(node: Node) -> list[str]:
+    """What the annotation names, each once."""
+    return list(dict.fromkeys(name for part in node.partitions.split(",") if (name := part.strip())))
+
+
+def uncounted(offered: Size, counted: Collection[str]) -> list[str]:
+    """Devices that no node of this Slurm has: GresTypes of slurm.conf does not name them, and Slurm drops them in silence.
+
+    counted   names of all GRES that its nodes have
+    """
+    return sorted({name.partition(":")[0] for name in offered.gres} - set(counted))
+
+
+def outgrown(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
+    """Why what is registered is not true any more, as part of a sentence; "": it is, or the node has only grown (N1).
+
+    counted   names of all GRES that Slurm's nodes have; to register others anew would change nothing
+
+    What was registered is less than what was offered then, by the reserve; so nothing is wrong until that is used up.
+    """
+    dropped = uncounted(offered, counted)
+    gres = {name: count for name, count in offered.gres.items() if name.partition(":")[0] not in dropped}
+    if _with_kinds(gres) != known.gres:
+        return f"it has {_devices(gres)} now"
+    if offered.cpus < known.cpus:
+        return f"it has {offered.cpus} CPUs now"
+    if offered.memory_mib < known.memory_mib:
+        return f"it has {offered.memory_mib} MiB now"
+    return ""
+
+
+def _with_kinds(gres: Mapping[str, int]) -> dict[str, int]:
+    """As Slurm's nodes are told: a typed device counts under its plain name too."""
+    counts: dict[str, int] = {}
+    for name, count in gres.items():
+        for each in {name, name.partition(":")[0]}:
+            counts[each] = counts.get(each, 0) + count
+    return counts
+
+
+def _devices(gres: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(gres.items())) or "no devices"
+
+
+def _bad_name(name: str) -> str:
+    if _NAME.fullmatch(name) and name.lower() not in _RESERVED:
+        return ""
+    return (
+        f'Slurm takes no node named "{name[:80]}". Give it another name there with the label {names.SLURM_NODE_LABEL} '
+        "(letters, digits, -, _ and .)."
+    )
+
+
+def _bad_address(address: str) -> str:
+    if not address:
+        return "The node has no InternalIP, which Slurm needs as its address. Kubelet or the cloud provider reports it."
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in address[:80])
+    try:
+        scope = getattr(ipaddress.ip_address(address), "scope_id", None)
+    except ValueError:
+        return f'The node\'s InternalIP "{shown}" is no address.'
+    if scope is not None:  # also what is no scope: ipaddress takes any text behind the %
+        return f'The node\'s InternalIP "{shown}" has a scope (%), which other machines cannot reach it by.'
+    return ""
+
+
+def _bad_partitions(wanted: list[str], partitions: Mapping[str, Partition]) -> str:
+    unknown = [name for name in wanted if name not in partitions] if partitions else []  # none: not told yet
+    if not unknown and len(wanted) <= MAX_PARTITIONS:
+        return ""
+    if not unknown:
+        return f"The annotation {names.PARTITIONS} names more than {MAX_PARTITIONS} partitions."
+    has = ", ".join(sorted(partitions)[:20]) or "none"
+    return f'Slurm has no partition "{unknown[0][:80]}". Correct the annotation {names.PARTITIONS}; Slurm has: {has}.'
+
+
+def _too_small(offered: Size, cpus: int, memory_mib: int, settings: ExternalNodes) -> str:
+    if cpus >= 1 and memory_mib >= 1:
+        return ""
+    return (
+        f"The node offers {offered.cpus} CPUs and {offered.memory_mib} MiB, and slurm-bridge keeps "
+        f"{settings.reserve_cpus} CPUs and {settings.reserve_memory_mib} MiB of each node for daemons "
+        "(settings: external_nodes): nothing is left for Slurm."
+    )

@@ -1,0 +1,112 @@
+"""Host ports that unfinished pods hold: Slurm cannot queue for these, so nodes without a free one are excluded (F1).
+
+They are counted by port, because a tenant chooses how many a pod asks for: the cost of a question follows from the ports
+that the asking pod wants, not from all that are held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from scheduler.model.cache import Remembered
+from scheduler.model.kubernetes import ALL_PORTS, HostPort, Pod
+
+NOWHERE: frozenset[str] = frozenset()
+EVERYWHERE = ("", "0.0.0.0")  # noqa: S104 - compared with, not bound to
+
+_Port = tuple[int, str]
+
+
+class HostPorts:
+    """effort: how many held ports were compared so far."""
+
+    def __init__(self, effort: int = 0) -> None:
+        self.effort = effort
+        self._held: dict[_Port, dict[str, Counter[str]]] = {}  # port and protocol to node to address
+        self._answers: Remembered[tuple[HostPort, ...], frozenset[str]] = Remembered()
+
+    def came(self, pod: Pod, node: str) -> None:
+        """The pod has that node now."""
+        self._count(pod, node, 1)
+
+    def left(self, pod: Pod, node: str) -> None:
+        """The pod, as `came` was told of it, has that node no more."""
+        self._count(pod, node, -1)
+
+    def taken(self, pod: Pod, own: Iterable[tuple[Pod, str]] = ()) -> frozenset[str]:
+        """Nodes where a port that this pod wants is held by others.  own: pods that do not count, each with its node."""
+        if not pod.host_ports:
+            return NOWHERE
+        discount = Counter(
+            (each.port, each.protocol, node, each.address) for other, node in own for each in other.host_ports
+        )
+        if discount:
+            return frozenset(self._clashes(pod.host_ports, discount))
+        known = self._answers.get(pod.host_ports)
+        if known is None:
+            found = frozenset(self._clashes(pod.host_ports, discount))
+            known = self._answers.put(pod.host_ports, found, len(found), len(pod.host_ports))
+        return known
+
+    def _clashes(self, wanted: Iterable[HostPort], discount: Counter[tuple[int, str, str, str]]) -> Iterator[str]:
+        for port in (*wanted, ALL_PORTS):
+            for node, held in self._held.get((port.port, port.protocol), {}).items():
+                self.effort += 1
+                for address in in_the_way(port.address, held):
+                    if held[address] > discount[port.port, port.protocol, node, address]:
+                        yield node
+                        break
+                    self.effort += 1
+
+    def _count(self, pod: Pod, node: str, by: int) -> None:
+        if pod.host_ports:
+            self._answers.clear()
+        for port in pod.host_ports:
+            where = (port.port, port.protocol)
+            addresses = self._held.setdefault(where, {}).setdefault(node, Counter())
+            addresses[port.address] += by
+            if not addresses[port.address]:
+                del addresses[port.address]
+            if not addresses:
+                del self._held[where][node]
+            if not self._held[where]:
+                del self._held[where]
+
+
+def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """True if one port is wanted and taken."""
+    return bool(clashing_port(wanted, taken))
+
+
+def clashing_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
+    """A port that is wanted and taken, as two pods cannot listen on one port of one address; 0: there is none."""
+    held: dict[_Port, set[str]] = {}
+    for port in taken:
+        held.setdefault((port.port, port.protocol), set()).add(port.address)
+    for port in wanted:
+        for _ in in_the_way(port.address, held.get((port.port, port.protocol), ())):
+            return port.port
+    return 0
+
+
+def in_the_way(address: str, held: Collection[str]) -> Iterable[str]:
+    """Those of the held addresses on which nobody can listen besides a socket on this one.
+
+    Found by looking up the few that can be: one pod may hold ten thousand addresses with one port.
+    """
+    return held if address in EVERYWHERE else (each for each in (address, *EVERYWHERE) if each in held)
+
+
+def common_port(pods: Iterable[Pod]) -> int:
+    """A host port that two of these pods cannot both have on one node; 0: there is none."""
+    held: dict[_Port, set[str]] = {}
+    for pod in pods:
+        for port in pod.host_ports:
+            addresses = held.get((port.port, port.protocol), set())
+            anywhere = port.address in EVERYWHERE or not addresses.isdisjoint(EVERYWHERE)
+            if addresses and (anywhere or port.address in addresses):
+                return port.port
+        for port in pod.host_ports:
+            held.setdefault((port.port, port.protocol), set()).add(port.address)
+    return 0

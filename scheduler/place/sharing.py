@@ -1,0 +1,92 @@
+"""How many pods of a gang one node can take, as Kubernetes counts it (W7, F6).
+
+Slurm counts CPUs, memory and the devices that are mapped to GRES, and packs a gang by these.  Kubernetes counts more: the
+number of pods, ephemeral storage, resources that are not mapped, host ports.  A gang that is packed beyond that would be
+granted, given back and granted again, for ever.
+
+Nor does Slurm know that two members must not share a node, because of anti-affinity or of a host port.  Members of one shape
+are then asked for one to a node.  Between the components of a heterogeneous job that cannot be said at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.model.kubernetes import HostPort, Node, Pod, PodTerm
+from scheduler.model.slurm import JobSpec
+from scheduler.place.affinity_terms import matches
+from scheduler.place.host_ports import clashing_port, common_port
+from scheduler.translate.job_spec import needs
+
+MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """So many of these pods a node takes, and what it is that it has no more of."""
+
+    pods: int
+    of: str
+
+
+def most_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
+    """How many of these pods, which ask Slurm for the same, each node takes when it is empty.
+
+    nodes    by Slurm's name; the keys of the answer are these
+    counted  the resources that Slurm counts
+    """
+    if port := common_port(pods):  # who may share with whom Slurm cannot be told: all of them stand apart
+        return dict.fromkeys(nodes, Most(1, f"host port {port}"))
+    wanted = {resource: amount for resource, amount in _largest(pods).items() if resource not in counted and amount > 0}
+    return {name: _most(node, wanted) for name, node in nodes.items()}
+
+
+def keep_apart(pods: Collection[Pod]) -> bool:
+    """True if the anti-affinity of one of these pods selects one of them; also where that would take long to know."""
+    return any(pod.apart for pod in pods) and _select(_terms(pods), pods)
+
+
+def unsharing(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
+    """Why members of two components may not share a node, though Slurm may give these one, in words; "": they may."""
+    parts = [pods for spec, pods in components if spec.exclusive != "exclusive"]
+    held: set[HostPort] = set()
+    for pods in parts if len(parts) > 1 else ():
+        wanted = {port for pod in pods for port in pod.host_ports}
+        if port := clashing_port(wanted, held):
+            return f"host port {port}"
+        held |= wanted
+        terms = _terms(pods)
+        if any(_select(terms, others) for others in parts if others is not pods and terms):
+            return "their required pod anti-affinity"
+    return ""
+
+
+def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:
+    return dict.fromkeys(term for pod in pods for term in pod.apart)
+
+
+def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:
+    """Whether one of these terms selects one of these pods; most pods of a gang look the same to all terms."""
+    keys = {each.key for term in terms for each in term.expressions}
+    kinds = {(pod.namespace, *(pod.labels.get(key) for key in keys)): pod for pod in pods}
+    if len(terms) * len(kinds) > MOST_COMPARED:
+        return True
+    return any(matches(term, pod) for pod in kinds.values() for term in terms)
+
+
+def _largest(pods: Collection[Pod]) -> dict[str, int]:
+    """For each resource the most that one of these pods needs."""
+    largest: dict[str, int] = {}
+    asking = {
+        (id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)): pod for pod in pods
+    }
+    for pod in asking.values():  # most members share what they ask for, as an object
+        for resource, amount in needs(pod).items():
+            largest[resource] = max(amount, largest.get(resource, 0))
+    return largest
+
+
+def _most(node: Node, wanted: Mapping[str, int]) -> Most:
+    found = (Most(node.allocatable.get(resource, 0) // amount, resource) for resource, amount in wanted.items())
+    return min(found, key=lambda most: most.pods)

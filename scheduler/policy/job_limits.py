@@ -1,0 +1,48 @@
+"""How much one job of a rule of the policy may ask for: max_time, max_nodes, max_gres (I7).
+
+A job that asks for more is refused, in words.  What counts is what is asked for: a job that is `exclusive` may hold more of a
+node than that.  The devices of all pods of a gang count together.  A gang may take as many nodes as it has pods, unless it
+or the policy says fewer.
+"""
+
+from __future__ import annotations
+
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.names import REFUSED
+from scheduler.policy.rules import Tenant
+
+
+def time_allowed(asked_min: int, tenant: Tenant, said: str) -> int | Refusal:
+    """A time limit in minutes, if the rule allows it.  said: who asks for it, the beginning of a sentence"""
+    most = tenant.max_time_min
+    if most is None or 0 <= asked_min <= most:
+        return asked_min
+    asked = "no time limit" if asked_min == UNLIMITED else f"{asked_min:,} minutes"
+    return _no(tenant, f"{said} asks for {asked}", f"{most:,} minutes", "max_time")
+
+
+def beyond_rule(spec: JobSpec, tenant: Tenant) -> Refusal | None:
+    """What this job asks for beyond the rule, all its components together; None: nothing."""
+    components = (spec, *spec.parts)
+    if tenant.max_nodes is not None:
+        least = sum(each.min_nodes or 1 for each in components)
+        most = sum(min(each.tasks, each.max_nodes or each.tasks) for each in components)
+        if len(components) == 1:  # such a job says itself how many nodes it may take
+            most = max(least, spec.max_nodes or 1)
+        if most > tenant.max_nodes:
+            return _no(tenant, f"The pods of the job may take {most:,} nodes", f"{tenant.max_nodes:,}", "max_nodes")
+    for name, allowed in tenant.max_gres:
+        asked = sum(each.tasks * count for each in components for gres, count in each.gres if _is_of(gres, name))
+        if asked > allowed:
+            return _no(tenant, f"The pods of the job ask for {asked:,} {name}", f"{allowed:,}", "max_gres")
+    return None
+
+
+def _is_of(gres: str, name: str) -> bool:
+    """True if that GRES is the named one, or a type of it ("gpu:h100" of "gpu")."""
+    return gres == name or gres.startswith(f"{name}:")
+
+
+def _no(tenant: Tenant, asked: str, allowed: str, limit: str) -> Refusal:
+    return Refusal(REFUSED, f"{asked}. {tenant.rule} allows {allowed} ({limit}). Ask for less.")

@@ -1,0 +1,33 @@
+"""Who pods are in Slurm: the policy, filled once for each namespace and service account and remembered.
+
+An answer is remembered together with the labels that it was made from, and is made anew when the namespace has others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import Policy, Tenant
+
+MAX_REMEMBERED = 16_384  # whoever may create service accounts chooses how many there are
+
+
+class Identities:
+    """The answers of one policy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._known: dict[tuple[str, str], tuple[Mapping[str, str], Tenant | Refusal]] = {}
+
+    def of(self, namespace: str, labels: Mapping[str, str], service_account: str) -> Tenant | Refusal:
+        """Who pods of that service account are in that namespace, which has these labels; or a no in words."""
+        key = namespace, service_account
+        known = self._known.get(key)
+        if known is not None and (known[0] is labels or known[0] == labels):
+            return known[1]
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        found = self._policy.tenant(namespace, service_account, labels)
+        self._known[key] = labels, found
+        return found

@@ -1,0 +1,72 @@
+"""Writes on pods whose answer was lost: did they happen after all?
+
+A bind or an end of a pod is announced as an event when the API server has confirmed it.  If the answer is lost, nothing is
+announced.  The pod itself then proves what happened: the watch shows that it stands on its node, is being deleted, or is
+gone.  From then on the event is due, and posted once.
+"""
+
+from __future__ import annotations
+
+from scheduler import names
+from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline
+from scheduler.model.kubernetes import Pod
+from scheduler.state.workload import Announced, InFlight, Workload
+
+AT_ONCE_S = 1  # the deadline of a pod that kubelet is to end at once
+
+_EVENTS = {  # what the executor announces when the answer comes: the event, and whether it is a warning
+    BindPod: (names.SCHEDULED, False),
+    DeletePod: (names.ENDED, True),
+    FailByDeadline: (names.ENDED, True),
+    EvictPod: (names.ENDED, False),
+}
+
+
+def event_of(action: Announced) -> tuple[str, str, bool]:
+    """Reason and message of the event that announces this write, and whether it is a warning."""
+    reason, warning = _EVENTS[type(action)]
+    return reason, action.message if isinstance(action, BindPod) else action.reason, warning
+
+
+def unanswered(workload: Workload, action: Announced) -> None:
+    """The answer to this write was lost.  The watch may have shown its effect before that."""
+    workload.unanswered[action.uid] = action
+    pod = workload.pods.get(action.uid)
+    gone = workload.gone.get(action.uid)
+    if pod is not None:
+        observe(workload, pod)
+    elif gone is not None:
+        observe_deletion(workload, gone.pod)
+
+
+def answered(workload: Workload, uid: str) -> None:
+    """A write on that pod was confirmed, and so announced; or it is proven that it did not happen."""
+    workload.unanswered.pop(uid, None)
+    workload.proven.pop(uid, None)
+
+
+def observe(workload: Workload, pod: Pod) -> None:
+    """The watch shows the pod: moves a write whose effect shows from `unanswered` to `proven`."""
+    action = workload.unanswered.get(pod.uid)
+    if action is not None and _shows(action, pod):
+        workload.proven[pod.uid] = workload.unanswered.pop(pod.uid)
+
+
+def observe_deletion(workload: Workload, last: Pod, held: InFlight | None = None) -> None:
+    """The pod is gone: that proves its end, and a bind only if the pod was seen on its node.
+
+    held   the hold on the pod: the answer to an end that is in flight announces the end, or is lost
+    """
+    action = workload.unanswered.pop(last.uid, None)
+    if held is not None and held.until is None and isinstance(held.action, DeletePod | FailByDeadline | EvictPod):
+        workload.unanswered[last.uid] = held.action
+    elif action is not None and (not isinstance(action, BindPod) or _shows(action, last)):
+        workload.proven[last.uid] = action
+
+
+def _shows(action: Announced, pod: Pod) -> bool:
+    if isinstance(action, BindPod):
+        return pod.node == action.node and pod.annotations.get(names.JOB_ID) == str(action.job_id)
+    if pod.deleting_at is not None:
+        return True
+    return isinstance(action, FailByDeadline) and pod.handed_deadline_s == AT_ONCE_S

@@ -1,0 +1,109 @@
+"""Nodes that a workload does not ask for, because a grant there could not be used (F6).
+
+Slurm does not count pods that another client bound, daemons, or how many pods a node may have.  So Slurm may grant a node
+on which Kubernetes has no room.  The grant is given back, and the workload leaves the node out.  Every `exclude_s` the nodes
+are judged again:
+
+* While pods that Slurm does not count leave no room for one pod of the workload, each grant there would be in vain.
+* A node with room is asked for again.
+* A full node on which only counted pods are in the way is asked for again, too: Slurm plans with the node, and keeps it for
+  jobs that have waited long.  But Slurm may believe that the node has more room than it has.  Then the grant is in vain
+  again.  So after each such grant the workload waits longer.
+
+A gang is judged by its first pod.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from scheduler.model.amounts import Amounts
+from scheduler.model.kubernetes import Node, Pod
+from scheduler.place.assign import EXTRA_WAIT_S
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
+from scheduler.translate.job_spec import needs
+
+JUDGED = 5  # units of a pass's effort (view.effort): finding out whether one node has room
+PODS_COUNTED = 4  # telling for so many pods whether Slurm counts them is one unit of effort
+
+
+def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> frozenset[str]:
+    """Slurm names of the nodes that these pods do not ask for now; if their time is over, judged anew and planned so."""
+    known = workload.left_out
+    nodes = this_pass.left_out.get(workload.key, workload.nodes_left_out)
+    nodes &= (this_pass.world.slurm_nodes or {}).keys()  # Slurm refuses a job that names an unknown node (2018)
+    if known is None or not nodes:
+        return nodes
+    if this_pass.now < known.judged_at:
+        this_pass.wake_at(workload.key, known.judged_at)
+    elif workload.key not in this_pass.left_out:
+        patient = this_pass.now < known.patient_until
+        nodes = frozenset(
+            name
+            for name in nodes
+            if _is_hopeless(name, pods[0], this_pass) or (patient and is_full(name, pods, this_pass))
+        )
+        this_pass.left_out[workload.key] = nodes
+        if nodes:
+            this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.exclude_s)
+    return nodes
+
+
+def is_full(name: str, pods: Sequence[Pod], this_pass: Pass) -> bool:
+    """True if the node has less room for these pods now than when it is empty.  name: of the node in Slurm"""
+    node = _node(name, this_pass)
+    if node is None:
+        return False
+    taken: Counter[str] = Counter()
+    for there in this_pass.standing(node.name):
+        taken.update(there.taken)
+    return _room(node, taken, pods[0]) < min(_room(node, {}, pods[0]), len(pods))
+
+
+def _is_hopeless(name: str, pod: Pod, this_pass: Pass) -> bool:
+    """True if the pod would not fit beside what Slurm does not count, even if all else left the node."""
+    node = _node(name, this_pass)
+    return node is not None and not _room(node, _uncounted(node, this_pass), pod)
+
+
+def _node(name: str, this_pass: Pass) -> Node | None:
+    this_pass.effort += JUDGED
+    return (this_pass.world.nodes or {}).get(this_pass.world.by_slurm_name.get(name, ""))
+
+
+def _uncounted(node: Node, this_pass: Pass) -> Mapping[str, int]:
+    """What pods take there that Slurm does not count.  A bind waits for pods that terminate in time: these do not count."""
+    known = this_pass.uncounted.get(node.name)
+    if known is not None:
+        return known
+    counts = this_pass.world.counted_by_slurm
+    total: Counter[str] = Counter()
+    for there in this_pass.standing(node.name):
+        this_pass.effort += len(there.pods) // PODS_COUNTED
+        for uid, pod in there.pods.items():
+            ends = there.grace_ends(uid)
+            if ends is None or this_pass.now >= ends + EXTRA_WAIT_S:
+                counted = counts if _has_job(pod, this_pass.world) else ()
+                total.update({what: amount for what, amount in there.needed_by(uid).items() if what not in counted})
+    this_pass.uncounted[node.name] = total
+    return total
+
+
+def _has_job(pod: Pod, world: World) -> bool:
+    """True if a job holds the pod's place."""
+    workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
+    if workload is None:
+        return False
+    if workload.others:
+        return bool(workload.covered)
+    return any(job.holds_nodes and workload.stands_for(pod, job) for job in world.mine(workload))
+
+
+def _room(node: Node, taken: Amounts, pod: Pod) -> int:
+    """So many pods like this one fit on the node beside what is taken there."""
+    wanted: Iterable[tuple[str, int]] = needs(pod).items()
+    left = ((node.allocatable.get(what, 0) - taken.get(what, 0)) // amount for what, amount in wanted if amount > 0)
+    return max(0, min(left, default=0))

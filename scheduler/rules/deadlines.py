@@ -1,0 +1,63 @@
+"""When a pod gets SIGTERM before Slurm ends its job at the time limit (S4b).
+
+The pod needs its terminationGracePeriodSeconds for a checkpoint, so SIGTERM comes so early that the grace is over
+`end_lead_s` before Slurm's end; earlier if the annotation `signal` asks for it, as sbatch's --signal does.  A tenant can
+write a grace of centuries, or one that is longer than the job.  So SIGTERM comes at most `end_lead_max_s` before the end, and
+not in the first half of the job's time.
+
+A deadline that kubelet was given can be lowered, never raised.  So it is given shortly before SIGTERM is due, and an admin
+who extends the job until then is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler import names
+from scheduler.model.kubernetes import Owner, Pod
+from scheduler.translate import values
+from scheduler.tuning import Tuning
+
+BEFORE_SIGTERM_S = 60.0  # a restart with its quiet period, and a read of the job, take less
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """seconds  from SIGTERM to Slurm's end
+    cut      why that is less than the pod's grace, or its annotation, asks for, in words; "": it is not
+    """
+
+    seconds: float
+    cut: str = ""
+
+
+def lead_of(pod: Pod, owners: Sequence[Owner], length_s: float | None, tuning: Tuning) -> Lead:
+    """length_s: from the job's start to its end; None: not known."""
+    asked = max(pod.grace_s, signal_s(pod, owners))
+    wanted = max(pod.grace_s + tuning.end_lead_s, asked)
+    most, why = tuning.end_lead_max_s, "more than the admin allows (tuning: end_lead_max_s)"
+    if length_s is not None and length_s / 2 < most:
+        most, why = length_s / 2, "more than half of the job's time"
+    seconds = max(tuning.end_lead_s, min(wanted, most))
+    return Lead(seconds, f"{asked} s, as the pod asks for, are {why}" if seconds < asked else "")
+
+
+def signal_s(pod: Pod, owners: Sequence[Owner]) -> int:
+    """What the annotation `signal` asks for: of the pod, else of its owners, nearest first; 0: nothing that can be read.
+
+    It concerns the bridge alone, not the job, so that it may be edited while the pod runs.
+    """
+    sources: tuple[Pod | Owner, ...] = (pod, *owners)
+    for source in sources:
+        if (said := source.annotations.get(names.PREFIX + names.SIGNAL)) is not None:
+            try:
+                return values.signal_s(said)
+            except values.Unreadable:  # it could be read when the job was made
+                return 0
+    return 0
+
+
+def notice_s(lead_s: float, tuning: Tuning) -> float:
+    """So long before the end the pod is warned and kubelet is given the deadline: well before SIGTERM, whatever happens."""
+    return max(tuning.end_notice_s, lead_s + min(BEFORE_SIGTERM_S, max(0.0, tuning.end_notice_s - tuning.end_lead_s)))

@@ -1,0 +1,208 @@
+"""Several pods and one job: whether all are here, and what they ask for together (W6, W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.apply.membership import members_of
+from scheduler.model.kubernetes import Pod, owner_key
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import JobSpec
+from scheduler.rules.owners import say_unread
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import say_all
+from scheduler.state.workload import Workload, stays
+from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
+
+GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
+NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
+TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so often while some are missing
+HELD_BACK = (
+    "The others do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
+    "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
+)
+
+# What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
+SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
+# What users call it where it is not the name of the field; the names of the others are those of their annotations.
+_CALLED = {
+    "name": "job-name",
+    "time_limit_min": "time-limit (in minutes)",
+    "time_least_min": "time-min (in minutes)",
+    "tasks_per_node": "required pod anti-affinity (how many of them a node)",
+}
+# What follows from when a pod was created: that of the last one counts.
+LATEST = frozenset({"begin"})
+
+
+def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
+    """One job for all of them, each asked for as if it were alone; or what they do not agree on (W7)."""
+    first_pod, first = asked[0]
+    if len(asked) == 1:
+        return first
+    others = {
+        id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
+    }  # one may stand for thousands
+    for field in fields(JobSpec):
+        if field.name in SHAPE | LATEST:
+            continue
+        for pod, spec in reversed(others.values()):
+            one, other = getattr(first, field.name), getattr(spec, field.name)
+            if one != other:
+                return Refusal(
+                    names.REFUSED,
+                    f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
+                    f"{first_pod.name} has {_shown(one)}, {pod.name} has {_shown(other)}.",
+                )
+    head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
+    return replace(head, parts=tuple(parts))
+
+
+def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
+    """The shapes, and whose they are, in the order in which they first come: each is a component of the job (W7)."""
+    begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
+    found: dict[JobSpec, list[Pod]] = {}
+    same: dict[int, list[Pod]] = {}
+    for pod, spec in asked:
+        pods = same.get(id(spec))
+        if pods is None:
+            pods = same[id(spec)] = found.setdefault(replace(spec, begin=begin), [])
+        pods.append(pod)
+    return list(found.items())
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
+    return str(value) if value not in ("", None) else "none"
+
+
+# --- gathering ------------------------------------------------------------------------------------------------------
+
+
+def gather(workload: Workload, this_pass: Pass) -> None:
+    """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
+    sizes = workload.pod_counts.sizes
+    assert workload.group is not None, "only a gang gathers"
+    this_pass.effort += len(workload.pods)
+    perhaps_in_stages = workload.group.size_told_by == "JobSet" and not _size_source_known(workload, this_pass)
+    if len(sizes) > 1 and not perhaps_in_stages:
+        this_pass.effort += sum(len(pod.name) for pod in workload.pods.values()) // NAMES_COMPARED
+        _say(workload, this_pass, why_gathering(workload, this_pass))
+        return
+    if None in sizes or perhaps_in_stages:
+        _read_size_source(workload, this_pass)
+        if not workload.size:
+            if _size_source_known(workload, this_pass):
+                _say(workload, this_pass, why_gathering(workload, this_pass))
+            return
+    said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SAID_S
+    if this_pass.now < said_at:
+        this_pass.wake_at(workload.key, said_at)
+        return
+    held_at = _held_at(workload, this_pass)
+    if this_pass.now < held_at:
+        this_pass.wake_at(workload.key, held_at)
+    _say(workload, this_pass, why_gathering(workload, this_pass), warning=this_pass.now >= held_at)
+
+
+def why_gathering(workload: Workload, this_pass: Pass) -> str:
+    """Why nothing is asked for yet, in a sentence (W6)."""
+    group, sizes = workload.group, workload.pod_counts.sizes
+    assert group is not None, "only a gang gathers"
+    if len(sizes) > 1:
+        return _disagreement(workload)
+    if not workload.size and _size_source_known(workload, this_pass):
+        owner = this_pass.world.size_source_of(workload)
+        if owner is not None and (told := members_of(owner, group)) > MAX_SIZE:
+            return f"{group.kind} {group.name} means to have {told:,} pods, and a gang has at most {MAX_SIZE:,}."
+        return (
+            f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
+            f"{GANG_SIZE} (1 to {MAX_SIZE})."
+        )
+    held = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
+    return f"{workload.gathered} {HELD_BACK}" if held else workload.gathered
+
+
+def _disagreement(workload: Workload) -> str:
+    """The sizes that the members name, each with the first pod by name that names it."""
+    assert workload.group is not None
+    group, firsts = workload.group, dict[int | None, tuple[Natural, str]]()
+    for uid, shown in workload.shown.items():
+        if not stays(pod := workload.pods[uid]):
+            continue
+        named = natural(pod.name), pod.name
+        firsts[shown.size] = min(named, firsts.get(shown.size, named))
+    said = ", ".join(
+        f"{name} says {'none' if size is None else size}"
+        for size, (_, name) in sorted(firsts.items(), key=lambda each: each[1])
+    )
+    return (
+        f"The pods of {group.kind} {group.name} do not agree on how many they are ({said}): give all of them the same "
+        f"annotation {GANG_SIZE}."
+    )
+
+
+def _held_at(workload: Workload, this_pass: Pass) -> float:
+    """Since the first of those that are here came."""
+    here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
+    return min(map(this_pass.world.born, here)) + timeout_s(workload, this_pass)
+
+
+def timeout_s(workload: Workload, this_pass: Pass) -> float:
+    """After how long its members also say what may hold the rest back (K3: gang-timeout)."""
+    staying = [group for uid, group in workload.shown.items() if stays(workload.pods[uid])]
+    asked = [group.timeout_s for group in staying if group.timeout_s is not None]
+    return max(asked, default=this_pass.tuning.gang_timeout_s)
+
+
+def _read_size_source(workload: Workload, this_pass: Pass) -> None:
+    """The numbers that only an owner has, by a narrow read that is repeated while pods are missing."""
+    assert workload.group is not None
+    world, pod = this_pass.world, workload.first
+    ref = workload.group.size_source
+    if ref is None:
+        chain, unread = world.owners_of(pod)
+        told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.size_told_by), None)
+        ref = told or unread
+    if ref is None:
+        return
+    key = owner_key(pod.namespace, ref)
+    next_at = max(workload.wait_until, world.owner_read_at.get(key, float("-inf")) + TELLER_EVERY_S)
+    if _ended_since(workload, world.owner_read_at.get(key), this_pass):
+        next_at = workload.wait_until
+    if this_pass.now < next_at:
+        this_pass.wake_at(workload.key, next_at)
+    elif not this_pass.being_read(key):
+        this_pass.add(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"), workload.key)
+    this_pass.wait_for_owner(workload.key, key)
+    if not workload.size:
+        for each in _told(workload):
+            say_unread(workload, each, f"{ref.kind} {ref.name}", key, this_pass)
+
+
+def _ended_since(workload: Workload, read_at: float | None, this_pass: Pass) -> bool:
+    """Its job ended since: some of its pods may have succeeded before (W5)."""
+    ends = [job.ended_seen for job in this_pass.world.mine(workload) if job.ended_seen is not None]
+    return read_at is not None and any(end >= read_at for end in ends)
+
+
+def _size_source_known(workload: Workload, this_pass: Pass) -> bool:
+    """True if the object that defines the size of the gang has been read, or none exists."""
+    group = workload.group
+    assert group is not None
+    if group.size_source is not None:
+        return owner_key(workload.first.namespace, group.size_source) in this_pass.world.owner_read_at
+    return this_pass.world.owners_of(workload.first)[1] is None
+
+
+def _say(workload: Workload, this_pass: Pass, message: str, *, warning: bool = True) -> None:
+    say_all(workload, _told(workload), this_pass, names.GATHERING, message, warning=warning)
+
+
+def _told(workload: Workload) -> list[Pod]:
+    """Its pods on which something is said; Kubernetes says SchedulingGated on the others."""
+    return [pod for pod in workload.unfinished if not pod.gated]

@@ -1,0 +1,287 @@
+"""One pass over the world: what it has decided so far, and what that leaves for the rest.
+
+A plan is a fold: decisions of one pass see each other.  What one workload was given is taken for the next, a lane that is
+full takes no more, and a ration that is used up is used up.  The world itself is not touched; all of it becomes fact when
+the loop applies the finished plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from scheduler import actions as act
+from scheduler.actions import Action, Kind, Plan
+from scheduler.events import Side
+from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
+from scheduler.phase import Phase
+from scheduler.place.affinity import Coming
+from scheduler.place.assign import NodeInfo
+from scheduler.state.workload import Workload
+from scheduler.state.world import WAITING, World
+from scheduler.tuning import Tuning
+
+TOGETHER = 1000  # how many actions of one gang may go out at once, beyond what is under way otherwise
+
+
+LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
+COMPARED_PER_NODE = 4  # so many terms or ports are compared in the time in which one node is judged
+
+
+class Pass:
+    """The world as this pass sees it, and the plan that it writes."""
+
+    def __init__(self, world: World, now: float) -> None:
+        self.world = world
+        self.now = now
+        self.tuning: Tuning = world.config.tuning
+        self.actions: list[Action] = []
+        self.looked_at: list[str] = []
+        self.wake: dict[str, float] = {}
+        self.parked: dict[str, list[str]] = {}
+        self.forgotten: list[str] = []
+        self.awaited: dict[str, OwnerKey] = {}
+        self.newly_excluded: dict[str, str] = {}
+        self.left_out: dict[str, frozenset[str]] = {}
+        self.uncounted: dict[str, Mapping[str, int]] = {}  # node to what pods take there that Slurm does not count
+        self.written_off: list[tuple[str, str]] = []
+        self.settled: list[str] = []
+        self.kept: list[str] = []
+        self.failed: list[tuple[Kind, str, Exception]] = []
+        self.lifted: list[tuple[Kind, str]] = []
+        self.retried: list[tuple[Kind, str]] = []
+        self.used: defaultdict[str, int] = defaultdict(int)
+        self.rationed: defaultdict[str, int] = defaultdict(int)
+        self.immediate: defaultdict[str, int] = defaultdict(int)
+        self.submitted: defaultdict[str, int] = defaultdict(int)
+        self.assumed: dict[str, NodeInfo] = {}
+        self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
+        self._coming: dict[str, list[Coming]] | None = None  # by node; None: nobody has asked
+        self._landing: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
+        self.reading: set[object] = set()
+        self.told: set[str] = set()  # UIDs of pods whose condition this pass writes
+        self.shared_wake: float | None = None
+        self.effort = 0  # in nodes judged, some 2 µs each
+        self._compared = _compared(world)
+        self.deferred: list[str] = []
+        self.heard = False
+        self.turns: Mapping[str, int] = {}
+        self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
+        self._replicas_moving: set[OwnerKey] | None = None
+        self.apart = False  # one that keeps away from others is asked for
+        self.begin_is_due = False  # a job's begin time has come, and nobody has told slurmctld to look
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def add(self, action: Action, key: str = "", *, together: bool = False) -> bool:
+        """Plan it, unless its lane is full: then the workload waits for its turn.
+
+        together   one of many that go out at once (W9): they may fill the lane beyond its limit, which others then wait for
+        """
+        limit_class = act.LIMIT_CLASSES.get(type(action))
+        if limit_class is not None:
+            if self.free(limit_class) <= (-TOGETHER if together else 0):
+                if key:
+                    self.park(key, limit_class)
+                return False
+            self.used[limit_class] += 1
+        self.actions.append(action)
+        match action:
+            case act.AllocateNow():
+                self.immediate[action.spec.partition or self.world.default_partition] += 1
+                self.apart = self.apart or self.world.workloads[action.key].keeps_apart
+            case act.SubmitJob():
+                self.submitted[action.spec.partition or self.world.default_partition] += 1
+            case act.BindPod():
+                self.binding.add(action.key)
+                there = self.world.standing.get(action.node)
+                if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room
+                    pod = self.world.workloads[action.key].pods[action.uid]
+                    self.assumed.setdefault(action.node, NodeInfo()).put(pod)
+            case act.SetPodCondition() if action.condition:
+                self.told.add(action.uid)
+            case act.ReadJob():
+                self.reading.add(action.job_id)
+            case act.ReadOwner():
+                self.reading.add(owner_key(action.namespace, action.ref))
+            case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
+                self.reading.add(action.uid)
+        return True
+
+    def take_back(self, planned: int, forgotten: int) -> None:
+        """Plan nothing that was added since there were so many actions, and so many workloads to be forgotten."""
+        for action in self.actions[planned:]:
+            if (limit_class := act.LIMIT_CLASSES.get(type(action))) is not None:
+                self.used[limit_class] -= 1
+            match action:
+                case act.AllocateNow():
+                    self.immediate[action.spec.partition or self.world.default_partition] -= 1
+                case act.SubmitJob():
+                    self.submitted[action.spec.partition or self.world.default_partition] -= 1
+                case act.BindPod():
+                    self.binding.discard(action.key)
+                    if (there := self.assumed.get(action.node)) is not None:
+                        there.remove(action.uid)
+                case act.ReadJob():
+                    self.reading.discard(action.job_id)
+                case act.SetPodCondition() if action.condition:
+                    self.told.discard(action.uid)
+                case act.ReadOwner():
+                    self.reading.discard(owner_key(action.namespace, action.ref))
+                case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
+                    self.reading.discard(action.uid)
+            if isinstance(action, act.CancelJob | act.SubmitJob):
+                self.newly_excluded.pop(action.key, None)
+                self.left_out.pop(action.key, None)
+        del self.actions[planned:], self.forgotten[forgotten:]
+
+    def park(self, key: str, limit_class: str) -> None:
+        """It wants to act in a lane that is full, or by a ration that is used up: look at it again when it is its turn.
+
+        However many wait, no more are looked at than can act.
+        """
+        self.parked.setdefault(limit_class, []).append(key)
+
+    def wake_at(self, key: str, at: float) -> None:
+        """Look at this workload again then, though nothing happened."""
+        self.wake[key] = min(at, self.wake.get(key, at))
+
+    def wait_for_owner(self, key: str, owner: OwnerKey) -> None:
+        """Look at this workload again when that owner was read."""
+        self.awaited[key] = owner
+
+    def exclude(self, key: str, node: str) -> None:
+        """A grant of this workload could not be used on that Slurm node (F6)."""
+        if node:
+            self.newly_excluded[key] = node
+
+    def wake_shared(self, at: float) -> None:
+        """Run another pass then."""
+        self.shared_wake = at if self.shared_wake is None else min(at, self.shared_wake)
+
+    def plan(self) -> Plan:
+        """The finished plan."""
+        timers = [*self.wake.values(), *([self.shared_wake] if self.shared_wake is not None else [])]
+        timers += [self.now] if self.deferred else []
+        later = self.world.due(self.now)[1]
+        timers += [later] if later is not None else []
+        for name, token_bucket in self.world.token_buckets.items() if self.parked or self.world.parked_in else ():
+            if self.parked.get(name) or self.world.parked[name]:
+                timers.append(token_bucket.next_at(self.now, self.rationed[name]) + 0.001)
+        return Plan(
+            actions=tuple(self.actions),
+            looked_at=tuple(self.looked_at),
+            deferred=tuple(self.deferred),
+            heard=self.heard,
+            turns=self.turns,
+            wake=self.wake,
+            parked={limit_class: tuple(keys) for limit_class, keys in self.parked.items()},
+            forgotten=tuple(self.forgotten),
+            awaited=self.awaited,
+            excluded=self.newly_excluded,
+            left_out=self.left_out,
+            written_off=tuple(self.written_off),
+            settled=tuple(self.settled),
+            kept=tuple(self.kept),
+            failed=tuple(self.failed),
+            lifted=tuple(self.lifted),
+            retried=tuple(self.retried),
+            wake_at=min(timers, default=None),
+        )
+
+    def prepared(self, workload: Workload) -> bool:
+        """False if what its look asks of its neighbours is more than is left of this pass: a part of that is done."""
+        world, now = self.world, self.world.phase_of[workload.key]
+        if not (world.neighbours.some_are_shy or world.affinity_workloads) or now not in WAITING:
+            return True
+        left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
+        is_known = now is Phase.GRANTED and all(
+            job.spec is not None and not job.spec.parts for job in world.mine(workload)
+        )  # what its job was asked for: its pods are not translated anew
+        return world.compare_some(workload, left, soon=not is_known)
+
+    @property
+    def spent(self) -> int:
+        """The effort of this pass so far, in nodes judged.  At `tuning.pass_effort` the rest is left to the next pass."""
+        return self.effort + (_compared(self.world) - self._compared) // COMPARED_PER_NODE
+
+    def from_slurm(self, at: float) -> float:
+        """A time that slurmctld told, by the bridge's clock."""
+        return self.world.clocks[Side.SLURM].ours(at)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def free(self, limit_class: str) -> int:
+        """How many more actions of this lane may be under way, or may come out of the ration of that name."""
+        if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
+            return 0  # ends that accounting is to be told wait, in order
+        if (token_bucket := self.world.token_buckets.get(limit_class)) is not None:
+            return int(token_bucket.available(self.now) - self.rationed[limit_class])
+        if (most := self.world.quotas.most.get(limit_class)) is not None:
+            return most - self.world.quotas.jobs[limit_class] - self.used[limit_class]
+        limit: int = getattr(self.tuning, limit_class)
+        return limit - self.world.under_way[limit_class] - self.used[limit_class]
+
+    def token_bucket(self, name: str) -> bool:
+        """Take one of this ration, if there is one."""
+        if self.free(name) < 1:
+            return False
+        self.rationed[name] += self.world.cost(name)
+        return True
+
+    def moves(self, owner: OwnerKey) -> bool:
+        """Whether a replica of that controller is on its way: leaves, is about to, or has not started (S4b)."""
+        if self._replicas_moving is None:  # looked for once a pass, and only where somebody asks
+            self._replicas_moving = {
+                owner_key(pod.namespace, pod.owner)
+                for workload in self.world.workloads.values()
+                for pod in workload.pods.values()
+                if pod.owner is not None and not pod.finished and _on_its_way(pod, workload)
+            }
+        return owner in self._replicas_moving or owner in self.moving
+
+    def standing(self, node: str) -> list[NodeInfo]:
+        """Who stands on that node, and who is bound there by this pass."""
+        return [there for index in (self.world.standing, self.assumed) if (there := index.get(node)) is not None]
+
+    def landing(self, node: str, key: str) -> list[NodeInfo]:
+        """Pods of each workload but this one that may come to that node by a bind of an earlier life of the bridge.
+
+        Such a bind can take effect until the quiet period ends.  Which of the granted nodes it names is not known.  So all
+        pods of the workload are counted on each of these nodes.  What Slurm counts is left out: no two grants share it.
+        """
+        if self.now >= self.world.quiet_until():
+            return []
+        if self._coming is None:
+            self._coming = {}
+            self.effort += len(self.world.by_phase[Phase.GRANTED])
+            for each in self.world.about_to_be_bound():
+                for name in each.nodes:
+                    self._coming.setdefault(name, []).append(each)
+        others = (each for each in self._coming.get(node, ()) if each.key != key and each.key not in self.binding)
+        return [there for each in others if (there := self._may_land(each)).pods]
+
+    def _may_land(self, coming: Coming) -> NodeInfo:
+        there = self._landing.get(coming.key)
+        if there is None:
+            there = self._landing[coming.key] = NodeInfo()
+            for pod in self.world.may_still_land(coming):
+                self.effort += 1
+                there.put(pod)
+            for resource in self.world.counted_by_slurm:
+                there.taken.pop(resource, None)
+        return there
+
+    def being_read(self, what: object) -> bool:
+        """Somebody reads that already."""
+        return what in self.reading or what in self.world.reading or what in self.world.reading_refs
+
+
+def _compared(world: World) -> int:
+    return world.neighbours.effort + world.host_ports.effort
+
+
+def _on_its_way(pod: Pod, workload: Workload) -> bool:
+    held = workload.pod_holds.get(pod.uid)
+    leaves = pod.deleting_at is not None or (held is not None and isinstance(held.action, act.EvictPod))
+    return leaves or not pod.node or pod.phase is PodPhase.PENDING

@@ -1,0 +1,422 @@
+"""What a workload asks Slurm for: translation, feasible nodes, the rung of the ladder (rules T and F, ARCHITECTURE 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.apply.membership import too_many
+from scheduler.model.hostlist import expand, folded
+from scheduler.model.kubernetes import Pod, owner_key
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
+from scheduler.place.affinity import Company, apart_from_its_own, beside_its_own
+from scheduler.place.capacity import lacking, laid_out
+from scheduler.place.feasible import Feasible, NodeRequirements, demand, feasible, texts, weight
+from scheduler.place.sharing import keep_apart, most_on, unsharing
+from scheduler.policy.job_limits import beyond_rule
+from scheduler.policy.rules import Tenant, with_filled
+from scheduler.rules.crowding import is_full, judge_left_out
+from scheduler.rules.gathering import components, together
+from scheduler.rules.owners import say_unread
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import say, say_all
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
+from scheduler.translate.grouping import by_rank, group_of
+from scheduler.translate.job_spec import jobspec
+from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
+
+AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
+_IN_VAIN = "could not be used when Slurm granted them"
+FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
+TRANSLATION = 15  # of the effort of a pass: what one pod asks for
+
+
+def is_managed(pod: Pod, world: World) -> bool:
+    """Whether pods of its namespace may use the bridge."""
+    return world.manages(pod.namespace)
+
+
+def not_managed(pod: Pod) -> str:
+    """What to do about a namespace that may not use the bridge, in a sentence."""
+    return f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it {names.MANAGED_LABEL}=true."
+
+
+def over_limit(workload: Workload, this_pass: Pass) -> bool:
+    """True if the policy allows no more jobs, or submissions, now: the pods say so, and the workload waits for its turn."""
+    full = full_limit(workload, this_pass)
+    if full is None:
+        return False
+    limit_class, message = full
+    say_all(workload, workload.members, this_pass, names.LIMITED, message, warning=False)
+    this_pass.park(workload.key, limit_class)
+    return True
+
+
+def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
+    """The lane in which it waits for the policy's limits, and why, in a sentence; None: it may be submitted now."""
+    quotas = this_pass.world.quotas
+    if not quotas.limited:
+        return None
+    tenant, jobs, rate = quotas.tenant(workload), quotas.limit_class(workload), quotas.rate(workload)
+    if tenant is None:
+        return None
+    if jobs is not None and not quotas.has_one(workload) and this_pass.free(jobs) < 1:
+        at_most = "1 job" if tenant.max_jobs == 1 else f"{tenant.max_jobs} jobs"
+        return jobs, (
+            f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and so many there are. "
+            "The pod is submitted when one of them has ended."
+        )
+    if rate is not None and this_pass.free(rate) < 1:
+        return rate, (
+            f"The policy allows {tenant.max_submit_rate:g} submissions a second here (max_submit_rate), and other pods are "
+            "before this one. It is submitted in its turn."
+        )
+    return None
+
+
+def all_known(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> bool:
+    """True if the owners and volume claims of all these pods are read; plans the reads of all that are missing at once."""
+    known = [_known_enough(workload, pod, this_pass) for pod in pods]
+    return all(known)
+
+
+def _known_enough(workload: Workload, pod: Pod, this_pass: Pass) -> bool:
+    """Owners and volume claims are read once, before the first decision about a pod."""
+    world = this_pass.world
+    _, ref = world.owners_of(pod)
+    if ref is not None:
+        key = owner_key(pod.namespace, ref)
+        if this_pass.now < workload.wait_until:
+            this_pass.wake_at(workload.key, workload.wait_until)
+        elif not this_pass.being_read(key):
+            this_pass.add(act.ReadOwner(pod.namespace, ref, f"annotations of {ref.kind} {ref.name}"), workload.key)
+        this_pass.wait_for_owner(workload.key, key)
+        say_unread(workload, pod, f"{ref.kind} {ref.name}", key, this_pass)
+        return False
+    if not pod.claims or beyond_limits(pod):  # who is refused all the same has nothing read
+        return True
+    claims = world.claims.get(pod.uid)
+    problem = next((claim.problem for claim in claims or () if claim.problem), "")
+    if problem:
+        say(this_pass, workload, pod, names.REFUSED, problem, warning=True)
+    if claims is not None and not problem:
+        return True
+    if this_pass.now < workload.wait_until:
+        this_pass.wake_at(workload.key, workload.wait_until)
+    elif not this_pass.being_read(pod.uid):
+        this_pass.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"), workload.key)
+    if claims is None:
+        say_unread(workload, pod, "A volume claim", pod.uid, this_pass)
+    return False
+
+
+def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
+    """What to ask Slurm for, nodes included; or why not."""
+    return _one_job(asked_by(workload, this_pass), this_pass)
+
+
+def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
+    """What to ask Slurm for if every member were as the last of those that are bound."""
+    members = workload.members
+    bound = by_rank([pod for pod in members if workload.node_of(pod)])
+    return _one_job(_asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
+
+
+def foreseen(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
+    """What there will be to ask for once a gang is complete, if those that are missing are as the last one that is here."""
+    return _one_job(_asked_by(workload, here(workload), missing(workload), this_pass), this_pass)
+
+
+def here(workload: Workload) -> list[Pod]:
+    """Its pods that wait, by rank, gated ones too: these count as soon as their gates are gone."""
+    return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
+
+
+def missing(workload: Workload) -> int:
+    """How many pods of its gang do not exist yet, as far as that is known."""
+    return max(0, workload.size - len(here(workload)))
+
+
+def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
+    spec = asked if isinstance(asked, Refusal) else together(asked)
+    if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
+        return spec
+    tenant = this_pass.world.tenant_of(asked[0][0])
+    if isinstance(tenant, Tenant) and (refusal := beyond_rule(spec, tenant)) is not None:
+        return refusal
+    laid: list[JobSpec] = []
+    parts = components(asked)
+    if why := unsharing(parts):
+        return Refusal(names.REFUSED, _UNSHARING.format(why))
+    for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True):
+        found = _laid_out(each, pods, this_pass) if each.tasks > 1 else each
+        if isinstance(found, Refusal):
+            return found
+        laid.append(found)
+    return replace(laid[0], parts=tuple(laid[1:]))
+
+
+_UNSHARING = (
+    "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node to "
+    "two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    f"{names.PREFIX}{names.EXCLUSIVE}: true)."
+)
+
+
+def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | Refusal:
+    """How many of these pods stand on a node, where that has to be said."""
+    world, usable = this_pass.world, _usable(spec, this_pass.world)
+    this_pass.effort += len(usable)
+    nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
+    return laid_out(spec, usable, most_on(nodes, pods, world.counted_by_slurm), memory=world.counts_memory)
+
+
+def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
+    """A gang that its nodes could not even take if they were empty (F3)."""
+    partition = spec.partition or world.default_partition
+    for each in (spec, *spec.parts):
+        if each.tasks > 1 and (why := lacking(each, _usable(each, world), partition)):
+            if left_out := workload.nodes_left_out:
+                said = f"Nodes that {_IN_VAIN} are left out: {folded(left_out)}. {_looked_at_again(world)}"
+                why = f"{said} Without them: {why}"
+            return Refusal(names.NO_NODE, why)
+    return None
+
+
+def _looked_at_again(world: World) -> str:
+    return f"slurm-bridge looks at them again every {world.config.tuning.exclude_s:.0f} s."
+
+
+def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
+    """Slurm's nodes that its placeholder may use."""
+    partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
+    nodes = (world.slurm_nodes or {}).values()
+    return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]
+
+
+def asked_by(workload: Workload, this_pass: Pass) -> list[tuple[Pod, JobSpec]] | Refusal:
+    """What each of its pods asks for, by rank, as if it were alone; or why not."""
+    return _asked_by(workload, by_rank(workload.members or workload.unfinished), 0, this_pass)
+
+
+def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -> list[tuple[Pod, JobSpec]] | Refusal:
+    """more: so many are taken to come that ask for the same as the last of these."""
+    asked = []
+    count = len(pods) + more
+    left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
+    party = _Party(this_pass.world.company(workload.key, pods), count, count > 1 and keep_apart(pods), left_out)
+    for pod in pods:
+        spec = _spec_of(workload, pod, party, this_pass)
+        if isinstance(spec, Refusal):
+            return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
+        if len(party.demands) > MAX_SHAPES:
+            said = f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes."
+            return Refusal(names.REFUSED, said)
+        asked.append((pod, spec))
+    return asked + asked[-1:] * more
+
+
+@dataclass(frozen=True, slots=True)
+class _Party:
+    """Those that are asked for together.
+
+    pods     how many these will be
+    keep_apart  whether one of them keeps away from another
+    left_out    Slurm nodes on which a grant of this workload could not be used (F6)
+    demands  what nodes those that were looked at ask for
+    folds    lists of excluded nodes to the same with those left out: most members have the same list
+    """
+
+    company: Company
+    pods: int
+    keep_apart: bool
+    left_out: frozenset[str]
+    demands: set[NodeRequirements] = field(default_factory=set)
+    folds: dict[str, str] = field(default_factory=dict)
+
+    def with_left_out(self, excluded: str, this_pass: Pass) -> str:
+        """This hostlist of excluded nodes, and the nodes left out besides, folded."""
+        if (known := self.folds.get(excluded)) is None:
+            nodes = [*expand(excluded), *self.left_out]
+            this_pass.effort += len(nodes)
+            known = self.folds[excluded] = folded(nodes)
+        return known
+
+
+def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> JobSpec | Refusal:
+    """What one member asks for as if it were alone, nodes included; or why not."""
+    world, pods = this_pass.world, party.pods
+    this_pass.effort += TRANSLATION + number_of_amounts(pod) // AMOUNTS_PER_NODE
+    shown = group_of(pod)
+    if isinstance(shown, Refusal):
+        return shown
+    if shown is not None and workload.group is None and (refusal := too_many(world, pod, shown)) is not None:
+        return refusal
+    spec = translated(workload, pod, pods, this_pass)
+    if isinstance(spec, Refusal):
+        return spec
+    partition = spec.partition or world.default_partition
+    if spec.partition and world.partitions and spec.partition not in world.partitions:
+        known = ", ".join(sorted(world.partitions))
+        said = f'Slurm has no partition "{spec.partition}". It has: {known}.'
+        return Refusal(names.REFUSED, with_filled(said, world.tenant_of(pod)))
+    found = _feasible(pod, spec, partition, party, this_pass)
+    if found.problem:
+        return Refusal(names.NO_NODE, found.problem)
+    excluded = found.excluded
+    if party.left_out:
+        excluded = party.with_left_out(excluded, this_pass)
+        if found.nodes <= party.left_out:
+            said = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
+            return Refusal(names.NO_NODE, f"{said} {_looked_at_again(world)}")
+    if pods > 1 and beside_its_own(pod):
+        spec = replace(spec, min_nodes=1, max_nodes=1)
+    if pods > 1 and (party.keep_apart or apart_from_its_own(pod)):
+        spec = replace(spec, tasks_per_node=1)
+        if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
+            each = f"each of the {pods} pods of {workload.readable}"
+            message = f"Its pod anti-affinity wants {each} on a node of its own, and {lacking}."
+            return Refusal(names.NO_NODE, message)
+    exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
+    if (excluded, exclusive) == (spec.excluded_nodes, spec.exclusive):
+        return spec
+    return replace(spec, excluded_nodes=excluded, exclusive=exclusive)
+
+
+def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobSpec | Refusal:
+    """What one member asks for as if it were alone, wherever it may stand.  pods: how many members there are"""
+    world = this_pass.world
+    tenant = world.tenant_of(pod)
+    if isinstance(tenant, Refusal):
+        return tenant
+    owners = world.owners_of(pod)[0]
+    return jobspec(pod, owners, tenant, world.translation_context, workload.key, workload.readable, pods)
+
+
+def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
+    """Why there are never so many nodes for them, in words; "": there are."""
+    if usable < wanted:
+        return f"only {usable} {'node' if usable == 1 else 'nodes'} can run them"
+    if at_most is None or at_most >= wanted:
+        return ""
+    if beside_its_own(pod):
+        return "its pod affinity wants all of them on one"
+    return f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most}"
+
+
+def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass: Pass) -> Feasible:
+    """From the world's memory where the same was asked since the nodes last changed.
+
+    party   what those of it have already is in nobody's way: they hold it themselves (S7)
+    """
+    world, company = this_pass.world, party.company
+    closed, taken = world.closed_to(pod, company, soon=True), world.host_ports.taken(pod, company.standing)
+    wanted = demand(pod, spec, partition, world.volumes_of(pod), closed, taken)
+    if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
+        wanted = replace(wanted, devices=False)
+    party.demands.add(wanted)
+    known = world.feasibility.get(wanted)
+    if known is None:
+        nodes = world.nodes or {}
+        this_pass.effort += len(nodes) * weight(wanted)
+        found = feasible(wanted, nodes.values(), world.slurm_nodes or {}, world.contested)
+        names_held = len(found.nodes) + len(wanted.closed) + len(wanted.ports_taken)
+        known = world.feasibility.put(wanted, found, names_held, texts(wanted))
+    return known
+
+
+def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> None:
+    """The ladder (ARCHITECTURE 5): nodes at once where that is likely to be granted, else a place in the queue."""
+    world = this_pass.world
+    partition = spec.partition or world.default_partition
+    where = f"partition {partition} as {spec.user}"
+    first_try = _first_try(partition, this_pass)
+    immediate = _immediate(workload, spec, partition, this_pass)
+    if immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
+        this_pass.park(
+            workload.key, "submits"
+        )  # what becomes of it decides about the others, mostly in some milliseconds
+        this_pass.wake_at(workload.key, first_try + FIRST_TRY_S)
+    elif immediate and first_try is None and _chooses_beside_others(workload, this_pass):
+        this_pass.park(workload.key, "submits")  # where those go decides where it may go (F5)
+    elif immediate and first_try is None:
+        wanted = _where_there_is_room(workload, spec, this_pass)
+        _submit(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}"), workload, this_pass)
+    else:
+        wanted = _where_there_is_room(workload, spec, this_pass, stays=True)
+        _submit(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"), workload, this_pass)
+
+
+def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass, *, stays: bool = False) -> JobSpec:
+    """The same, not on nodes where another grant could not be used a moment ago and these pods would have no room now (F6).
+
+    stays   the job will wait in the queue, so the workload leaves these nodes out until it judges them again
+
+    Pods that Slurm knows nothing of may take room on a node that Slurm gives away.  Slurm fills nodes one by one: what the
+    first grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
+    """
+    world, pods = this_pass.world, workload.members
+    lately = [
+        name for name, until in world.crowded.items() if until > this_pass.now and name in (world.slurm_nodes or {})
+    ]
+    full = [name for name in lately if is_full(name, pods, this_pass)]
+    if not full:
+        return spec
+    elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
+    this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
+    have_nodes = all(_usable(each, world) for each in (elsewhere, *elsewhere.parts))
+    if not have_nodes or too_large(workload, elsewhere, world) is not None:
+        return spec
+    if stays:
+        this_pass.left_out[workload.key] = this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
+    return elsewhere
+
+
+def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
+    return replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *nodes]))
+
+
+def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, this_pass: Pass) -> None:
+    """Plan it, and count it against the limits of its rule."""
+    quotas = this_pass.world.quotas
+    if not this_pass.add(asked, workload.key) or not quotas.limited:
+        return
+    if (limit_class := quotas.limit_class(workload)) is not None and not quotas.has_one(workload):
+        this_pass.used[limit_class] += 1
+    if (rate := quotas.rate(workload)) is not None:
+        this_pass.token_bucket(rate)
+
+
+def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:
+    """True if the job may start now, no job of ours waits or is about to wait in the partition, and the breaker is closed."""
+    world = this_pass.world
+    if (
+        spec.parts
+        or spec.dependency != SINGLETON
+        or (spec.begin is not None and this_pass.from_slurm(spec.begin) > this_pass.now)
+    ):
+        return False
+    if workload.immediate_refused or world.queued_in[partition] + this_pass.submitted[partition] > 0:
+        return False
+    breaker = world.breakers.get(partition)
+    return breaker is None or this_pass.now >= breaker.open_until
+
+
+def _chooses_beside_others(workload: Workload, this_pass: Pass) -> bool:
+    """True if its pods have an anti-affinity, and so have pods whose allocation is in flight: Slurm might pack both."""
+    return workload.keeps_apart and (this_pass.apart or bool(this_pass.world.apart_under_way))
+
+
+def _first_try(partition: str, this_pass: Pass) -> float | None:
+    """Since when one is under way there, while none has succeeded yet: no more than one until then.  None: there is none."""
+    world = this_pass.world
+    breaker = world.breakers.get(partition)
+    if breaker is not None and breaker.trusted:
+        return None
+    if this_pass.immediate[partition]:
+        return this_pass.now
+    return world.tried_at[partition] if world.immediate_under_way[partition] else None

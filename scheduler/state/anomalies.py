@@ -1,0 +1,137 @@
+"""What is not believed of what Slurm's side says, and how often that was so (S7, X5, X6).
+
+One job that vanished is believed after two complete answers and a read that denies it (ARCHITECTURE 6).  Many that vanish
+within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then nobody is ended for
+it until they are back, have another job on the same nodes (S7), or the admin says that they are gone indeed.  That
+stays so until the last of them is settled: otherwise the count would fall below the limit by itself, and the rest would go.
+
+Only jobs that are proven ours count for that.  After a restart most jobs are known only by the ids that pods show, and an id
+that a pod shows may be invented.  So these ids are weighed by themselves: when too many of them are missing, the pods that
+show one are not ended, and nobody else is concerned.  An id on a pod of this life that no bind of ours wrote counts
+for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from scheduler.phase import Phase
+from scheduler.state.quarantine import holds
+
+if TYPE_CHECKING:
+    from scheduler.state.workload import Placeholder, Workload
+    from scheduler.state.world import World
+
+
+class Anomaly(Enum):
+    """Why something was not believed; each is counted."""
+
+    MASS_ABSENCE = "mass absence"
+    CAME_BACK = "absent job came back"
+    NOT_LISTED = "job that lives is not listed"
+    OLD_POLL = "old poll"
+    OLD_READ = "old read"
+    ID_AGAIN = "id given out again"
+    NOT_ITS_USER = "name of ours, user of another"
+
+
+SAID = {
+    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. That was not believed: nothing was ended.",
+    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but says that it lives when asked for it alone. It is taken as alive.",
+    Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: its number was given out again, to another job.",
+    Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job, of another user. It is left alone.",
+}
+
+
+def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload] = ()) -> None:
+    """Count it; and have it said on the pods that it is about.  Of a mass absence that is said by `ending`."""
+    world.rejected[why] += 1
+    for workload in whose:
+        for pod in workload.unfinished:
+            workload.anomalies[pod.uid] = SAID[why].format(job=job_id)
+        world.dirty[workload.key] = None
+
+
+def missing(world: World) -> list[Placeholder]:
+    """Jobs that are not there any more, and of which no admin has said that they are gone.
+
+    One whose id is listed again is missing until a read says that it is the same, and one whose id is another's by now
+    stays so: slurmctld that came back with an older state gives ids out again, and a wrong cluster has such ids, too.
+    """
+    since = (world.held_back_since, world.claims_held_since)
+    if not world.absent and not world.by_phase[Phase.ORPHANED] and since == (None, None):
+        return []
+    gone = [job for job in world.placeholders.values() if job.absent or job.denied]
+    lost_job = (world.workloads[key].lost_job for key in world.by_phase[Phase.ORPHANED])
+    return [job for job in (*gone, *(job for job in lost_job if job is not None)) if not job.released]
+
+
+def weigh_absence(world: World, now: float) -> None:
+    """After a poll: whether what is missing is too much to be believed, and whether that is over (X6)."""
+    anomalies = [job for job in missing(world) if _is_missed(world, job)]
+    world.held_back_since = _weigh(world, world.held_back_since, anomalies, now, proven=True)
+    world.claims_held_since = _weigh(world, world.claims_held_since, anomalies, now, proven=False)
+
+
+def _weigh(
+    world: World, since: float | None, anomalies: Iterable[Placeholder], now: float, *, proven: bool
+) -> float | None:
+    """Since when nobody is ended for the missing ones among those that are proven ours, or are not; None: not so."""
+    concerned = [job for job in anomalies if job.proven is proven]
+    # What is in quarantine settles nothing: it opens the guard as any other, and does not keep it closed.
+    if not any(_may_be_settled(world, job) for job in concerned):
+        if since is not None:
+            world.dirty.update(world.by_phase[Phase.ORPHANED])
+        return None
+    if since is not None:
+        return since
+    tuning = world.config.tuning
+    lately = [job for job in concerned if (job.absent_first or float("-inf")) >= now - tuning.absent_within_s]
+    if len(lately) <= tuning.absent_burst or len(lately) <= tuning.absent_share * _count(world, proven=proven):
+        return None
+    reject(world, Anomaly.MASS_ABSENCE)
+    return now
+
+
+def _count(world: World, *, proven: bool) -> int:
+    return sum(job.proven is proven for job in world.placeholders.values())
+
+
+def held_back(world: World) -> str:
+    """How many jobs are missing, that nobody is ended for it, and what to do; "" while nothing is held back."""
+    if world.held_back_since is None:
+        return ""
+    gone = sum(job.proven for job in missing(world))
+    return (
+        f"Slurm lists {gone} of {_count(world, proven=True)} jobs no more: "
+        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+    )
+
+
+def claims_held_back(world: World) -> str:
+    """The same of jobs that are known only by what pods show, since before this life."""
+    if world.claims_held_since is None:
+        return ""
+    gone = sum(not job.proven for job in missing(world))
+    return (
+        f"Slurm lists {gone} jobs not, or no more, that pods from before the start of the bridge show: "
+        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+    )
+
+
+def release(world: World) -> None:
+    """The admin says that what is missing now is gone indeed (X6)."""
+    for job in missing(world):
+        job.released = True
+    world.held_back_since = world.claims_held_since = None
+
+
+def _may_be_settled(world: World, job: Placeholder) -> bool:
+    return not all(holds(world, workload.key) for workload in world.concerned(job))
+
+
+def _is_missed(world: World, job: Placeholder) -> bool:
+    """Somebody depends on it who has no other job by now."""
+    return any(not any(each.alive and each.key for each in world.mine(workload)) for workload in world.concerned(job))

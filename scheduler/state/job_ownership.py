@@ -1,0 +1,118 @@
+"""Whose job is it: a job of our name is ours by its Slurm user (ARCHITECTURE 4).
+
+A job of a workload that is known must be of the user that the policy gives its pods.  Policy and labels of a namespace change
+while jobs wait and run: a job stays its pods' if this life submitted it, or if pods of an earlier life name it by its id and
+it is as old as they are.
+
+A job of the workload's name that is an orphan by that rule, though its pods are there, and that is not theirs because the
+policy gives them another user, is a stray: an earlier life asked for it under another policy, before its pods showed its id.
+Such a job ends, and the pods have a job of their own after that, unless they may stand on its nodes.  A job that was made
+after the policy and the labels changed last, and after the start, is none of the bridge: somebody named it so.
+
+A job whose pods nobody knows is an orphan of ours if a rule names its user.  If only a template can give that user, which may
+be anybody, the namespace that the job names must give it, or be gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.events import Side
+from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Job, holds_nodes
+from scheduler.rules.own_keys import may_be_its_job
+from scheduler.state.workload import Placeholder, Workload
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+
+def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
+    """True if the job of that id and user, which has the workload's name, is the workload's.
+
+    read   what was read of the job; None: nothing yet
+
+    If the policy gives its pods no user (any more), any user will do that the policy can give, but only if the pods name
+    that job.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
+    """
+    if _submitted_by_this_life(world, workload, job_id, user, read):
+        return True
+    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+    tenants = [world.tenant_of(pod) for pod in pods]
+    users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
+    if user in users or not world.config.policy.can_give(user):
+        return user in users
+    if not workload.pods:
+        return not users and read is not None and is_orphan(world, read)
+    if workload.hint != job_id or not users:
+        return workload.hint == job_id
+    if read is None or read.submitted is None or not world.inherited(workload):
+        return False
+    submitted = read.submitted
+    return any(may_be_its_job(world, pod, submitted) for pod in workload.unfinished)
+
+
+def is_stray(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job, which has the name of the workload and is not the workload's, is one that was asked for before.
+
+    False while the policy gives the pods nobody: they have no other job, and may be given the user of this one again.
+    """
+    changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
+    latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
+    if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
+        return False
+    tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
+    users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
+    return bool(users) and job.user not in users and is_orphan(world, job) and not _may_hold(world, workload, job)
+
+
+def former_key(workload: Workload, user: str) -> str:
+    """Under which key a stray of the workload is kept.  No pod has that key, so the job is ended as an orphan is."""
+    return f"{workload.key}@{user}"
+
+
+def living_stray(world: World, workload: Workload) -> Placeholder | None:
+    """A stray of the workload that has not ended; None: there is none."""
+    jobs = (world.placeholders.get(job_id) for job_id in workload.former)
+    return next((job for job in jobs if job and job.alive and job.key == former_key(workload, job.user)), None)
+
+
+def _may_hold(world: World, workload: Workload, job: Job) -> bool:
+    """True if a pod of the workload may stand on a node of the job."""
+    stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    if not stands or not holds_nodes(job.states):
+        return False
+    try:
+        return not stands.isdisjoint(expand(job.nodes))
+    except HostlistError:
+        return True
+
+
+def is_orphan(world: World, job: Job) -> bool:
+    """True if a job of our name, whose pods nobody knows, is ours."""
+    policy = world.config.policy
+    if not policy.can_give(job.user):
+        return False
+    if policy.writes_out(job.user):
+        return True
+    if not (name := _namespace(job)):
+        return False
+    namespace = (world.namespaces or {}).get(name)
+    return namespace is None or policy.gives_in(name, namespace.labels, job.user)
+
+
+def _namespace(job: Job) -> str:
+    """The namespace that the job names, in its name or, if its user chose that, at the end of its comment; "": none."""
+    for text in (job.name.rpartition("~")[0], job.comment.rpartition("; ")[2]):
+        namespace, slash, _ = text.partition("/")
+        if slash:
+            return namespace
+    return ""
+
+
+def _submitted_by_this_life(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
+    known = world.placeholders.get(job_id)
+    if known is None or known.spec is None or (known.key, known.user) != (workload.key, user):
+        return False
+    return known.job is None or read is None or known.job.submitted == read.submitted

@@ -1,0 +1,464 @@
+"""Errors of our own, contained to the object that they are about (X8).
+
+A rule or a fold that raises has a defect.  By default the exception goes on, so that tests and simulation fail.  A running
+bridge asks for containment (`World(guarded=True)`): the exception puts the object in quarantine, and everything else goes
+on.  Nothing is done to a workload or a node in quarantine: no submission, no bind, no cancel, no deletion.
+
+A rule that raised has changed no facts.  It runs again when its object changes, and every `quarantine_s`.
+
+A fold that raised may have written half of its facts.  So its object is dropped whole, as if the bridge had just started:
+the pods of a workload and the Kubernetes node are kept as they were seen last, a job is read again.  When the object is
+tried again, its facts are made anew from these.  What is under way for a workload and what other objects hold of it, such as
+the room that its pods take on their nodes, stays true.
+
+`alarms` of the World are news for the log: one where an object comes into quarantine, none while the same error repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler import names
+from scheduler.actions import Kind
+from scheduler.events import Scope
+from scheduler.model.kubernetes import Node, Pod, owner_key
+from scheduler.place.feasible import slurm_name
+from scheduler.state.workload import DeletedPod, JobSearch, Placeholder, PodCounts, Workload
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+
+Subject = tuple[Kind, str]
+Origin = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class Quarantined:
+    """One object in quarantine.
+
+    readable   for people: namespace and name of a pod or a gang, a node's name
+    origin     type of the exception, file and line where it was raised
+    since, retry_at   epoch seconds; it is tried again then, though nothing changed
+    dropped    its facts were dropped, and are made anew when it is tried again
+    pods       the pods of a dropped workload, by UID, as they were seen last
+    nodes      the Kubernetes nodes of that name in Slurm, by name, as they were seen last
+    changed    one of these was seen since; then it is tried again from `changes_at` on
+    """
+
+    kind: Kind
+    name: str
+    readable: str
+    origin: Origin
+    since: float
+    retry_at: float
+    dropped: bool = False
+    pods: dict[str, Pod] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    changed: bool = False
+    changes_at: float = float("-inf")
+
+    def due_at(self) -> float:
+        """When it is tried again, as far as is known now."""
+        return min(self.retry_at, self.changes_at) if self.changed else self.retry_at
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """For the log, once: what came into quarantine, and the exception with its traceback."""
+
+    kind: Kind
+    readable: str
+    error: Exception
+
+
+def origin_of(error: BaseException) -> Origin:
+    """Where the exception was raised."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    file = place.tb_frame.f_code.co_filename if place is not None else ""
+    return type(error).__name__, file, place.tb_lineno if place is not None else 0
+
+
+def holds(world: World, key: str) -> bool:
+    """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
+    return bool(world.quarantine) and (Kind.WORKLOAD, key) in world.quarantine
+
+
+def is_dropped(world: World, kind: Kind, name: str) -> bool:
+    """Nothing is known of it but what its quarantine keeps."""
+    entry = world.quarantine.get((kind, name))
+    return entry is not None and entry.dropped
+
+
+def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "") -> Quarantined:
+    """Put it in quarantine, or keep it there for another while.  Its facts stay."""
+    at, origin = world.heard_at, origin_of(error)
+    entry = world.quarantine.get((kind, name))
+    if entry is None:
+        entry = world.quarantine[kind, name] = Quarantined(kind, name, readable or name, origin, at, at)
+        world.alarms.append(Alarm(kind, entry.readable, error))
+    elif entry.origin != origin:
+        entry.origin = origin
+        world.alarms.append(Alarm(kind, entry.readable, error))
+    entry.retry_at = at + world.config.tuning.quarantine_s
+    entry.changed = False
+    return entry
+
+
+def planned(world: World, plan: act.Plan) -> None:
+    """What a pass found out: about what a rule raised, about what it does not raise any more, what is made anew."""
+    for kind, name, error in plan.failed:
+        _only_guarded(world, error)
+        workload = world.workloads.get(name) if kind is Kind.WORKLOAD else None
+        put(world, kind, name, error, workload.readable if workload is not None else "")
+        if workload is not None:
+            world.count_queued(workload)
+    for subject in plan.lifted:
+        world.quarantine.pop(subject, None)
+    for subject in plan.retried:
+        try_again(world, *subject)
+
+
+# --- a fold raised --------------------------------------------------------------------------------------------------
+
+
+def fold_failed(world: World, event: ev.Event, error: Exception) -> None:
+    """Drop the object that the event is about, so that no half-written facts of it are left."""
+    try:
+        _blame(world, event, error)
+    except Exception as second:  # noqa: BLE001 - a defect of the containment ends no loop either
+        put(world, Kind.SHARED, type(event).__name__, error)
+        put(world, Kind.SHARED, f"containment of {type(event).__name__}", second)
+
+
+def _blame(world: World, event: ev.Event, error: Exception) -> None:
+    match event:
+        case ev.PodSeen():
+            pod_failed(world, event.scope, event.pod, error)
+        case ev.PodGone():
+            pod_failed(world, event.scope, event.pod, error, gone_at=event.at)
+        case ev.NodeSeen():
+            node_failed(world, event.node, error)
+        case ev.NodeGone():
+            _name_failed(world, event.name, error)
+        case ev.ClaimsRead() if event.uid in world.key_of_pod:
+            workload_failed(world, world.key_of_pod[event.uid], error)
+        case ev.JobRead():
+            _read_failed(world, event, error)
+        case ev.ActionEnded():
+            action_failed(world, event.action, error, event.job_id)
+            _answer_lost(world, event)
+        case ev.Planned():
+            put(world, Kind.SHARED, type(event).__name__, error)
+            world.dirty.update(dict.fromkeys(event.plan.looked_at))  # what is not under way is decided again
+        case _:
+            put(world, Kind.SHARED, type(event).__name__, error)
+
+
+def shared_failed(world: World, what: str, error: Exception) -> None:
+    """Something that is done for all objects together."""
+    _only_guarded(world, error)
+    put(world, Kind.SHARED, what, error)
+
+
+def _only_guarded(world: World, error: Exception) -> None:
+    if not world.guarded:
+        raise error
+
+
+def workload_failed(
+    world: World, key: str, error: Exception, pods: Iterable[Pod] = (), jobs: Iterable[int | None] = ()
+) -> None:
+    """Drop a workload.
+
+    pods   what was just seen of it
+    jobs   ids of the jobs of which something could not be folded: they are dropped, too, and read again
+    """
+    _only_guarded(world, error)
+    before = world.workloads.get(key)
+    if before is None:
+        put(world, Kind.SHARED, "an event of no workload", error)
+        return
+    kept = _drop_workload(world, before, pods, [job_id for job_id in jobs if job_id is not None])
+    entry = put(world, Kind.WORKLOAD, key, error, before.readable or next((pod.full_name for pod in kept.values()), ""))
+    entry.dropped, entry.pods = True, entry.pods | kept
+    entry.changes_at = world.heard_at + world.config.tuning.backoff_s
+
+
+def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Collection[int]) -> dict[str, Pod]:
+    """What was seen of it, by UID.  What follows from its pods is forgotten, what is under way for it is not.
+
+    It stays in the world without pods, so that answers that are on their way find it.
+    """
+    kept = before.pods | {pod.uid: pod for pod in pods}
+    for key in [names.workload_key(uid) for uid in (*kept, *before.surplus)]:
+        other = world.workloads.get(key) if key != before.key else None
+        # A pod was on its way from one to the other.
+        if other is not None and any(uid in kept or world.key_of_pod.get(uid) == before.key for uid in other.pods):
+            kept = other.pods | kept
+            world.forget(key)
+    hold = before.hold if before.hold is not None and world.is_under_way(before.hold.action) else None
+    pod_holds = {
+        uid: held for uid, held in before.pod_holds.items() if held.until is not None or world.is_under_way(held.action)
+    }
+    bare = replace(
+        before,
+        group=None,
+        shown={},
+        size=1,
+        last_rank=None,
+        pod_counts=PodCounts(),
+        pods={},
+        jobs=before.jobs - set(jobs),
+        hint=None if before.hint in jobs else before.hint,
+        hold=hold,
+        pod_holds=pod_holds,
+    )
+    for uid in kept:
+        world.key_of_pod[uid] = bare.key
+    for job_id in jobs:
+        if (job := world.placeholders.get(job_id)) is not None:
+            forget_job(world, job)
+        else:
+            world.schedule_read(job_id, world.last_poll_began)
+    world.shelve(bare)
+    return kept
+
+
+def forget_job(world: World, job: Placeholder) -> None:
+    """Nothing is known of that job any more; it is read again."""
+    for index in (world.absent, world.expected):
+        index.discard(job.id)
+    world.placeholders.pop(job.id, None)
+    for workload in world.concerned(job):
+        workload.jobs.discard(job.id)
+    world.schedule_read(job.id, world.last_poll_began)
+
+
+def pod_failed(world: World, scope: Scope, pod: Pod, error: Exception, *, gone_at: float | None = None) -> None:
+    """Drop the workload of a pod; of another scheduler's pod only that pod.  gone_at: it is gone since then"""
+    _only_guarded(world, error)
+    key = world.key_of_pod.get(pod.uid)
+    if key is None and scope is Scope.OTHERS:
+        entry = put(world, Kind.POD, pod.uid, error, pod.full_name)
+        entry.pods = {pod.uid: pod} if gone_at is None else {}
+        return
+    key = key or names.workload_key(pod.uid)
+    if key not in world.workloads:
+        world.workloads[key] = Workload(key, pod.full_name, created=pod.created)
+    workload_failed(world, key, error, [pod])
+    if gone_at is not None:
+        _pod_left(world, world.quarantine[Kind.WORKLOAD, key], pod, gone_at)
+
+
+def node_failed(world: World, node: Node, error: Exception) -> None:
+    """Drop a Kubernetes node: for pods and for Slurm it does not exist until it is tried again."""
+    _only_guarded(world, error)
+    name = slurm_name(node)
+    _name_failed(world, node.name, error, name)
+    world.quarantine[Kind.NODE, name].nodes[node.name] = node
+
+
+def _name_failed(world: World, node: str, error: Exception, name: str = "") -> None:
+    """name: in Slurm; "": as far as it is known."""
+    known = world.nodes.pop(node, None) if world.nodes is not None else None
+    name = name or (slurm_name(known) if known is not None else node)
+    world.node_state.drop(node)
+    for index in (world.silent_since, world.ready_since):
+        index.pop(node, None)
+    world.by_slurm_name = {slurm: there for slurm, there in world.by_slurm_name.items() if there != node}
+    world.feasibility_changed()
+    entry = put(world, Kind.NODE, name, error, node)
+    entry.dropped = True
+
+
+def slurm_node_failed(world: World, name: str, error: Exception) -> None:
+    """What is remembered of a node of Slurm is not wholly written: it is forgotten, and noted again at the next poll."""
+    _only_guarded(world, error)
+    world.node_state.drop_name(name)
+    put(world, Kind.NODE, name, error)
+
+
+def job_failed(world: World, job_id: int, error: Exception) -> None:
+    """Drop a job, and with it the workloads that have it or show it: all are made anew."""
+    _only_guarded(world, error)
+    job = world.placeholders.get(job_id)
+    concerned = world.concerned(job) if job is not None else []
+    for workload in concerned:
+        workload_failed(world, workload.key, error, jobs=[job_id])
+    if job is not None:
+        forget_job(world, job)
+    if not concerned:
+        put(world, Kind.JOB, str(job_id), error, f"Slurm job {job_id}")
+
+
+def _read_failed(world: World, event: ev.JobRead, error: Exception) -> None:
+    """A job whose answer could not be folded is dropped, and read again after `quarantine_s`: each read might raise."""
+    job_failed(world, event.job_id, error)
+    named = names.whose(event.job.name) if event.job is not None else None
+    if named is not None and named[1] in world.workloads and not is_dropped(world, Kind.WORKLOAD, named[1]):
+        workload_failed(world, named[1], error, jobs=[event.job_id])
+    world.schedule_read(event.job_id, world.last_poll_began)
+    world.put_off_until(event.job_id, world.heard_at + world.config.tuning.quarantine_s)
+
+
+def _answer_lost(world: World, event: ev.ActionEnded) -> None:
+    """A submission whose answer could not be folded is as one that was not answered: its job is looked for."""
+    action = event.action
+    workload = world.workloads.get(getattr(action, "key", ""))
+    if workload is not None and isinstance(action, act.AllocateNow | act.SubmitJob):
+        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        world.looking[workload.key] = None
+
+
+def action_failed(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
+    """Contain an error in the fold of an action that began or ended.  job_id: the job that the action made"""
+    _only_guarded(world, error)
+    if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
+        slurm_node_failed(world, action.name, error)
+    elif isinstance(action, act.SetNodeCondition | act.TaintNode | act.ReleaseNode):
+        slurm_node_failed(world, world.in_slurm(action.node), error)
+    elif key := getattr(action, "key", ""):
+        workload_failed(world, key, error, jobs=[job_id, getattr(action, "job_id", None)])
+    else:
+        put(world, Kind.SHARED, type(action).__name__, error)
+    _recount(world)
+
+
+def _recount(world: World) -> None:
+    """What is counted of actions under way, from the actions themselves."""
+    world.under_way, world.immediate_under_way = Counter(), Counter()
+    world.apart_under_way.clear()
+    world.reading.clear()
+    world.reading_refs.clear()
+    nodes = set()
+    for action in world.in_flight.values():
+        world.under_way[act.LIMIT_CLASSES.get(type(action), "")] += 1
+        match action:
+            case act.AllocateNow():
+                world.immediate_under_way[action.spec.partition or world.default_partition] += 1
+                if (workload := world.workloads.get(action.key)) is not None and workload.keeps_apart:
+                    world.apart_under_way.add(action.key)
+            case act.ReadJob():
+                world.reading.add(action.job_id)
+            case act.ReadOwner():
+                world.reading_refs.add(owner_key(action.namespace, action.ref))
+            case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
+                world.reading_refs.add(action.uid)
+            case act.RegisterNode() | act.ChangeNode() | act.RemoveNode():
+                nodes.add(action.name)
+    world.node_state.only_under_way(nodes, world.heard_at)
+
+
+# --- what is seen of it meanwhile -----------------------------------------------------------------------------------
+
+
+def keep_pod(world: World, pod: Pod) -> bool:
+    """A pod of a dropped workload is only kept as it is now.  False: it is none."""
+    entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
+    if entry is None or pod.uid not in entry.pods:
+        return False
+    entry.changed = entry.changed or entry.pods[pod.uid] != pod
+    entry.pods[pod.uid] = pod
+    return True
+
+
+def let_pod_go(world: World, pod: Pod, at: float) -> bool:
+    """A pod of a dropped workload is gone.  False: it is none."""
+    entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
+    if entry is None or pod.uid not in entry.pods:
+        return False
+    _pod_left(world, entry, pod, at)
+    return True
+
+
+def _pod_left(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
+    """Its containers may still run, as those of any pod that is gone (S3)."""
+    entry.pods.pop(pod.uid, None)
+    entry.changed = True
+    known = (world.key_of_pod, world.may_land, world.claims, world.claims_read_at, world.sightings, world.cannot_read)
+    for index in known:
+        index.pop(pod.uid, None)
+    world.bypassing.discard(pod.uid)
+    world.workloads[entry.name].pod_holds.pop(pod.uid, None)
+    clean = pod.finished or not pod.node
+    tuning = world.config.tuning
+    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
+    world.workloads[entry.name].gone[pod.uid] = DeletedPod(pod, at, until)
+
+
+def kept_pod(world: World, uid: str) -> Pod | None:
+    """As a pod of a dropped workload was seen last."""
+    entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(uid, "")))
+    return entry.pods.get(uid) if entry is not None else None
+
+
+# --- another try ----------------------------------------------------------------------------------------------------
+
+
+def try_again(world: World, kind: Kind, name: str) -> None:
+    """Make the facts of a dropped object anew; where that raises again, it is dropped again.
+
+    A workload stays in quarantine until its rule has run, too.
+    """
+    entry = world.quarantine.get((kind, name))
+    if entry is None:
+        return
+    pods, nodes = entry.pods, entry.nodes
+    others = kind is Kind.POD or (kind is Kind.WORKLOAD and world.workloads[name].others)
+    entry.dropped, entry.pods, entry.nodes, entry.changed = False, {}, {}, False
+    for pod in pods.values():
+        if entry.dropped:
+            entry.pods.setdefault(pod.uid, pod)
+        else:
+            world.key_of_pod.pop(pod.uid, None)
+            world.apply(ev.PodSeen(Scope.OTHERS if others else Scope.OURS, pod))
+    for node in nodes.values():
+        world.apply(ev.NodeSeen(node))
+    if kind is Kind.WORKLOAD:
+        for uid in entry.pods:
+            world.key_of_pod[uid] = name
+        workload = world.workloads[name]
+        for uid in workload.pod_holds.keys() - workload.pods.keys() - entry.pods.keys():
+            del workload.pod_holds[uid]  # it stands for itself now
+        if elsewhere := workload.strays.keys() - workload.pods.keys() - entry.pods.keys():
+            for uid in elsewhere:
+                del workload.strays[uid]
+            world.refresh(workload)
+        world.dirty[name] = None
+    elif not entry.dropped and not entry.pods:
+        world.quarantine.pop((kind, name), None)
+
+
+def folded(world: World, event: ev.Event) -> None:
+    """The fold of that event did not raise: what was in quarantine for it is well again."""
+    match event:
+        case ev.PodSeen(scope=Scope.OTHERS) | ev.PodGone(scope=Scope.OTHERS):
+            world.quarantine.pop((Kind.POD, event.pod.uid), None)
+        case ev.NodeSeen():
+            _node_well(world, {event.node.name})
+        case ev.NodeGone():
+            _node_well(world, {event.name})
+        case ev.NodesListed():
+            kept = {node for entry in world.quarantine.values() for node in entry.nodes}
+            _node_well(world, kept - {node.name for node in event.nodes})
+        case ev.JobRead():
+            world.quarantine.pop((Kind.JOB, str(event.job_id)), None)
+        case _:
+            world.quarantine.pop((Kind.SHARED, type(event).__name__), None)
+
+
+def _node_well(world: World, nodes: set[str]) -> None:
+    """These are known again, or are no more."""
+    for entry in [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]:
+        for node in nodes:
+            entry.nodes.pop(node, None)
+        if not entry.nodes:
+            world.quarantine.pop((entry.kind, entry.name), None)

@@ -1,0 +1,97 @@
+"""How many jobs a rule of the policy may have in Slurm, and how many submissions a second (I7).
+
+Both are limits of a rule, that is of all namespaces which it maps together.  If the user of the rule is a template, the
+limits apply to each of its users separately.  Each is a lane of its own (view.View.free): a workload that finds it full waits
+for its turn in it, so however many wait, no more are looked at than can act.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from scheduler import actions as act
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import Policy, Tenant
+from scheduler.state.token_buckets import TokenBucket
+from scheduler.state.workload import Placeholder, Workload
+
+_JOBS, _RATE = "jobs of ", "submissions of "
+
+
+class Quotas:
+    """The limits of the policy, and what is counted against them.
+
+    tenant_of  who a pod is in Slurm
+    limited    some rule has a limit; counted: some rule has a `max_jobs`
+    most       lane to how many jobs may wait and run at a time; jobs: how many there are
+    """
+
+    def __init__(
+        self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal], token_buckets: dict[str, TokenBucket]
+    ) -> None:
+        self._tenant_of = tenant_of
+        self._rations = token_buckets
+        self.most: dict[str, int] = {}
+        self.jobs: Counter[str] = Counter()
+        self._counted: dict[str, str] = {}  # workload key to the lane in which it counts
+        self.counted = any(each.max_jobs is not None for each in policy.tenants)
+        self.limited = self.counted or any(each.max_submit_rate is not None for each in policy.tenants)
+
+    def tenant(self, workload: Workload) -> Tenant | None:
+        """The rule whose limits count for the workload; None: no rule maps it, or nobody has seen its pods yet."""
+        if not self.limited or not workload.pods:
+            return None
+        found = self._tenant_of(workload.pod)
+        return None if isinstance(found, Refusal) else found
+
+    def limit_class(self, workload: Workload) -> str | None:
+        """The lane in which the workload counts as a job; None: its rule has no `max_jobs`."""
+        if (key := self._counted.get(workload.key)) is not None:
+            return key
+        tenant = self.tenant(workload)
+        if tenant is None or tenant.max_jobs is None:
+            return None
+        limit_class = _JOBS + tenant.counts_with
+        self.most[limit_class] = tenant.max_jobs
+        return limit_class
+
+    def rate(self, workload: Workload) -> str | None:
+        """The ration of the workload's submissions; None: its rule has no `max_submit_rate`.
+
+        A second's worth at once, at least one.
+        """
+        tenant = self.tenant(workload)
+        if tenant is None or tenant.max_submit_rate is None:
+            return None
+        limit_class = _RATE + tenant.counts_with
+        if limit_class not in self._rations:
+            self._rations[limit_class] = TokenBucket(tenant.max_submit_rate, max(1.0, tenant.max_submit_rate))
+        return limit_class
+
+    def has_one(self, workload: Workload) -> bool:
+        """True if the workload counts already: it has a job, or a submission is in flight."""
+        return workload.key in self._counted
+
+    def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
+        """Count the workload, or count it no more, by the jobs that it has now.  mine: its jobs
+
+        It counts where it was counted first, though its pods are gone or their namespace has other labels since.
+        """
+        held = workload.hold is not None and isinstance(workload.hold.action, act.AllocateNow | act.SubmitJob)
+        if not held and workload.look is None and all(job.ended or job.denied for job in mine):
+            self.forget(workload)
+        elif workload.key not in self._counted and (limit_class := self.limit_class(workload)) is not None:
+            self._counted[workload.key] = limit_class
+            self.jobs[limit_class] += 1
+
+    def forget(self, workload: Workload) -> None:
+        """Count the workload no more."""
+        if (limit_class := self._counted.pop(workload.key, None)) is not None:
+            self.jobs[limit_class] -= 1
+
+    @staticmethod
+    def is_limit_class(name: str) -> bool:
+        """True if that is the name of a lane or a ration of some policy's limits."""
+        return name.startswith((_JOBS, _RATE))

@@ -1,0 +1,83 @@
+"""Pods of other schedulers that stand where Slurm gives the nodes away, in namespaces that are managed (N10).
+
+The bridge is not their scheduler, and they have no placeholder.  Each is kept as a workload by itself, so that it is looked
+at, told and ended as any other (bypass.py).  Pods elsewhere are none of the bridge's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler import names
+from scheduler.events import Scope
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import Job
+from scheduler.place.feasible import slurm_name
+from scheduler.state import quarantine
+from scheduler.state.workload import Workload
+
+if TYPE_CHECKING:
+    from scheduler.state.world import World
+
+
+def stands_on_shared(world: World, pod: Pod) -> bool:
+    """True if the pod stands on a node that Slurm gives away, and serves no node itself.
+
+    Pods of system namespaces and static pods serve their nodes.  That a DaemonSet made the pod says nothing: in a managed
+    namespace any user may create one.
+    """
+    if names.MIRROR in pod.annotations or _is_system(world, pod.namespace):
+        return False
+    node = (world.nodes or {}).get(pod.node)
+    return node is not None and slurm_name(node) in (world.slurm_nodes or {})
+
+
+def _is_system(world: World, namespace: str) -> bool:
+    """True for kube-system and for namespaces with the label of system namespaces, which admission lets pass, too."""
+    known = (world.namespaces or {}).get(namespace)
+    labelled = known is not None and known.labels.get(names.SYSTEM_LABEL) == "true"
+    return labelled or namespace == "kube-system"
+
+
+def note(world: World, pod: Pod) -> None:
+    """A pod of another scheduler, as it is now."""
+    workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
+    if workload is None:
+        if pod.finished or not world.manages(pod.namespace) or not stands_on_shared(world, pod):
+            return
+        key = names.workload_key(pod.uid)
+        workload = world.workloads[key] = Workload(key, pod.full_name, created=pod.created, others=True)
+        workload.strays[pod.uid] = world.heard_at
+        world.key_of_pod[pod.uid] = key
+    workload.put(pod)
+    world.refresh(workload)
+
+
+def find(world: World) -> None:
+    """Nodes or namespaces changed: look at all pods of other schedulers once more."""
+    if world.nodes is None or world.slurm_nodes is None:
+        return
+    for name, there in tuple(world.standing.items()):
+        node = world.nodes.get(name)
+        if node is None or slurm_name(node) not in world.slurm_nodes:
+            continue
+        for pod in tuple(there.pods.values()):
+            if pod.scheduler_name != world.config.scheduler_name and pod.uid not in world.key_of_pod:
+                try:
+                    note(world, pod)
+                except Exception as error:  # noqa: BLE001 - contained to the pod, or raised
+                    quarantine.pod_failed(world, Scope.OTHERS, pod, error)
+
+
+def job_read(world: World, job_id: int, job: Job | None) -> None:
+    """The job that such a pod names: another bridge's for it, by the name that only that bridge gives; or not."""
+    for key in world.claimed_by_others.pop(job_id, ()):
+        workload = world.workloads.get(key)
+        if workload is None or not workload.pods:
+            continue
+        pod = workload.pod
+        named = names.whose(job.name) if job is not None else None
+        cluster = (world.namespaces or {}).get("kube-system")
+        theirs = names.cluster_id(cluster.uid, pod.scheduler_name) if cluster is not None else ""
+        workload.covered = named is not None and named[0] == theirs
+        world.refresh(workload)

@@ -1,0 +1,105 @@
+"""How much may be tried: the breaker of immediate allocations, rations of calls (ARCHITECTURE 5, Q2).
+
+And the queues of the workloads that wait for it, which are fair to namespaces (I7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+
+class Breaker:
+    """Whether immediate allocations are worth trying in one partition (ARCHITECTURE 5)."""
+
+    __slots__ = ("open_until", "refusals", "trusted")
+
+    def __init__(self) -> None:
+        self.refusals = 0
+        self.open_until = float("-inf")
+        self.trusted = False
+
+    def granted(self) -> None:
+        """There was room."""
+        self.refusals = 0
+        self.trusted = True
+
+    def refused(self, now: float, open_s: float) -> None:
+        """No room; the second time in a row it opens."""
+        self.refusals += 1
+        self.trusted = False
+        if self.refusals >= 2:
+            self.refusals = 0
+            self.open_until = now + open_s
+
+
+class TokenBucket:
+    """A token bucket: so many a second, at most `burst` at once."""
+
+    __slots__ = ("at", "burst", "left", "rate")
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self.left, self.at = burst, float("-inf")
+
+    def available(self, now: float) -> float:
+        """How many may be taken now."""
+        if self.at == float("-inf"):
+            return self.burst
+        return min(self.burst, self.left + max(0.0, now - self.at) * self.rate)
+
+    def take(self, now: float, count: int) -> None:
+        """Take them."""
+        self.left, self.at = self.available(now) - count, now
+
+    def next_at(self, now: float, taken: int = 0) -> float:
+        """When one is available, after so many that are about to be taken."""
+        return now + max(0.0, 1.0 + taken - self.available(now)) / self.rate
+
+
+class FairQueue:
+    """Workloads that wait for the same thing, by key: the namespaces take turns, and in a namespace the first comes first.
+
+    However many workloads of one namespace wait, the first one of another namespace is next but for one of each.
+    """
+
+    __slots__ = ("_namespaces", "_queues")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, None]] = {}  # the namespace whose turn is next comes first
+        self._namespaces: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._namespaces)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._namespaces)
+
+    def put(self, key: str, namespace: str) -> None:
+        """Let it wait; if it waits already it keeps its place."""
+        if key not in self._namespaces:
+            self._namespaces[key] = namespace
+            self._queues.setdefault(namespace, {})[key] = None
+
+    def pop(self, key: str) -> None:
+        """Take the key out of its queue; its namespace goes behind the others."""
+        namespace = self._namespaces.pop(key, None)
+        if namespace is None:
+            return
+        queue = self._queues.pop(namespace)
+        del queue[key]
+        if queue:
+            self._queues[namespace] = queue
+
+    def first(self, count: int) -> list[str]:
+        """The keys whose turn is next, so many at most.  Costs nothing for those behind them."""
+        found: list[str] = []
+        queues = [iter(queue) for queue in islice(self._queues.values(), max(0, count))]
+        while queues and len(found) < count:
+            again = []
+            for queue in queues[: count - len(found)]:
+                if (key := next(queue, None)) is not None:
+                    found.append(key)
+                    again.append(queue)
+            queues = again
+        return found

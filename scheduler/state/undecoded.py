@@ -1,0 +1,52 @@
+"""Objects of the API server that exist and cannot be decoded (`model.Undecoded`).
+
+Such an object keeps its last known state, since its absence from a list proves nothing, and nothing is done to it: what the
+bridge knows of it is old.  A pod that was never decoded, as after a start, is not known at all; its placeholder is.  That
+job looks like one whose pod does not exist, and must live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from scheduler.events import Scope
+from scheduler.model.kubernetes import Undecoded
+
+NODE = "node"
+NAMESPACE = "namespace"
+
+
+class UndecodedObjects:
+    """What cannot be decoded now, by where it was seen: the scope of pods, or the kind of other objects."""
+
+    def __init__(self) -> None:
+        self._found: dict[Scope | str, list[Undecoded]] = {}
+
+    def listed(self, where: Scope | str, undecoded: Iterable[Undecoded]) -> None:
+        """A list tells of these, and of no others."""
+        self._found[where] = list(undecoded)
+
+    def observe(self, where: Scope | str, undecoded: Undecoded) -> None:
+        """A watch tells of this one."""
+        self.decoded(where, undecoded.namespace, undecoded.name, undecoded.uid)
+        self._found.setdefault(where, []).append(undecoded)
+
+    def decoded(self, where: Scope | str, namespace: str, name: str, uid: str) -> bool:
+        """This object was decoded, or is gone.  True where it could not be decoded before."""
+        found = self._found.get(where)
+        if not found:
+            return False
+        self._found[where] = [each for each in found if not each.name or not each.is_it(namespace, name, uid)]
+        return len(self._found[where]) < len(found)
+
+    def __iter__(self) -> Iterator[Undecoded]:
+        return (each for found in self._found.values() for each in found)
+
+    def pods(self) -> list[Undecoded]:
+        """The undecoded pods of this scheduler."""
+        return self._found.get(Scope.OURS, [])
+
+    def among(self, uids: Collection[str]) -> bool:
+        """Whether one of these pods of this scheduler cannot be decoded now."""
+        undecoded = self.pods()
+        return bool(undecoded) and any(pod.uid in uids for pod in undecoded)

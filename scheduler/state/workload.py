@@ -1,0 +1,590 @@
+"""A workload, its placeholders, and what the world remembers of both.
+
+A workload is the pods that stand or fall together; a pod without a group is one by itself (W1).  The records here are
+parts of the World: only `World.apply` changes them.  What the two clusters say is fact; beside it there is one kind of
+memory of our own, the hold: an action under way, or ended but not yet visible (ARCHITECTURE 3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scheduler import names
+from scheduler.actions import Action, BindPod, DeletePod, EvictPod, FailByDeadline
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
+from scheduler.translate.grouping import Group, Rank
+
+STORY_LENGTH = 40
+UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not looked at yet
+PENDING: States = frozenset({"PENDING"})
+RUNNING: States = frozenset({"RUNNING"})
+CANCELLED: States = frozenset({"CANCELLED"})
+
+Announced = BindPod | DeletePod | FailByDeadline | EvictPod  # a Kubernetes event tells of these writes
+
+
+@dataclass(slots=True)
+class Placeholder:
+    """One Slurm job that is ours, or that a pod hints at.
+
+    key           whose it is, once proven: made by this life, or read and checked; None: only hinted at
+    learned       polls that began before this time say nothing about it
+    read_began    when the last read of the job itself was sent
+    hinted_by     keys of the workloads whose pods show this id
+    followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
+    absent_first, absent_last   began of the first and the latest complete answer that lacked it
+    released      while it is missing: an admin says that it is gone (X6)
+    denied        a read said that this id is not (any more) our job
+    requeued      it was given back to Slurm's queue while its pods ran, and ended by us for that (S7)
+    broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
+    states_since  its states are what they are since then
+    limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
+    recorded      accounting knows how its pods ended, or does not listen (S2)
+    not_recorded  how often accounting did not take that
+    end_read      the job itself said that it ended: read, or answered to our cancel
+    asked_at      when this life sent what made it; None: another life did
+    asked_for     UIDs of the pods whose needs that named; of other pods it is compared before they are bound
+    bind_refused  pod UID to how many binds for what it holds now the API server refused
+    bind_trouble  why the last bind for what it holds now failed, a sentence; "": none failed, or one succeeded since
+    """
+
+    id: int
+    key: str | None
+    user: str
+    states: States
+    learned: float
+    job: Job | None = None
+    grant: Grant | None = None
+    spec: JobSpec | None = None
+    hinted_by: set[str] = field(default_factory=set)
+    followed_by: frozenset[str] = frozenset()
+    read_began: float = float("-inf")
+    ended_seen: float | None = None
+    states_since: float = float("-inf")
+    limit_before: int | None = None
+    end_read: bool = False
+    absent_first: float | None = None
+    absent_last: float | None = None
+    released: bool = False
+    denied: bool = False
+    requeued: bool = False
+    broken: bool = False
+    recorded: bool = False
+    not_recorded: int = 0
+    asked_at: float | None = None
+    asked_for: frozenset[str] = frozenset()
+    granted_at: float | None = None
+    bind_refused: Counter[str] = field(default_factory=Counter)
+    bind_trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """The job's name, as it was read last, or as it was asked for.  Id and name together say which job is meant."""
+        known = self.job or self.spec
+        assert known is not None, "a job that is proven ours was read, or made by this life"
+        return known.name
+
+    @property
+    def proven(self) -> bool:
+        """True if the job is ours: made by this life, or read and checked; not only an id that a pod shows."""
+        return self.key is not None
+
+    @property
+    def submitted(self) -> float | None:
+        """When Slurm was asked for it, whichever life did: a restart continues the same trace (O3).  None: not read yet."""
+        return self.asked_at if self.asked_at is not None else self.job.submitted if self.job else None
+
+    @property
+    def ended(self) -> bool:
+        return is_ended(self.states)
+
+    @property
+    def holds_nodes(self) -> bool:
+        return holds_nodes(self.states)
+
+    @property
+    def absent(self) -> bool:
+        return self.absent_first is not None
+
+    @property
+    def alive(self) -> bool:
+        """As far as we know: what is absent or denied is in doubt, not alive and not yet ended."""
+        return not self.ended and not self.absent and not self.denied
+
+    def mark_present(self) -> None:
+        """Note that the job is not absent, or not any more."""
+        self.absent_first = self.absent_last = None
+        self.released = False
+
+    def lost(self, absent_s: float) -> bool:
+        """Absence is believed: denied by a read, in answers that began so many seconds apart (ARCHITECTURE 6)."""
+        return (
+            self.denied
+            and self.absent_first is not None
+            and self.absent_last is not None
+            and self.absent_last - self.absent_first >= absent_s
+        )
+
+    @property
+    def lost_since(self) -> float:
+        """Since when Slurm has not listed the job, or has had it in its queue again, epoch seconds."""
+        return self.absent_first if self.absent_first is not None else self.states_since
+
+    def proven_end(self, absent_s: float) -> bool:
+        """True if the job ended, and that was read of the job itself; or if it is lost."""
+        return (self.ended and self.end_read) or self.lost(absent_s)
+
+
+def lost_one(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
+    """The job that this was before its id was given out again: what is seen under it now says nothing of that one.
+
+    key   whose that one was, as far as that is proven
+    """
+    lost = Placeholder(job.id, key, job.user, frozenset(), learned=at, read_began=at, denied=True)
+    lost.absent_first, lost.absent_last = at - absent_s, at
+    return lost
+
+
+@dataclass(slots=True)
+class InFlight:
+    """An action under way, or one whose effect is not visible yet.
+
+    until      when to stop waiting for its effect; None: it is under way
+    lost_job   of a request for a lost job's nodes: that job's id (S7)
+    asked_for  of a submission: UIDs of the pods whose needs it names
+    """
+
+    action: Action
+    placed: float
+    until: float | None = None
+    lost_job: int | None = None
+    asked_for: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LostBind:
+    """A bind whose answer was lost.  until: it cannot take effect any more, so that the pod itself tells whether it did."""
+
+    action: BindPod
+    until: float
+
+
+@dataclass(slots=True)
+class LastStatus:
+    """What a pod was last told.  essence: what of the sentence matters when the next one is compared with it (Q2)."""
+
+    condition: str
+    message: str
+    essence: tuple[str, ...] = ()
+    starts: float | None = None
+    at: float = float("-inf")
+    event_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Edited:
+    """Annotations of one bound pod that only the bridge writes, and that somebody else changed (own_keys.py).
+
+    right      the values that the bind wrote, by key, where the pod shows another; None: it wrote none
+    put_back   how often they were written back; the next time not before next_at
+    under_way  they are being written back
+    """
+
+    right: dict[str, str | None]
+    put_back: int = 0
+    next_at: float = float("-inf")
+    under_way: bool = False
+
+
+@dataclass(slots=True)
+class JobSearch:
+    """After an unknown outcome or a twin (2038): look for a job of this name before anything is repeated.
+
+    began   when the call was sent: ids that no poll before it had are looked at first
+    until   no repetition before that
+    """
+
+    began: float
+    until: float
+    name: str
+    asked_database: bool = False
+    twin: bool = False
+
+
+@dataclass(slots=True)
+class DeletedPod:
+    """A pod that is no more: how it ended, and until when its containers may still run (S3)."""
+
+    pod: Pod
+    at: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Nodes that a workload does not ask for, because a grant there could not be used (F6, crowding.py).
+
+    nodes      their names in Slurm
+    judged_at  when they are judged again
+    in_vain    how many grants of the workload in a row could not be used
+    patient_until  a full node is left out until then, whatever fills it
+    """
+
+    nodes: frozenset[str]
+    judged_at: float
+    in_vain: int = 0
+    patient_until: float = float("-inf")
+
+
+def after_grant_in_vain(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
+    """What is left out after a grant on that node could not be used; each time for longer, at most for 16 `exclude_s`."""
+    in_vain = before.in_vain + 1 if before is not None else 1
+    nodes = before.nodes | {node} if before is not None else frozenset({node})
+    return LeftOut(nodes, at + exclude_s, in_vain, at + exclude_s * min(16, 4 ** min(in_vain - 1, 2)))
+
+
+class _Counted(NamedTuple):
+    """As what a pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as it shows them."""
+
+    unfinished: bool
+    unbound: bool
+    member: bool
+    members_unbound: bool
+    succeeded: bool
+    staying: bool
+    size: int | None
+    run: str
+
+    def is_like(self, other: _Counted | None) -> bool:
+        """True if both are the same member, or both are none: whatever they say of their group."""
+        return other is not None and self[:5] == other[:5]
+
+
+@dataclass(slots=True)
+class PodCounts:
+    """How many of a workload's pods are what; kept as they change, so that news of one of thousands counts only that one.
+
+    unfinished  those that run, wait or terminate; homeless: those of them that stand on no node
+    members     unfinished, not gated and not terminating; unbound: those of them that stand on no node
+    succeeded   those that ended well, in a run of their group of which other pods are still here
+    sizes       how many pods say that there are so many of them; None: they do not say.  Only pods that stay are asked
+    """
+
+    unfinished: int = 0
+    unbound: int = 0
+    members: int = 0
+    members_unbound: int = 0
+    succeeded: int = 0
+    sizes: Counter[int | None] = field(default_factory=Counter)
+    _runs: dict[str, tuple[int, int]] = field(default_factory=dict)  # run to how many of its pods stay, and succeeded
+    _of: dict[str, _Counted] = field(default_factory=dict)
+
+    def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
+        """As it is now, on that node ("": on none); whether it is counted as something else than before.
+
+        over   it is counted as if it had ended
+        """
+        unfinished = not (pod.finished or over) and (pod.deleting_at is None or bool(node))
+        member = unfinished and not pod.gated and pod.deleting_at is None
+        now = _Counted(
+            unfinished,
+            unfinished and not node,
+            member,
+            member and not node,
+            group is not None and pod.phase is PodPhase.SUCCEEDED,
+            group is not None and stays(pod) and not over,
+            group.size if group is not None else None,
+            group.run if group is not None else "",
+        )
+        before = self._of.get(pod.uid)
+        if before == now:
+            return False
+        self.drop(pod.uid)
+        self._of[pod.uid] = now
+        self._add(now, 1)
+        return not now.is_like(before)
+
+    def drop(self, uid: str) -> None:
+        """Count the pod no more."""
+        if (before := self._of.pop(uid, None)) is not None:
+            self._add(before, -1)
+
+    def _add(self, what: _Counted, sign: int) -> None:
+        self.unfinished += sign * what.unfinished
+        self.unbound += sign * what.unbound
+        self.members += sign * what.member
+        self.members_unbound += sign * what.members_unbound
+        if what.staying:
+            self.sizes[what.size] += sign
+            if not self.sizes[what.size]:
+                del self.sizes[what.size]
+        if what.staying or what.succeeded:
+            self._add_to_run(what.run, sign * what.staying, sign * what.succeeded)
+
+    def _add_to_run(self, run: str, staying: int, succeeded: int) -> None:
+        before = self._runs.pop(run, (0, 0))
+        now = before[0] + staying, before[1] + succeeded
+        self.succeeded += (now[1] if now[0] else 0) - (before[1] if before[0] else 0)
+        if any(now):
+            self._runs[run] = now
+
+
+def stays(pod: Pod) -> bool:
+    """True if it neither ended nor is being deleted; a gated pod stays, too."""
+    return pod.deleting_at is None and not pod.finished
+
+
+@dataclass(slots=True)
+class Workload:
+    """Its pods by UID, its jobs by id, and what is under way.
+
+    readable    for people: the pod's full name, or namespace and name of the group
+    group       what makes its pods one; None: a pod by itself
+    shown       what each of its pods shows of the group
+    size        how many unfinished members it needs; 0: not known yet (W5)
+    surplus     pods of the group that stand for themselves, because it had enough
+    written_off  UIDs of pods of a former job, of which a dead node never says that they ended: they count as over (S8)
+    left_at     when the last of its members was seen to leave: to end, to be deleted, or to be gone
+    last_rank   of those that wait for a node, the highest rank that found room; None: not known since they changed
+    tally       how many of its pods are what
+    jobs        ids of placeholders that are its own or that its pods hint at
+    left_out    nodes on which its grants could not be used (F6); None: there are none, or it was bound since
+    bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
+    refused     Slurm's no, and in retry_at when it is asked again
+    asked_in    the partition in which nodes were asked for last
+    first_bound_at  when the first bind of its present grant went out (V4)
+    wait_until  after a failed attempt nothing is tried before that
+    doubted     pod UID to what was not believed of its job, in words, until that is said
+    too_late    pod UID to what was changed of that pod after it was bound, until that is said (K8, T11)
+    bound_here  a bind of this life went out for one of its pods
+    brought     UIDs of the pods that a bind of this life brought to the node where they stand
+    strays      pod UID to when that pod was first seen on a node to which neither this life nor an earlier one bound it
+    others      it is a pod of another scheduler on a node that Slurm gives away, and of a namespace that is managed
+    renamed     id of the job that its pods named, which has another name and may be theirs all the same; None: none
+    covered     of such a pod: whether the job that it names was made for it by another bridge; None: not read yet
+    to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
+    edited      pod UID to its annotations that only the bridge writes, where somebody else changed them
+    renewed     pod UID to what this life wrote, or writes, into these annotations when the job was replaced (retaking.py)
+    unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
+    proven      pod UID to such a write that the watch has proven, until its event is posted
+    giving_back  the job that is being given back, and what its pods are told when that is confirmed
+    given_back  pod UID to that message, once the job has ended, until the pod is told
+    bereft      its job, whose id Slurm has given to another since: it is lost
+    disowned    ids of jobs of its name and of another user
+    former      ids of such jobs that were asked for when its pods had another user, and that are ended (whose.py)
+    retaken     of which lost job the nodes were asked for again, and why in vain (S7)
+    """
+
+    key: str
+    readable: str = ""
+    created: float = 0.0
+    group: Group | None = None
+    shown: dict[str, Group] = field(default_factory=dict)
+    size: int = 1
+    surplus: dict[str, None] = field(
+        default_factory=dict
+    )  # a dict, as an empty set takes 216 bytes and an empty dict 64
+    written_off: frozenset[str] = frozenset()
+    left_at: float = float("-inf")
+    last_rank: Rank | tuple[()] | None = None
+    pod_counts: PodCounts = field(default_factory=PodCounts)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    gone: dict[str, DeletedPod] = field(default_factory=dict)
+    jobs: set[int] = field(default_factory=set)
+    hint: int | None = None
+    hold: InFlight | None = None
+    pod_holds: dict[str, InFlight] = field(default_factory=dict)
+    told: dict[str, LastStatus] = field(default_factory=dict)
+    look: JobSearch | None = None
+    left_out: LeftOut | None = None
+    bound: dict[str, str] = field(default_factory=dict)
+    refused: Refusal | None = None
+    retry_at: float = float("-inf")
+    failures: int = 0
+    wait_until: float = float("-inf")
+    asked_in: str = ""
+    immediate_refused: bool = False
+    updated_at: float = float("-inf")
+    twin_sought_at: float = float("-inf")
+    first_bound_at: float = float("-inf")
+    lost_job: Placeholder | None = None
+    foreign_jobs: frozenset[int] = frozenset()
+    former: frozenset[int] = frozenset()
+    reacquired: tuple[int, str] | None = None
+    anomalies: dict[str, str] = field(default_factory=dict)
+    late_changes: dict[str, str] = field(default_factory=dict)
+    bound_here: bool = False
+    brought: dict[str, None] = field(default_factory=dict)
+    strays: dict[str, float] = field(default_factory=dict)
+    others: bool = False
+    renamed: int | None = None
+    covered: bool | None = None
+    to_show: dict[str, BindPod] = field(default_factory=dict)
+    edited: dict[str, Edited] = field(default_factory=dict)
+    renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    unanswered: dict[str, Announced] = field(default_factory=dict)
+    proven: dict[str, Announced] = field(default_factory=dict)
+    releasing: tuple[int, str] | None = None
+    release_messages: dict[str, str] = field(default_factory=dict)
+    story: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for pod in self.pods.values():
+            self._count(pod)
+
+    def put(self, pod: Pod) -> None:
+        """This pod is one of it, as it is now."""
+        self.pods[pod.uid] = pod
+        self._count(pod)
+
+    def take_out(self, uid: str) -> Pod | None:
+        """Remove the pod from the workload.  Returns it; None: it was not there."""
+        self.pod_counts.drop(uid)
+        self.last_rank = None
+        self.shown.pop(uid, None)
+        self.written_off -= {uid}
+        self.brought.pop(uid, None)
+        self.strays.pop(uid, None)
+        self.release_messages.pop(uid, None)
+        return self.pods.pop(uid, None)
+
+    def release(self, action: Action) -> InFlight | None:
+        """End the hold of this action.  Returns the hold; None: the workload is held by another action, or by none."""
+        held = self.hold
+        if held is None or held.action != action:
+            return None
+        self.hold = None
+        return held
+
+    def release_pod(self, uid: str, action: Action) -> InFlight | None:
+        """As `release`, of what was done to that pod."""
+        held = self.pod_holds.get(uid)
+        return self.pod_holds.pop(uid) if held is not None and held.action == action else None
+
+    def is_being_bound(self, uid: str) -> bool:
+        """A bind of that pod is under way."""
+        held = self.pod_holds.get(uid)
+        return held is not None and isinstance(held.action, BindPod)
+
+    def put_on(self, uid: str, node: str) -> None:
+        """Our own bind put it there, though the watch has not shown it yet."""
+        self.bound[uid] = node
+        self._count(self.pods[uid])
+
+    def write_off(self, uid: str) -> None:
+        """Nobody will ever say that this pod ended: it counts as over, until it is gone."""
+        if uid in self.pods:
+            self.written_off |= {uid}
+            self._count(self.pods[uid])
+
+    def show(self, uid: str, group: Group) -> None:
+        """What that pod shows of the group; it is counted so as soon as it is one of the workload's pods."""
+        if self.shown.get(uid) != group:
+            self.shown[uid] = group
+            if uid in self.pods:
+                self._count(self.pods[uid])
+
+    def _count(self, pod: Pod) -> None:
+        over = pod.uid in self.written_off
+        if self.pod_counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over):
+            self.last_rank = None
+
+    def tell(self, at: float, what: str) -> None:
+        """Add to its story, of which only the last is kept."""
+        self.story.append((at, what))
+        del self.story[:-STORY_LENGTH]
+
+    @property
+    def pod(self) -> Pod:
+        """The one pod of a workload of one; of a gang any, also one that has ended."""
+        return next(iter(self.pods.values()))
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its pods, also after the last one is gone; "": it never had a pod."""
+        for pod in self.pods.values():
+            return pod.namespace
+        return next((gone.pod.namespace for gone in self.gone.values()), "")
+
+    @property
+    def unfinished(self) -> list[Pod]:
+        """Its pods that still run, wait or terminate; a pod deleted before it was bound counts no more."""
+        return list(self.pods.values() if self.pod_counts.unfinished == len(self.pods) else self._unfinished())
+
+    @property
+    def first(self) -> Pod:
+        """Any of them, always the same."""
+        return next(self._unfinished())
+
+    def _unfinished(self) -> Iterator[Pod]:
+        return (
+            pod
+            for pod in self.pods.values()
+            if not pod.finished and (pod.deleting_at is None or self.node_of(pod)) and pod.uid not in self.written_off
+        )
+
+    @property
+    def members(self) -> list[Pod]:
+        """Unfinished, not gated and not terminating (W5)."""
+        if self.pod_counts.members == len(self.pods):
+            return list(self.pods.values())
+        return [pod for pod in self.unfinished if not pod.gated and pod.deleting_at is None]
+
+    @property
+    def complete(self) -> bool:
+        """All are here (W6)."""
+        return bool(self.size) and self.pod_counts.members >= self.size
+
+    @property
+    def gathered(self) -> str:
+        """How many of a gang are here, in a sentence."""
+        assert self.group is not None, "only a gang gathers"
+        whole = f"{self.group.kind} {self.group.name}"
+        if not self.size:
+            return f"It is not known yet how many pods {whole} has; {self.pod_counts.members} are here."
+        return f"{self.pod_counts.members} of {self.size} pods of {whole} are here in namespace {self.pod.namespace}."
+
+    @property
+    def nodes_left_out(self) -> frozenset[str]:
+        """Slurm names of the nodes that the workload does not ask for (F6)."""
+        return self.left_out.nodes if self.left_out is not None else frozenset()
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Some of its pods have a required anti-affinity (F5)."""
+        return any(pod.apart for pod in self.pods.values())
+
+    def node_of(self, pod: Pod) -> str:
+        """Where it stands, as the watch or our own bind says; "" nowhere."""
+        return pod.node or self.bound.get(pod.uid, "")
+
+    def stands_for(self, pod: Pod, job: Placeholder) -> bool:
+        """True unless somebody else bound the pod, and the pod does not name that job or the job is not proven to be its own.
+
+        Another copy of the bridge binds pods, too; each such pod names its job from the moment of its bind on.
+        """
+        names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
+        return pod.uid not in self.strays or names_its_job
+
+    def some_stand_for(self, job: Placeholder) -> bool:
+        """True if a pod of the workload stands on a node for that job.  Asked at each event: the counts tell it for most."""
+        on_nodes = len(self.pods) - self.pod_counts.unbound
+        if job.key != self.key and len(self.strays) == on_nodes:
+            return False
+        if self.pod_counts.unfinished - self.pod_counts.unbound > len(self.strays):
+            return True
+        return any(self.stands_for(pod, job) for pod in self._unfinished() if self.node_of(pod))
+
+    @property
+    def stands_for_none(self) -> bool:
+        """True if another client than the bridge bound every pod of the workload that stands on a node."""
+        return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
+
+    def shown_condition(self, pod: Pod) -> Condition | None:
+        """What the pod's PodScheduled condition says while it is False."""
+        return pod.scheduled if pod.scheduled is not None and not pod.scheduled.status else None

@@ -1,0 +1,246 @@
+"""Which pods stand or fall together, from what they show themselves (W1–W5, Kubernetes facts 4).
+
+A group is told by labels and annotations, so that it is known before anything is read, and the same whatever was read:
+owners are asked only for a number that pods do not show.  The same name in another namespace is another group.
+
+The same name may come again: pods of last night's run, which ended long ago, are still there when tonight's run begins.  So a
+pod also shows the run that it is part of, and pods that ended count only together with others of their run (W5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from scheduler import names
+from scheduler.model.kubernetes import OwnerRef, Pod
+from scheduler.model.refusal import Refusal
+
+MAX_TIMEOUT_S = 365 * 86400
+MAX_SIZE = 10_000  # members of one gang: what one job of Slurm, and one reader of its pods, can be asked to hold
+
+GANG = names.PREFIX + names.GANG
+GANG_SIZE = names.PREFIX + names.GANG_SIZE
+GANG_TIMEOUT = names.PREFIX + names.GANG_TIMEOUT
+OF_ITS_JOB = "job"  # the value of the label that means: the pods of one batch Job (K3)
+
+# Labels and annotations of those who make groups.
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
+LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-key"
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+LWS_RANK = "leaderworkerset.sigs.k8s.io/worker-index"
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+JOBSET_RANK = "jobset.sigs.k8s.io/job-global-index"
+JOBSET_PART = "jobset.sigs.k8s.io/replicatedjob-name"
+JOBSET_JOB = "jobset.sigs.k8s.io/job-index"
+JOBSET_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_SIZE = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_RANK = "kueue.x-k8s.io/pod-group-pod-index"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+SET_INDEX = "apps.kubernetes.io/pod-index"
+# Annotations and labels that are read here, besides our own.
+ANNOTATIONS = frozenset({LWS_SIZE, KUEUE_SIZE, COMPLETION_INDEX, names.MIRROR})
+LABELS = frozenset(
+    {
+        POD_GROUP,
+        LWS_GROUP,
+        LWS_NAME,
+        LWS_RANK,
+        JOBSET,
+        JOBSET_UID,
+        JOBSET_RANK,
+        JOBSET_PART,
+        JOBSET_JOB,
+        JOBSET_ATTEMPT,
+        KUEUE_GROUP,
+        KUEUE_RANK,
+        COMPLETION_INDEX,
+        SET_INDEX,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one pod shows of the group that it belongs to.
+
+    kind      what makes the group, for people
+    name      its name, for people and for the job's name
+    identity  what makes it this one and no other: the key of the workload follows from it
+    size      how many members the pod says there are; None: it does not say
+    teller    the object that tells it then, to be read
+    told_by   where there is no such object: the kind of the controller that tells it; "": none does
+    timeout_s  annotation gang-timeout, seconds (K3)
+    run       which run of the group; "": the group has but one
+    stage     of a JobSet whose Jobs are not all made at one time, the stage that the pod belongs to; "": not known, or none
+    """
+
+    kind: str
+    name: str
+    identity: str
+    size: int | None = None
+    size_source: OwnerRef | None = None
+    size_told_by: str = ""
+    timeout_s: int | None = None
+    run: str = ""
+    stage: str = ""
+
+
+def group_of(pod: Pod) -> Group | Refusal | None:
+    """The group that a pod shows; None: it stands for itself (W1); a Refusal where what it shows cannot be read (T8)."""
+    said = pod.annotations.get(GANG_SIZE)
+    size = None if said is None else _whole(f"Annotation {GANG_SIZE}", said, MAX_SIZE)
+    if isinstance(size, Refusal):
+        return size
+    patience = pod.annotations.get(GANG_TIMEOUT)
+    timeout_s = None if patience is None else _whole(f"Annotation {GANG_TIMEOUT}", patience, MAX_TIMEOUT_S)
+    if isinstance(timeout_s, Refusal):
+        return timeout_s
+    theirs = _foreign(pod, size)
+    found = _own(pod, size, of_others=theirs is not None) or theirs
+    if isinstance(found, Group) and timeout_s is not None:
+        return replace(found, timeout_s=timeout_s)
+    if found is None and said is not None:
+        return Refusal(
+            names.REFUSED,
+            f"Annotation {GANG_SIZE} says how many pods a gang has, but not which: give the label {GANG} as well.",
+        )
+    return found
+
+
+def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | None:
+    """By our own label; a batch Job's pods also by their size alone, unless they show a group of others (W3)."""
+    name = pod.labels.get(GANG)
+    owner = pod.owner
+    of_job = owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
+    if name == OF_ITS_JOB or (name is None and size is not None and of_job and not of_others):
+        if owner is None or not of_job:
+            return Refusal(
+                names.REFUSED,
+                f"Label {GANG}: {OF_ITS_JOB} means the pods of one batch Job, but no Job controls this pod.",
+            )
+        return Group(
+            "batch Job", owner.name, _identity("job", pod.namespace, owner.name, owner.uid), size, size_told_by="Job"
+        )
+    if name is None:
+        return None
+    if not name:
+        return Refusal(names.REFUSED, f"Label {GANG} is empty: give the name of the gang.")
+    return Group("gang", name, _identity("gang", pod.namespace, name), size, run=_run(pod))
+
+
+def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
+    """By what others' controllers and users' tools show; our own annotation wins over their number."""
+    labels, notes = pod.labels, pod.annotations
+    if key := labels.get(LWS_GROUP):
+        told = size if size is not None else _told(notes, LWS_SIZE)
+        name = labels.get(LWS_NAME, key)
+        return (
+            told
+            if isinstance(told, Refusal)
+            else Group("LeaderWorkerSet", name, _identity("lws", pod.namespace, key), told)
+        )
+    if jobset := labels.get(JOBSET):
+        identity = _identity("jobset", pod.namespace, jobset, labels.get(JOBSET_UID, ""))
+        group = Group("JobSet", jobset, identity, size, size_told_by="JobSet", run=labels.get(JOBSET_ATTEMPT, ""))
+        return in_stage(group, notes.get(names.STAGE, "") if pod.node else "")
+    if kueue := labels.get(KUEUE_GROUP):
+        told = size if size is not None else _told(notes, KUEUE_SIZE)
+        identity = _identity("kueue", pod.namespace, kueue)
+        return told if isinstance(told, Refusal) else Group("Kueue pod group", kueue, identity, told)
+    if plugin := labels.get(POD_GROUP):
+        size_source = _object("scheduling.x-k8s.io/v1alpha1", pod, plugin)
+        return Group("PodGroup", plugin, _identity("podgroup", pod.namespace, plugin), size, size_source, run=_run(pod))
+    if own := pod.pod_group:
+        size_source = _object("scheduling.k8s.io/v1alpha2", pod, own)
+        return Group("PodGroup", own, _identity("workload", pod.namespace, own), size, size_source, run=_run(pod))
+    return None
+
+
+def in_stage(group: Group, stage: str) -> Group:
+    """The gang of one stage of a JobSet: pods that are made later are not waited for.  stage "": the JobSet as a whole."""
+    if not stage:
+        return group
+    identity = _identity(group.identity, stage)
+    return replace(group, name=f"{group.name}-{stage}", identity=identity, stage=stage)
+
+
+def _run(pod: Pod) -> str:
+    """By its controller, which makes its pods anew as long as the run lasts; without one, by the job that it was bound for.
+
+    Pods that wait and have no controller are one run.  (A LeaderWorkerSet's and a Kueue pod group's name stand for one run;
+    a batch Job's and a JobSet's key has their UID.)
+    """
+    if pod.owner is not None:
+        return pod.owner.uid
+    return pod.annotations.get(names.JOB_ID, "") if pod.node else ""
+
+
+def _identity(*parts: str) -> str:
+    return "\0".join(parts)
+
+
+def _object(api_version: str, pod: Pod, name: str) -> OwnerRef:
+    """Pods show no UID of it: it is remembered by its name."""
+    return OwnerRef(api_version, "PodGroup", name, f"{api_version}/{pod.namespace}/{name}")
+
+
+def _told(notes: Mapping[str, str], key: str) -> int | Refusal | None:
+    return _whole(f"Annotation {key}", notes[key], MAX_SIZE) if key in notes else None
+
+
+def _whole(where: str, text: str, most: int) -> int | Refusal:
+    if not re.fullmatch(r"[0-9]{1,8}", text, re.ASCII) or not 1 <= int(text) <= most:
+        return Refusal(names.REFUSED, f"{where}: {text[:60]!a} is not a whole number from 1 to {most}.")
+    return int(text)
+
+
+# --- order ----------------------------------------------------------------------------------------------------------
+
+_DIGITS = re.compile(r"([0-9]+)", re.ASCII)
+
+# Each place always has the same type, so that any two names, and any two ranks, can be compared.
+Natural = tuple[tuple[int, str], ...]
+Rank = tuple[tuple[int, str, int, int, int, int, int], Natural, str]
+
+
+def rank_of(pod: Pod) -> Rank:
+    """What members are ordered by (W8): the index that their controller gave them, then their names in natural order."""
+    labels = pod.labels
+    index = (
+        _number(labels.get(JOBSET_RANK)),
+        labels.get(JOBSET_PART, ""),
+        _number(labels.get(JOBSET_JOB)),
+        _number(labels.get(LWS_RANK)),
+        _number(labels.get(KUEUE_RANK)),
+        _number(labels.get(SET_INDEX)),
+        _number(labels.get(COMPLETION_INDEX) or pod.annotations.get(COMPLETION_INDEX)),
+    )
+    return index, natural(pod.name), pod.uid
+
+
+def by_rank(pods: Iterable[Pod]) -> list[Pod]:
+    """In the order of their ranks; most workloads are one pod, whose rank nobody needs to know."""
+    found = list(pods)
+    return sorted(found, key=rank_of) if len(found) > 1 else found
+
+
+def natural(name: str) -> Natural:
+    """A key by which "w-10" comes after "w-9": numbers by their digits without leading zeros, after any text."""
+    return tuple(_piece(part) for part in _DIGITS.split(name))
+
+
+def _piece(part: str) -> tuple[int, str]:
+    """Never int(): Python refuses to read a number of more than 4300 digits."""
+    if not _DIGITS.fullmatch(part):
+        return (-1, part)
+    digits = part.lstrip("0")
+    return (len(digits), digits)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else -1

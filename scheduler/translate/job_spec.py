@@ -1,0 +1,349 @@
+"""A pod → the placeholder job to ask Slurm for (rules T).
+
+What a pod needs is counted as Kubernetes counts it (T1) and asked of Slurm as the larger of request and limit (T2).  Its
+annotations may ask for more (T6), never for less: kubelet gives the containers what their spec says, whatever Slurm charges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from operator import attrgetter
+
+from scheduler import names
+from scheduler.model.amounts import EMPTY, Amounts
+from scheduler.model.cache import Weighed
+from scheduler.model.kubernetes import Container, Owner, Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import SINGLETON, UNLIMITED, JobSpec, Shape
+from scheduler.policy.job_limits import beyond_rule, time_allowed
+from scheduler.policy.rules import Priority, Tenant
+from scheduler.translate.job_options import JobOptions, as_written, wishes
+from scheduler.translate.pod_limits import beyond_limits, listed
+
+MIB = 1024 * 1024
+MOST_AMOUNT = 2**31 - 1  # of CPUs, of MiB, of devices of a kind
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The admin's settings of the translation.
+
+    gres                 extended resource to GRES name ("nvidia.com/gpu" to "gpu") (T5)
+    default_memory_mib   asked where a pod asks for none (T4)
+    ignored              patterns of extended resources that pods may take though Slurm does not count them (T5)
+    """
+
+    gres: Mapping[str, str]
+    default_memory_mib: int = 1024
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationContext:
+    """What a translation needs to know besides the pod.
+
+    longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None where not known (T7)
+    priorities    PriorityClass to what its pods ask for where they do not say it themselves
+    """
+
+    translation: Translation
+    cluster: str
+    longest_min: Callable[[str], int | None]
+    priorities: Mapping[str, Priority] = field(default_factory=dict)
+
+
+# --- what a pod needs ---------------------------------------------------------------------------------------------
+
+
+MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
+# By the identity of what is asked for, which is kept with it: pods that ask for the same share these objects.
+_needs: Weighed[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = Weighed(MAX_AMOUNTS_REMEMBERED)
+_WEIGHT = 16  # of a pod that asks for nothing, in amounts
+
+
+def needs(pod: Pod) -> Amounts:
+    """Requests as kubelet and kube-scheduler count them, plus the one pod that it is: what must fit a node (F1)."""
+    asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
+    shape = tuple(map(id, asked))
+    if shape not in _needs:
+        amounts = summed(pod)
+        weight = _WEIGHT + len(amounts)
+        for each in (*pod.containers, *pod.init_containers):
+            weight += 4 + len(each.requests) + len(each.limits)
+        _needs.keep(shape, (asked, amounts), weight)
+        return amounts
+    return _needs[shape][1]
+
+
+def summed(pod: Pod) -> Amounts:
+    """The same, and not remembered."""
+    amounts = _effective(pod, _requests, pod.pod_requests)
+    amounts["pods"] = 1
+    return amounts
+
+
+def peak(pod: Pod) -> Amounts:
+    """What the pod may use at most: the larger of request and limit (T2).
+
+    A limit of the pod caps its containers.  A request of the pod does not: without a limit of the pod they may use theirs.
+    """
+    requests = pod.pod_requests
+    caps = {resource: max(limit, requests.get(resource, 0)) for resource, limit in pod.pod_limits.items()}
+    return _effective(pod, _larger, caps, at_least=requests)
+
+
+def _effective(
+    pod: Pod, of: Callable[[Container], Amounts], pod_level: Amounts, at_least: Amounts = EMPTY
+) -> dict[str, int]:
+    """T1: max(sum of containers and sidecars, each init container beside the sidecars before it) + overhead.
+
+    pod_level   replaces what follows from the containers; at_least: the result is not smaller than that
+    """
+    running: dict[str, int] = {}
+    for container in pod.containers:
+        _add(running, of(container))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in pod.init_containers:
+        amounts = of(container)
+        # Only what it asks for can be more than before: of other schedulers' pods nothing bounds how many there are of both.
+        for resource, amount in amounts.items():
+            starting[resource] = max(starting.get(resource, 0), sidecars.get(resource, 0) + amount)
+        if container.sidecar:
+            _add(sidecars, amounts)
+    _add(running, sidecars)
+    total = _max(running, starting) if starting else running
+    total.update(pod_level)
+    if at_least:
+        total = _max(total, at_least)
+    _add(total, pod.overhead)
+    return total
+
+
+_requests: Callable[[Container], Amounts] = attrgetter("requests")
+
+
+def _larger(container: Container) -> Amounts:
+    if not container.limits or container.limits == container.requests:
+        return container.requests
+    return _max(container.requests, container.limits)
+
+
+def _add(total: dict[str, int], more: Amounts) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _max(one: Amounts, other: Amounts) -> dict[str, int]:
+    larger = dict(one)
+    for resource, amount in other.items():
+        larger[resource] = max(larger.get(resource, 0), amount)
+    return larger
+
+
+# --- the job ------------------------------------------------------------------------------------------------------
+
+
+def jobspec(
+    pod: Pod,
+    owners: tuple[Owner, ...],
+    tenant: Tenant,
+    translation_context: TranslationContext,
+    key: str,
+    readable: str = "",
+    pods: int = 1,
+) -> JobSpec | Refusal:
+    """The placeholder as this pod asks for it, for one task and without excluded nodes; or a no in words.
+
+    readable   what the job is called where the user gives no name; "": the pod's full name
+    pods       how many members the workload has
+    """
+    if too_many := beyond_limits(pod):
+        return Refusal(names.REFUSED, too_many)
+    if pod.refused_fields:
+        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod is not run without."
+        return Refusal(names.REFUSED, said)
+    asked = wishes(pod, owners)
+    if isinstance(asked, Refusal):
+        return asked
+    priority = translation_context.priorities.get(pod.priority_class, Priority())
+    allowed = _allowed(pod, asked, priority, tenant)
+    if isinstance(allowed, Refusal):
+        return allowed
+    for key_name, nodes in ((names.MIN_NODES, asked.min_nodes), (names.MAX_NODES, asked.max_nodes)):
+        if pods == 1 and nodes not in (None, 1):
+            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
+            return Refusal(names.REFUSED, said)
+    shape = shape_of(pod, owners, asked, translation_context.translation)
+    if isinstance(shape, Refusal):
+        return shape
+    limit = _time_limit(pod, owners, asked, tenant, translation_context.longest_min(allowed[names.PARTITION]))
+    if isinstance(limit, Refusal):
+        return limit
+    if asked.time_min is not None and limit not in (None, UNLIMITED) and asked.time_min > limit:
+        said = (
+            f"asks for {asked.time_min} minutes at least, but the time limit is {limit}: lower it, or raise the limit"
+        )
+        return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
+    spec = JobSpec(
+        name=names.job_name(asked.job_name or readable or pod.full_name, translation_context.cluster, key),
+        user=tenant.user,
+        cpus_per_task=shape.cpus,
+        memory_mib=shape.memory_mib,
+        gres=shape.gres,
+        account=allowed[names.ACCOUNT],
+        partition=allowed[names.PARTITION],
+        qos=allowed[names.QOS],
+        reservation=allowed[names.RESERVATION],
+        constraints=asked.constraints or "",
+        wckey=asked.wckey or "",
+        comment=_comment(asked, readable or pod.full_name),
+        time_limit_min=limit,
+        time_least_min=asked.time_min,
+        nice=asked.nice if asked.nice is not None else priority.nice,
+        exclusive=asked.exclusive or "",
+        licenses=asked.licenses or (),
+        begin=asked.begin,
+        dependency=",".join(filter(None, (SINGLETON, asked.dependency))),
+        switches=asked.switches,
+        min_nodes=asked.min_nodes if pods > 1 else None,
+        max_nodes=_most_nodes(asked, tenant, pods) if pods > 1 else None,
+    )
+    return beyond_rule(spec, tenant) or spec
+
+
+def _most_nodes(asked: JobOptions, tenant: Tenant, pods: int) -> int | None:
+    """The user's word; else the policy's, where these pods could take more nodes than it allows."""
+    if asked.max_nodes is not None or tenant.max_nodes is None or tenant.max_nodes >= pods:
+        return asked.max_nodes
+    return tenant.max_nodes
+
+
+def _comment(asked: JobOptions, readable: str) -> str:
+    """The user's; and whose the job is, where its name does not say so, because the user chose that too."""
+    return "; ".join(filter(None, (asked.comment, readable if asked.job_name else "")))
+
+
+def _allowed(pod: Pod, asked: JobOptions, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:
+    """What the policy makes of the four wishes that it governs (I1), by key."""
+    picked: dict[str, str] = {}
+    wanted = {
+        names.ACCOUNT: asked.account,
+        names.PARTITION: asked.partition,
+        names.QOS: asked.qos if asked.qos is not None else priority.qos or None,
+        names.RESERVATION: asked.reservation,
+    }
+    for what, choice in tenant.choices.items():
+        value = choice.pick(what, wanted[what], f"namespace {pod.namespace}")
+        if isinstance(value, Refusal):
+            if what == names.QOS and asked.qos is None:
+                said = f"Pods of PriorityClass {pod.priority_class} ask for it (settings: priority_classes)."
+                return replace(value, message=f"{value.message} {said}")
+            return value
+        picked[what] = value
+    return picked
+
+
+def shape_of(pod: Pod, owners: tuple[Owner, ...], asked: JobOptions, translation: Translation) -> Shape | Refusal:
+    """Slurm's words for what the pod needs of one node (T3–T6); a no where the annotations ask for less than it takes."""
+    amounts = peak(pod)
+    gres: dict[str, int] = {}
+    for resource, amount in amounts.items():
+        if resource in translation.gres and amount > 0:
+            name = translation.gres[resource]
+            gres[name] = gres.get(name, 0) + amount
+        elif amount > 0 and is_extended(resource) and not _is_ignored(resource, translation):
+            return _uncounted(resource)
+    cpus = max(1, -(-amounts.get("cpu", 0) // 1000))
+    memory_mib = -(-amounts.get("memory", 0) // MIB)
+    if asked.cpus_per_task is not None and asked.cpus_per_task < cpus:
+        return _understated(names.CPUS_PER_TASK, f"{asked.cpus_per_task} CPUs", f"{cpus}", pod, owners)
+    if asked.memory is not None and asked.memory < memory_mib:
+        return _understated(names.MEMORY, f"{asked.memory} MiB", f"{memory_mib} MiB", pod, owners)
+    if asked.gres is not None and (lacking := _lacking(asked.gres, gres, translation)):
+        return _understated(names.GRES, *lacking, pod, owners)
+    shape = Shape(
+        cpus=asked.cpus_per_task or cpus,
+        memory_mib=asked.memory or memory_mib or translation.default_memory_mib,
+        gres=asked.gres if asked.gres is not None else tuple(sorted(gres.items())),
+    )
+    if max(shape.cpus, shape.memory_mib, *(count for _, count in shape.gres)) > MOST_AMOUNT:
+        return Refusal(names.REFUSED, f"The pod asks for more than any node has: {_amounts(shape)}.")
+    return shape
+
+
+def _amounts(shape: Shape) -> str:
+    devices = "".join(f", {count:,} {name}" for name, count in shape.gres)
+    return f"{shape.cpus:,} CPUs, {shape.memory_mib:,} MiB{devices}"
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a device plugin or an administrator advertises it, as Kubernetes tells extended resources from its own."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def _is_ignored(resource: str, translation: Translation) -> bool:
+    return any(fnmatchcase(resource, pattern) for pattern in translation.ignored)
+
+
+def _uncounted(resource: str) -> Refusal:
+    return Refusal(
+        names.REFUSED,
+        f"The pod asks for {resource}, which Slurm does not count. An admin names its GRES (settings: gres), or lets pods "
+        "take it uncounted (settings: ignored_resources).",
+    )
+
+
+def _understated(name: str, asked: str, taken: str, pod: Pod, owners: tuple[Owner, ...]) -> Refusal:
+    return Refusal(
+        names.REFUSED,
+        f"{as_written(name, pod, owners)} asks for {asked}, but the containers of the pod take {taken} (the larger of "
+        "requests and limits, with overhead). It may ask for more, not for less: raise it, or take it away.",
+    )
+
+
+def _lacking(
+    asked: tuple[tuple[str, int], ...], taken: Mapping[str, int], translation: Translation
+) -> tuple[str, str] | None:
+    """The first GRES of which less is asked than the containers take: what is asked, and what is taken; None: none.
+
+    A device of a type counts as one of its name ("gpu:h100" as "gpu"), unless that type is a resource of its own, as the
+    slices of a GPU are.  A device of no type never counts as one of a type: Slurm may choose another.
+    """
+    left = dict(asked)
+    own = frozenset(translation.gres.values())
+    for name, count in sorted(taken.items(), key=lambda each: ":" not in each[0]):
+        usable = [each for each in left if each == name or (each.partition(":")[0] == name and each not in own)]
+        have = sum(left[each] for each in usable)
+        if have < count:
+            return f"{have} {name}", f"{count} {name}"
+        for each in usable:
+            used = min(left[each], count)
+            left[each], count = left[each] - used, count - used
+    return None
+
+
+def deadline_min(deadline_s: int) -> int:
+    """A deadline as a time limit, which Slurm counts in minutes (T7)."""
+    return max(1, -(-deadline_s // 60))
+
+
+def _time_limit(
+    pod: Pod, owners: tuple[Owner, ...], asked: JobOptions, tenant: Tenant, longest_min: int | None
+) -> int | Refusal | None:
+    """T7: annotation, else the pod's or its batch Job's activeDeadlineSeconds, else (services) the longest allowed.
+
+    A pod that says none gets the longest that its rule of the policy allows.
+    """
+    if asked.time_limit is not None:
+        said = as_written(names.TIME_LIMIT, pod, owners) if tenant.max_time_min is not None else ""
+        return time_allowed(asked.time_limit, tenant, said)
+    deadlines_s = [pod.active_deadline_s] + [owner.active_deadline_s for owner in owners]
+    known = [deadline_s for deadline_s in deadlines_s if deadline_s is not None]
+    if known:
+        return time_allowed(deadline_min(min(known)), tenant, f"activeDeadlineSeconds: {min(known)}")
+    if tenant.max_time_min is not None:
+        return tenant.max_time_min if longest_min in (None, UNLIMITED) else min(tenant.max_time_min, longest_min)
+    return longest_min if pod.restart_policy == "Always" else None

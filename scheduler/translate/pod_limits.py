@@ -1,0 +1,112 @@
+"""How much one pod may ask for: a pod beyond one of these limits is refused, in words (X7).
+
+Whatever a tenant can count up, a pass multiplies: by the nodes, by the other pods, by the members of a gang.  No workload
+that people write by hand or by a common tool comes near these limits.  Pods of other schedulers cannot be refused; what
+these ask for is counted where it stands (neighbours.py, hostports.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from scheduler.model.amounts import Amounts
+from scheduler.model.kubernetes import NodeTerm, Pod, PodTerm, Requirement
+
+MAX_SHAPES = (
+    128  # pods of one gang that ask for different nodes: as many components as a heterogeneous job of Slurm may have
+)
+MAX_KINDS = 64
+MAX_PORTS = 128
+MAX_CLAIMS = 64
+MAX_NAMESPACES = 512
+_LEAST = 64  # no limit of a pod without affinity is lower
+_SAID_MOST = 3  # unsupported demands that a sentence names
+
+
+def beyond_limits(pod: Pod) -> str:
+    """What this pod has too many of, in a sentence with the number and the limit; "": nothing."""
+    if pod.too_much:
+        return pod.too_much
+    if not (pod.node_affinity or pod.apart or pod.beside):
+        lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
+        if lists + len(pod.host_ports) + len(pod.claims) + _amounts_of_all(pod) <= _LEAST:
+            return ""  # as most pods are
+    for what, limit, count in _LIMITS:
+        if (number := count(pod)) > limit:
+            return f"The pod has {number:,} {what}, and slurm-bridge takes at most {limit:,}."
+    return ""
+
+
+def listed(demands: Iterable[str]) -> str:
+    """The first of these demands, and how many more there are."""
+    named = list(dict.fromkeys(demands))
+    more = len(named) - _SAID_MOST
+    return ", ".join(named[:_SAID_MOST]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _kinds(pod: Pod) -> int:
+    return len({resource for amounts in _amounts(pod) for resource in amounts})
+
+
+def number_of_amounts(pod: Pod) -> int:
+    """How many requests and limits the containers of the pod have together."""
+    number = 0
+    for one in (*pod.containers, *pod.init_containers):
+        number += len(one.requests) + len(one.limits)
+    return number
+
+
+def _amounts_of_all(pod: Pod) -> int:
+    """As `number_of_amounts`, with those of the pod itself."""
+    return number_of_amounts(pod) + len(pod.overhead) + len(pod.pod_requests) + len(pod.pod_limits)
+
+
+def _amounts(pod: Pod) -> Iterable[Amounts]:
+    for one in (*pod.containers, *pod.init_containers):
+        yield from (one.requests, one.limits)
+    yield from (pod.overhead, pod.pod_requests, pod.pod_limits)
+
+
+def _node_requirements(pod: Pod) -> Iterable[Requirement]:
+    terms: tuple[NodeTerm, ...] = pod.node_affinity or ()
+    return (each for term in terms for each in (*term.expressions, *term.fields))
+
+
+def _pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
+    return (*pod.apart, *pod.beside)
+
+
+def _pod_requirements(pod: Pod) -> Iterable[Requirement]:
+    return (each for term in _pod_terms(pod) for each in term.expressions)
+
+
+def _number(things: Iterable[object]) -> int:
+    return sum(1 for _ in things)
+
+
+def _values(requirements: Iterable[Requirement]) -> int:
+    return sum(len(each.values) for each in requirements)
+
+
+_Limit = tuple[str, int, Callable[[Pod], int]]
+
+_LIMITS: tuple[_Limit, ...] = (
+    ("containers", 128, lambda pod: len(pod.containers) + len(pod.init_containers)),
+    ("kinds of resources", MAX_KINDS, _kinds),
+    ("tolerations", 128, lambda pod: len(pod.tolerations)),
+    ("labels in its node selector", 64, lambda pod: len(pod.node_selector)),
+    ("host ports", MAX_PORTS, lambda pod: len(pod.host_ports)),
+    ("volume claims", MAX_CLAIMS, lambda pod: len(pod.claims)),
+    ("requests and limits of resources", 1024, _amounts_of_all),
+    ("terms of required node affinity", 64, lambda pod: len(pod.node_affinity or ())),
+    ("expressions of required node affinity", 256, lambda pod: _number(_node_requirements(pod))),
+    ("values in its required node affinity", 1024, lambda pod: _values(_node_requirements(pod))),
+    ("terms of required pod affinity and anti-affinity", 20, lambda pod: len(_pod_terms(pod))),
+    ("expressions of required pod affinity and anti-affinity", 64, lambda pod: _number(_pod_requirements(pod))),
+    ("values in its required pod affinity and anti-affinity", 512, lambda pod: _values(_pod_requirements(pod))),
+    (
+        "namespaces in its required pod affinity and anti-affinity",
+        MAX_NAMESPACES,
+        lambda pod: sum(len(term.namespaces) for term in _pod_terms(pod)),
+    ),
+)

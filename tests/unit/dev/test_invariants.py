@@ -1,0 +1,362 @@
+"""The promises where a cluster is real: seen now and then, so a contradiction counts when it stands at a second look.
+
+That they find what is wrong in simulated clusters is proven in tests/simulation.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bridge.simulation.invariants import GANG_S, GRANTS_IN_VAIN, SOON_S, Invariants
+from bridge.simulation.kube import objects as objects
+from bridge.simulation.slurm.jobs import SimJob
+from bridge.simulation.slurm.nodes import Holding, Wanted
+from scheduler import names
+
+CLUSTER = names.cluster_id("uid-of-kube-system")
+Object = dict[str, Any]
+
+
+@dataclass
+class Seen:
+    """Both clusters as the last look showed them."""
+
+    clock: float = 1000.0
+    there: dict[str, Object] = field(default_factory=dict)
+    listed: dict[int, SimJob] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+
+    def pods(self) -> list[Object]:
+        return list(self.there.values())
+
+    def pod(self, namespace: str, name: str) -> Object | None:
+        return self.there.get(name)
+
+    def node(self, name: str) -> Object:
+        return objects.node(name, cpu="4")
+
+    def jobs(self) -> list[SimJob]:
+        return list(self.listed.values())
+
+    def job(self, job_id: int) -> SimJob | None:
+        self.asked.append(job_id)
+        return self.listed.get(job_id)
+
+    # --- what tests do
+
+    def has_pod(self, name: str, *, on: str = "", job: int | None = None, cpu: str = "1", said: str = "") -> Object:
+        pod = objects.pod("dev", name, requests={"cpu": cpu}, nodeName=on)
+        conditions = [{"type": "PodScheduled", "status": "False", "message": said}] if said else []
+        annotations = {names.JOB_ID: str(job)} if job is not None else {}
+        meta = pod["metadata"] | {"uid": f"uid-{name}", "annotations": annotations}
+        meta["creationTimestamp"] = objects.rfc3339(self.clock)
+        self.there[name] = pod | {"metadata": meta, "status": {"phase": "Pending", "conditions": conditions}}
+        return self.there[name]
+
+    def has_gang(self, *members: str) -> None:
+        """Those pods carry one gang's label."""
+        for name in members:
+            self.there[name]["metadata"]["labels"] = {names.PREFIX + names.GANG: "g"}
+
+    def has_gangs_job(self, job_id: int, tasks: int, on: dict[str, int]) -> SimJob:
+        """Its placeholder, with places for so many tasks on each node."""
+        job = self.has_job(job_id, "g", on="x")
+        job.name = names.job_name("dev/g", CLUSTER, names.workload_key("gang\0dev\0g"))
+        job.wanted = Wanted(1, 100, tasks=tasks)
+        job.holdings = tuple(Holding(node, (1 << places) - 1, 100, {}) for node, places in on.items())
+        return job
+
+    def has_job(self, job_id: int, name: str, *, on: str = "", user: str = "alice", **fields: Any) -> SimJob:
+        """The placeholder of that pod, or a foreign job where the name has a space."""
+        full = name if " " in name else names.job_name(f"dev/{name}", CLUSTER, names.workload_key(f"uid-{name}"))
+        holdings = (Holding(on, 1, 100, {}),) if on else ()
+        made = SimJob(
+            job_id, job_id, full, user, "teama", "main", "normal", Wanted(1, 100), "", "", None, int(self.clock),
+            state="RUNNING" if on else "PENDING", starts=int(self.clock), holdings=holdings, **fields,
+        )  # fmt: skip
+        self.listed[job_id] = made
+        return made
+
+
+def invariants(seen: Seen) -> Invariants:
+    return Invariants(
+        seen, seen, {"dev": "alice"}, lambda: seen.clock, CLUSTER, exact=False, on_broken=lambda _violation: None
+    )
+
+
+def looks(kept: Invariants, seen: Seen, *, after_s: float = 1.0, calm_since: float = 0.0) -> list[str]:
+    """A look so much later; what is broken by then."""
+    seen.clock += after_s
+    kept.looked(seen.clock - 0.1, calm_since)
+    return [str(violation) for violation in kept.violations]
+
+
+def binds(kept: Invariants, name: str, node: str, job_id: int) -> None:
+    meta = {"uid": f"uid-{name}", "annotations": {names.JOB_ID: str(job_id)}}
+    body = json.dumps({"metadata": meta, "target": {"name": node}}).encode()
+    kept.sent_to_kube("POST", f"/api/v1/namespaces/dev/pods/{name}/binding", body)
+
+
+def test_a_bind_that_is_seen_later_and_right_breaks_nothing() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    binds(kept, "train", "x1", 17)
+    assert looks(kept, seen) == []
+    seen.has_pod("train", on="x1", job=17)
+    seen.has_job(17, "train", on="x1")
+    assert looks(kept, seen) == looks(kept, seen) == []
+    assert kept.checked["V2"] == kept.checked["V3"] == kept.checked["V5"] == 1
+
+
+def test_a_bind_to_another_node_than_the_job_holds_is_broken_at_the_second_look() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    binds(kept, "train", "x1", 17)
+    seen.has_pod("train", on="x1", job=17)
+    seen.has_job(17, "train", on="x2")
+    assert looks(kept, seen) == []
+    assert looks(kept, seen) == ["V2: dev/train is bound to x1, job 17 holds x2"]
+    assert len(looks(kept, seen)) == 1, "told once"
+
+
+def test_a_contradiction_that_the_second_look_does_not_show_was_only_old_news() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    binds(kept, "train", "x1", 17)
+    seen.has_pod("train", on="x1", job=17)  # Slurm was looked at before the job was there
+    assert looks(kept, seen) == []
+    assert 17 in seen.asked
+    seen.has_job(17, "train", on="x1")
+    assert looks(kept, seen) == looks(kept, seen) == []
+
+
+def test_a_bind_where_it_does_not_fit_breaks_v3() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("squatter", on="x1", cpu="4")
+    binds(kept, "train", "x1", 17)
+    seen.has_pod("train", on="x1", job=17)
+    seen.has_job(17, "train", on="x1")
+    looks(kept, seen)
+    assert looks(kept, seen) == ["V3: dev/train is bound to x1: 5000 cpu of 4000"]
+
+
+def test_one_grant_for_two_pods_breaks_v2_and_v5() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    for name in ("train", "other"):
+        binds(kept, name, "x1", 17)
+        seen.has_pod(name, on="x1", job=17)
+    seen.has_job(17, "train", on="x1")
+    looks(kept, seen)
+    assert {broken[:2] for broken in looks(kept, seen)} == {"V2", "V5"}
+
+
+def test_a_foreign_job_that_was_cancelled_is_recognised_when_it_is_read() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    body = b'{"jobs": ["5"], "job_name": "somebody\'s own"}'
+    kept.sent_to_slurm("DELETE", "/slurm/v0.0.45/jobs/", {"X-SLURM-USER-NAME": "alice"}, body)
+    seen.has_job(5, "somebody's own")
+    looks(kept, seen)
+    assert looks(kept, seen) == ["V6: DELETE of foreign job 5 (somebody's own of alice)"]
+
+
+def test_a_pod_that_was_ended_before_its_job_breaks_v7_though_the_job_ends_too() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    pod, job = seen.has_pod("train", on="x1", job=17), seen.has_job(17, "train", on="x1")
+    options = json.dumps({"preconditions": {"uid": pod["metadata"]["uid"]}}).encode()
+    kept.sent_to_kube("DELETE", "/api/v1/namespaces/dev/pods/train", options)
+    del seen.there["train"]
+    job.state, job.ends = "CANCELLED", int(seen.clock) + 20
+    looks(kept, seen, after_s=30)
+    assert looks(kept, seen) == ["V7: dev/train is ended while its job 17 is CANCELLED"]
+
+
+def test_a_pod_that_was_ended_after_its_job_breaks_nothing() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    pod, job = seen.has_pod("train", on="x1", job=17), seen.has_job(17, "train", on="x1")
+    options = json.dumps({"preconditions": {"uid": pod["metadata"]["uid"]}}).encode()
+    kept.sent_to_kube("DELETE", "/api/v1/namespaces/dev/pods/train", options)
+    job.state, job.ends = "PREEMPTED", int(seen.clock)
+    assert looks(kept, seen) == looks(kept, seen) == []
+
+
+def test_two_running_jobs_of_a_workload_break_v1_and_anothers_user_v8() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("train", on="x1", job=17)
+    seen.has_job(17, "train", on="x1")
+    seen.has_job(18, "train", on="x1")
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]
+    seen.listed = {}
+    seen.has_job(19, "train").partition = "secret"
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1", "V8"]
+
+
+def test_what_stands_too_long_after_the_last_fault_breaks_the_promises_of_liveness() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("silent")
+    seen.has_job(20, "gone", on="x1")
+    looks(kept, seen)
+    assert looks(kept, seen, after_s=SOON_S - 10) == [], "it may take a while"
+    assert looks(kept, seen, after_s=15, calm_since=float("inf")) == [], "while a fault lasts nothing is owed"
+    healed = seen.clock
+    assert looks(kept, seen, after_s=20, calm_since=healed) == []
+    assert looks(kept, seen, after_s=SOON_S - 30, calm_since=healed) == []
+    looks(kept, seen, after_s=31, calm_since=healed)
+    assert {broken[:2] for broken in looks(kept, seen, calm_since=healed)} >= {"L1", "L2", "L3"}
+
+
+def release_messages(kept: Invariants, seen: Seen, job_id: int, node: str = "x1") -> None:
+    """A grant is seen, and at the next look it has ended."""
+    job = seen.has_job(job_id, "doomed", on=node)
+    looks(kept, seen, calm_since=1.0)
+    job.state, job.ends = "CANCELLED", int(seen.clock)
+    looks(kept, seen, after_s=20, calm_since=1.0)
+
+
+def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("doomed", said="Slurm job 20 was given back, nodes are asked for again.")
+    for job_id in range(20, 20 + GRANTS_IN_VAIN):
+        assert kept.violations == []
+        release_messages(kept, seen, job_id)
+    for _ in range(3):
+        told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
+    assert told == ["L3: 3 grants of doomed were given back within 42 s, and it waits"]
+
+
+@pytest.mark.parametrize(("nodes", "is_end"), [("x1 x1 x2", False), ("x1 x2 x3", False), ("x1 x2 x1 x2", True)])
+def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -> None:
+    """A full node is asked for again after a minute; meanwhile another one may be granted, and turn out full as well."""
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("doomed", said="Slurm job 20 was given back, nodes are asked for again.")
+    for job_id, node in enumerate(nodes.split(), 20):
+        release_messages(kept, seen, job_id, node)
+    for _ in range(3):
+        told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
+    assert bool(told) is is_end
+
+
+def test_grants_that_are_given_back_while_a_fault_lasts_break_nothing() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("patient", said="Slurm job 20 was given back, nodes are asked for again.")
+    for job_id in range(20, 20 + GRANTS_IN_VAIN):
+        job = seen.has_job(job_id, "patient", on="x1")
+        looks(kept, seen, calm_since=float("inf"))
+        job.state = "CANCELLED"
+        looks(kept, seen, after_s=20, calm_since=float("inf"))
+    for _ in range(3):
+        assert looks(kept, seen, after_s=SOON_S, calm_since=seen.clock - 1) == []
+
+
+def test_jobs_that_served_a_pod_each_were_no_grants_in_vain() -> None:
+    """The pods of a gang that fails are made anew again and again; the last ones wait in the queue."""
+    seen = Seen()
+    kept = invariants(seen)
+    for job_id in range(20, 20 + GRANTS_IN_VAIN):
+        job = seen.has_job(job_id, "train", on="x1")
+        seen.has_pod("train", on="x1", job=job_id)
+        looks(kept, seen, calm_since=1.0)
+        job.state = "CANCELLED"
+        del seen.there["train"]
+        looks(kept, seen, after_s=20, calm_since=1.0)
+    seen.has_pod("train", said="Waiting in Slurm partition main (Priority)")
+    for _ in range(3):
+        assert looks(kept, seen, after_s=SOON_S, calm_since=1.0) == []
+
+
+def test_a_pod_that_says_why_it_waits_breaks_nothing() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("patient", said="Waiting in Slurm partition main (Priority)")
+    seen.has_job(17, "patient")
+    for _ in range(3):
+        assert looks(kept, seen, after_s=SOON_S) == []
+
+
+# --- gangs --------------------------------------------------------------------------------------------------------
+
+
+def gang(seen: Seen, kept: Invariants, *on: str) -> None:
+    """Members m0, m1, … bound for job 17 to those nodes; "": not bound."""
+    for number, node in enumerate(on):
+        if node:
+            binds(kept, f"m{number}", node, 17)
+        seen.has_pod(f"m{number}", on=node, job=17 if node else None, said="waits" if not node else "")
+        seen.has_gang(f"m{number}")
+
+
+def test_a_gang_that_is_bound_where_its_job_has_places_breaks_nothing() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 3, {"x1": 2, "x2": 1})
+    gang(seen, kept, "x1", "x1", "x2")
+    assert looks(kept, seen) == looks(kept, seen, after_s=100) == []
+    assert kept.checked["V2"] == kept.checked["V5"] == 3
+
+
+def test_a_member_on_a_node_that_its_gangs_job_does_not_hold_breaks_v2() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 2, {"x1": 2})
+    gang(seen, kept, "x1", "x3")
+    looks(kept, seen)
+    assert looks(kept, seen) == ["V2: dev/m1 is bound to x3, job 17 holds x1"]
+
+
+def test_more_members_on_a_node_than_their_job_has_places_there_break_v5() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 3, {"x1": 1, "x2": 2})
+    gang(seen, kept, "x1", "x1")
+    looks(kept, seen)
+    assert {broken[:2] for broken in looks(kept, seen)} == {"V5"}
+
+
+def test_a_gang_that_stays_half_bound_breaks_v4() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 3, {"x1": 3})
+    gang(seen, kept, "x1", "x1", "")
+    assert looks(kept, seen, after_s=GANG_S - 5) == [], "its binds may be on their way"
+    for _ in range(3):
+        told = looks(kept, seen, after_s=SOON_S)
+    assert told == ["V4: 2 pods stand for job 17 of 3 tasks, and 1 of them wait"]
+
+
+def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 2, {"x1": 2})
+    gang(seen, kept, "x1", "")
+    options = json.dumps({"preconditions": {"uid": "uid-m0"}}).encode()
+    kept.sent_to_kube("DELETE", "/api/v1/namespaces/dev/pods/m0", options)
+    looks(kept, seen)
+    assert looks(kept, seen) == []
+
+
+def test_components_of_one_job_are_one_placeholder_and_serve_one_gang() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    leader, workers = seen.has_gangs_job(17, 1, {"x1": 1}), seen.has_gangs_job(18, 2, {"x2": 2})
+    leader.het_id = workers.het_id = 17
+    workers.het_offset = 1
+    gang(seen, kept, "x1", "x2", "x2")
+    assert looks(kept, seen) == looks(kept, seen) == []
+    seen.has_gangs_job(19, 3, {"x3": 3})
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]

@@ -1,0 +1,80 @@
+"""The doctor on labelled nodes: what Slurm lacks before it can take them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.cli.doctor import node_checks
+from bridge.cli.doctor.findings import Level, findings
+from bridge.cli.doctor.views import Observations, Observed
+from bridge.slurm.admin_reads import NodeDetails, PartitionDetails
+from scheduler import names
+from scheduler.model.slurm import SlurmNode
+from tests.builders import node
+from tests.unit.doctor.clusters import Both, said, troubles
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
+    """x1 and x2 are known to Slurm, x3 is not; the two first are labelled."""
+    monkeypatch.delenv("SLURM_JWT", raising=False)
+    both = Both(tmp_path)
+    both.add_node("x3")
+    for name in ("x1", "x3"):
+        found = both.kube.store.get("nodes", "", name)
+        assert found is not None
+        labels = {**found["metadata"]["labels"], names.EXTERNAL_NODE_LABEL: "true"}
+        annotations = {names.PARTITIONS: "main"}
+        meta = {**found["metadata"], "labels": labels, "annotations": annotations}
+        both.kube.store.put("nodes", {**found, "metadata": meta})
+    return both
+
+
+async def test_a_slurm_that_has_what_it_takes(both: Both) -> None:
+    found = await both.findings()
+    assert troubles(found) == []
+    assert said(found, "labelled nodes", Level.OK) == ["2 labelled nodes, 1 of them known to Slurm"]
+    assert said(found, "their partitions", Level.OK) == ["partitions that they name: main"]
+
+
+async def test_a_token_of_somebody_who_may_not_make_nodes_is_a_warning(both: Both) -> None:
+    both.slurm.slurm_conf["SlurmUser"] = "slurmadmin"
+    [sentence] = said(await both.findings(), "labelled nodes", Level.WARNING)
+    assert sentence == "Nodes are made by SlurmUser (slurmadmin) and by Slurm's administrators; the token is of slurm."
+
+
+async def test_no_room_for_more_nodes_is_an_error(both: Both) -> None:
+    both.slurm.slurm_conf["MaxNodeCount"] = 2
+    [sentence] = said(await both.findings(), "labelled nodes", Level.ERROR)
+    assert sentence == "Slurm has 2 nodes, and room for 2 (MaxNodeCount): x3 cannot be registered."
+
+
+async def test_devices_that_slurm_does_not_count_are_an_error(both: Both) -> None:
+    both.slurm.slurm_conf["GresTypes"] = ["shard"]
+    found = await both.findings()
+    [error] = [each for each in found if (each.check, each.level) == ("labelled nodes", Level.ERROR)]
+    assert error.sentence == "Labelled nodes have gpu, which GresTypes does not name: Slurm counts none of them."
+    assert error.do.startswith("GresTypes=gpu,shard in slurm.conf")
+
+
+def test_partitions_that_are_not_there_or_that_have_no_nodeset_for_it_are_errors() -> None:
+    label = {names.EXTERNAL_NODE_LABEL: "true"}
+    here = [
+        node("x1", labels=label, partitions="gpu,nope"),
+        node("x2", labels=label, partitions="fat"),
+        node("x3", partitions="nobody-asks"),
+    ]
+    known = NodeDetails(SlurmNode("x1", frozenset({"IDLE", "EXTERNAL"}), ("main",)), "192.0.2.1")
+    seen = Observations(now=0.0)
+    seen.nodes, seen.slurm_nodes = Observed(tuple(here)), Observed((known,))
+    seen.partition_details = Observed(
+        {each.name: each for each in (PartitionDetails("gpu", node_sets="others"), PartitionDetails("fat"))}
+    )
+    found = list(findings((("Both", node_checks.CHECKS[1:]),), seen))
+    assert said(found, "their partitions", Level.ERROR) == [
+        "Annotations slurm-bridge/partitions name no partition of Slurm: nope; such nodes are not registered.",
+        "No NodeSet of feature fat brings labelled nodes into partition fat.",
+        "No NodeSet of feature gpu brings labelled nodes into partition gpu. x1 is outside of it.",
+    ]

@@ -1,0 +1,230 @@
+"""Required pod (anti-)affinity on hostname: who may stand beside whom (F5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.events import PodGone, PodSeen, Scope
+from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
+from scheduler.model.slurm import Grant, GrantedNode, JobSpec
+from scheduler.place.affinity import Company, Neighbours
+from scheduler.place.assign import NodeInfo
+from tests.builders import START, Story, grant, job_of, pod
+
+NOW = START + 20
+
+
+def of_app(app: str, namespace: str = "hpc") -> tuple[PodTerm, ...]:
+    return (PodTerm((Requirement("app", "In", (app,)),), frozenset({namespace})),)
+
+
+def app(name: str, of: str = "a", **fields: Any) -> Pod:
+    return pod(name, labels={"app": of, **fields.pop("labels", {})}, **fields)
+
+
+def standing(name: str, on: str, **fields: Any) -> Pod:
+    return app(name, node=on, phase=PodPhase.RUNNING, **fields)
+
+
+def asked(story: Story, at: float = NOW) -> JobSpec:
+    [one] = [each.spec for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+    return one
+
+
+def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
+    standing: dict[str, NodeInfo] = {}
+    index = Neighbours(standing)
+    for node, pods in there.items():
+        for each in pods:
+            standing.setdefault(node, NodeInfo()).put(each)
+            index.came(each, node)
+    return index.closed(new, there, Company())
+
+
+def test_apart_closes_nodes_both_ways_and_only_to_those_it_speaks_of() -> None:
+    there = {"x1": [standing("one", "x1")], "x2": []}
+    assert closed(app("new", apart=of_app("a")), there) == {"x1"}
+    assert closed(app("new", apart=of_app("b")), there) == set()
+    assert closed(app("new", apart=of_app("a", "other")), there) == set()
+    shy = {"x1": [standing("one", "x1", apart=of_app("a"))], "x2": []}
+    assert closed(app("new"), shy) == {"x1"}
+    assert closed(app("new", of="b"), shy) == set()
+
+
+def test_beside_leaves_the_nodes_where_they_are_and_the_first_may_choose() -> None:
+    there: dict[str, list[Pod]] = {"x1": [standing("one", "x1")], "x2": []}
+    assert closed(app("new", beside=of_app("a")), there) == {"x2"}
+    empty: dict[str, list[Pod]] = {"x1": [], "x2": []}
+    assert closed(app("new", beside=of_app("a")), empty) == set()
+    assert closed(app("new", beside=of_app("b")), empty) == {"x1", "x2"}
+
+
+def test_the_job_is_kept_from_nodes_where_it_must_not_stand() -> None:
+    story = Story()
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")), app("new", apart=of_app("a")))
+    assert asked(story).excluded_nodes == "x1"
+
+
+def test_nothing_is_asked_for_where_no_node_is_left_and_it_says_so() -> None:
+    story = Story()
+    story.sees(*[PodSeen(Scope.OTHERS, standing(f"on-{node}", node)) for node in ("x1", "x2")])
+    story.sees(app("new", apart=of_app("a")))
+    [said] = story.acts(SetPodCondition, NOW)
+    assert said.message == ("0/2 nodes can run this pod in Slurm partition main: 2 not satisfying pod (anti-)affinity.")
+
+
+def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
+    story = Story()
+    new = app("new", apart=of_app("a"))
+    story.queues(new, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x2")))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.spec.excluded_nodes == "x2"
+
+
+def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand() -> None:
+    """That the other's job runs says nothing yet of where; the read of it does."""
+    story = Story()
+    first, shy = app("first"), app("shy", apart=of_app("a"))
+    for each, job_id in ((first, 17), (shy, 18)):
+        story.queues(each, job_id, at=NOW)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
+    assert story.acts(UpdateJob, NOW + 1) == []
+    story.reads(job_of(first, 17, "RUNNING"), at=NOW + 1, granted=grant(17, "x2"))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.job_id, update.spec.excluded_nodes) == (18, "x2")
+
+
+def test_an_anti_affinity_that_is_about_to_come_tells_pods_apart_that_are_alike_to_all_that_stand() -> None:
+    """The answer for the first of them was remembered for the second, whatever its labels were."""
+    story = Story()
+    shy, other, meant = app("shy", of="c", apart=of_app("a")), app("other", of="b"), app("meant")
+    story.queues(shy, 17, at=NOW)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
+    story.reads(job_of(shy, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
+    closed_to = story.world.closed_to
+    assert closed_to(other, story.world.company("other", [other]), soon=True) == set()
+    assert closed_to(meant, story.world.company("meant", [meant]), soon=True) == {"x1"}
+
+
+def test_a_grant_where_somebody_came_first_is_given_back() -> None:
+    story = Story()
+    story.sees(app("new", apart=of_app("a")))
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")))
+    story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
+    [cancel] = story.acts(CancelJob, NOW)
+    assert "not satisfying pod (anti-)affinity" in cancel.reason
+
+
+@pytest.mark.parametrize("shy", ["both", "the first", "the second"])
+def test_two_that_are_granted_one_node_at_the_same_moment_do_not_both_go_there(shy: str) -> None:
+    story = Story()
+    first = app("first", apart=of_app("a") if shy != "the second" else ())
+    second = app("second", apart=of_app("a") if shy != "the first" else ())
+    for each, job_id in ((first, 17), (second, 18)):
+        story.queues(each, job_id, at=NOW)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    for each, job_id in ((first, 17), (second, 18)):
+        story.reads(job_of(each, job_id, "RUNNING"), at=NOW + 1, granted=grant(job_id))
+    acts = story.decides(NOW + 20)
+    [bind] = [each for each in acts if isinstance(each, BindPod)]
+    [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+    assert {bind.job_id, cancel.job_id} == {17, 18}
+
+
+def test_a_gang_apart_from_its_own_has_one_member_a_node() -> None:
+    story = Story()
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "apart": of_app("a")}
+    story.sees(app("w-0", **gang), app("w-1", **gang))
+    [allocate] = story.acts(AllocateNow, NOW)
+    assert (allocate.spec.tasks, allocate.spec.tasks_per_node) == (2, 1)
+    nodes = tuple(GrantedNode(name, 64, 512_000) for name in ("x1", "x2"))
+    story.ended(allocate, at=NOW, job_id=17, grant=Grant(17, nodes))
+    assert {bind.name: bind.node for bind in story.acts(BindPod, NOW)} == {"w-0": "x1", "w-1": "x2"}
+
+
+def test_a_gang_beside_its_own_asks_for_one_node() -> None:
+    story = Story()
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "beside": of_app("a")}
+    story.sees(app("w-0", **gang), app("w-1", **gang))
+    spec = asked(story)
+    assert (spec.tasks, spec.max_nodes) == (2, 1)
+
+
+def test_a_pod_that_leaves_opens_its_node() -> None:
+    story = Story()
+    one, other = standing("one", "x1"), standing("other", "x2")
+    story.sees(*[PodSeen(Scope.OTHERS, each) for each in (one, other)], app("new", apart=of_app("a")))
+    assert story.acts(AllocateNow, NOW) == []
+    story.sees(PodSeen(Scope.OTHERS, replace(one, phase=PodPhase.SUCCEEDED)))
+    assert asked(story, NOW + 1).excluded_nodes == "x2"
+
+
+def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
+    """Slurm packs: at once all of them would be granted the same node, and all but one given back."""
+    story = Story()
+    story.sees(app("before", of="b"))
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=16, grant=grant(16))  # the partition is known to have room
+    story.ended(*story.acts(BindPod, NOW), at=NOW)
+    story.sees(*(app(f"web-{number}", apart=of_app("a")) for number in range(3)))
+    [first] = story.acts(AllocateNow, NOW)
+    assert first.spec.excluded_nodes == ""
+    story.ended(first, at=NOW, job_id=17, grant=grant(17, "x1"))
+    plan = story.decides(NOW)
+    assert [each.node for each in plan if isinstance(each, BindPod)] == ["x1"]
+    [second] = [each for each in plan if isinstance(each, AllocateNow)]
+    assert second.spec.excluded_nodes == "x1"
+    story.ended(second, at=NOW, job_id=18, grant=grant(18, "x2"))
+    plan = story.decides(NOW)
+    assert [each.node for each in plan if isinstance(each, BindPod)] == ["x2"]
+    [said] = [each for each in plan if isinstance(each, SetPodCondition)]
+    assert said.condition == names.NO_NODE
+    assert not any(isinstance(each, CancelJob | AllocateNow) for each in plan)
+
+
+def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
+    """Who waits hears of it by nobody else: nobody came to that node, and nobody left it."""
+    story = Story()
+    leaving = standing("old", "x2", of="b", cpu=64000, deleting_at=NOW + 60)
+    story.sees(*[PodSeen(Scope.OTHERS, each) for each in (standing("one", "x1"), leaving)])
+    first = app("first", apart=of_app("a"))
+    story.sees(first)
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.ended(allocate, at=NOW, job_id=17, grant=grant(17, "x2"))
+    story.sees(app("second", apart=of_app("a")))
+    assert story.acts(AllocateNow, NOW) == [], "x1 is taken, and x2 is about to be"
+    story.polls({17: "CANCELLED"}, at=NOW + 0.5)
+    [spec] = [each.spec for each in story.decides(NOW + 0.5) if isinstance(each, AllocateNow | SubmitJob)]
+    assert (spec.name.partition("~")[0], spec.excluded_nodes) == ("hpc/second", "x1")
+
+
+def test_who_wants_to_stand_beside_a_pod_that_waits_for_room_is_not_granted_and_given_back_meanwhile() -> None:
+    """A place in which a pod is only about to stand is no home yet: what it waits for may last, and it may never come."""
+    story = Story()
+    leaves = Pod(
+        "old", "grey", "old", node="x1", deleting_at=NOW + 3600, grace_s=3600, containers=pod(memory=511_500).containers
+    )
+    story.sees(PodSeen(Scope.OTHERS, leaves), db := app("db", "db", memory=600))
+    [ask] = story.acts(AllocateNow, NOW)
+    story.ended(ask, at=NOW, job_id=17, grant=grant(17, "x1", memory=600))
+    assert not story.acts(BindPod, NOW + 1)
+
+    story.sees(app("web", "web", beside=of_app("db")))
+    acts = story.decides(NOW + 2)
+    assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
+    assert [
+        "2 not satisfying pod (anti-)affinity" in each.message for each in acts if isinstance(each, SetPodCondition)
+    ] == [True]
+
+    story.sees(PodGone(Scope.OTHERS, leaves, NOW + 3))
+    [bind] = story.acts(BindPod, NOW + 3)
+    assert bind.uid == db.uid
+    assert asked(story, NOW + 3.1).excluded_nodes == "x2"

@@ -1,0 +1,112 @@
+"""A bind or an end whose answer was lost is announced when the pod itself proves that it happened, and once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline, Outcome, ReadJob, SetPodCondition
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.rules.confirmation import event_of
+from tests.builders import OWNER, START, Story, grant, job_of, pod
+
+NOW = START + 20
+
+
+def ends(story: Story, what: Pod) -> DeletePod | FailByDeadline:
+    """The pod runs, its job is cancelled, and the end of the pod is planned."""
+    story.world.owners["hpc", OWNER.uid] = None
+    shown = story.runs(what, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    story.reads(job_of(shown, 17, "CANCELLED"), at=NOW + 1)
+    story.ended(read, at=NOW + 1)
+    [end] = [each for each in story.decides(NOW + 1) if isinstance(each, DeletePod | FailByDeadline)]
+    return end
+
+
+def said(story: Story, at: float, event: str) -> list[str]:
+    return [each.message for each in story.acts(SetPodCondition, at) if each.event == event]
+
+
+def test_an_eviction_whose_answer_was_lost_is_announced_when_the_pod_is_seen_to_be_deleted() -> None:
+    story = Story()
+    end = ends(story, pod("train", owner=OWNER))
+    story.ended(end, Outcome.UNKNOWN, at=NOW + 11)
+    assert said(story, NOW + 11, names.ENDED) == []
+    shown = story.bound(pod("train", owner=OWNER), 17)
+    story.sees(replace(shown, deleting_at=NOW + 35))
+    assert said(story, NOW + 12, names.ENDED) == ["Slurm job 17 ended: CANCELLED"]
+    story.sees(replace(shown, deleting_at=NOW + 35, phase=PodPhase.FAILED))
+    assert said(story, NOW + 13, names.ENDED) == [], "once"
+
+
+def test_an_eviction_is_announced_though_the_pod_is_gone_before_the_answer_is_lost() -> None:
+    story = Story()
+    what = pod("train", owner=OWNER)
+    end = ends(story, what)
+    story.loses(replace(story.bound(what, 17), deleting_at=NOW + 35, phase=PodPhase.FAILED), NOW + 2)
+    assert story.acts(SetPodCondition, NOW + 2) == [], "the answer may still come, and announces it"
+    story.ended(end, Outcome.UNKNOWN, at=NOW + 11)
+    [report] = story.acts(SetPodCondition, NOW + 11)
+    assert (report.event, report.message) == (names.ENDED, "Slurm job 17 ended: CANCELLED")
+    story.ended(report, at=NOW + 11)
+    story.decides(NOW + 12)
+    assert story.world.workloads == {}, "nothing is kept of it"
+
+
+def test_an_end_by_deadline_whose_answer_was_lost_is_announced_when_kubelet_was_told() -> None:
+    story = Story()
+    end = ends(story, pod("train"))
+    assert isinstance(end, FailByDeadline)
+    story.ended(end, Outcome.UNKNOWN, at=NOW + 11)
+    shown = story.bound(pod("train"), 17)
+    story.sees(replace(shown, labels={"edited": "meanwhile"}))
+    assert said(story, NOW + 11, names.ENDED) == []
+    story.sees(replace(shown, handed_deadline_s=1))
+    assert said(story, NOW + 12, names.ENDED) == ["Slurm job 17 ended: CANCELLED"]
+
+
+def test_an_end_that_is_repeated_and_confirmed_is_announced_by_its_answer_alone() -> None:
+    story = Story()
+    what = pod("train", owner=OWNER)
+    end = ends(story, what)
+    story.ended(end, Outcome.UNKNOWN, at=NOW + 11)
+    [again] = story.acts(DeletePod, NOW + 30)
+    story.sees(replace(story.bound(what, 17), deleting_at=NOW + 60))
+    assert said(story, NOW + 30, names.ENDED) == [], "an answer is on its way"
+    story.ended(again, at=NOW + 31)
+    assert said(story, NOW + 31, names.ENDED) == []
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNREACHED])
+def test_an_end_that_did_not_happen_is_not_announced_though_somebody_deletes_the_pod(outcome: Outcome) -> None:
+    story = Story()
+    what = pod("train", owner=OWNER)
+    story.ended(ends(story, what), outcome, at=NOW + 2)
+    story.sees(replace(story.bound(what, 17), deleting_at=NOW + 60))
+    assert said(story, NOW + 30, names.ENDED) == []
+
+
+@pytest.mark.parametrize(("on", "announced"), [("x1", ["Bound to x1 by Slurm job 17."]), ("x2", [])])
+def test_a_bind_whose_answer_was_lost_is_announced_when_the_pod_is_seen_there(on: str, announced: list[str]) -> None:
+    story = Story()
+    what = pod("train")
+    story.sees(what)
+    [asked] = story.decides(NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 10)
+    assert said(story, NOW + 10, names.SCHEDULED) == []
+    story.sees(story.bound(what, 17, on))
+    assert said(story, NOW + 11, names.SCHEDULED) == announced
+
+
+def test_an_eviction_through_the_api_is_announced_as_such() -> None:
+    assert event_of(EvictPod("key", "uid", "hpc", "a", "the time limit is near")) == (
+        names.ENDED,
+        "the time limit is near",
+        False,
+    )

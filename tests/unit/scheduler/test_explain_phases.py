@@ -1,0 +1,327 @@
+"""What is said of one workload (O4): asked of the same world, by the same rules, that decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, Outcome, SetPodCondition, SubmitJob
+from scheduler.decide import decide
+from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
+from scheduler.explain import Explanation, as_sbatch, explain, key_of
+from scheduler.model.kubernetes import Condition, Pod, PodPhase, Taint
+from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
+from scheduler.state.world import World
+from scheduler.translate.values import LONGEST_WAIT_S
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, job_of, node, pod, slurm_node
+from tests.builders import key_of as pod_key
+
+NOW = START + 20
+
+
+def explained(story: Story, what: Pod, at: float = NOW) -> Explanation:
+    return explain(story.world, pod_key(what), at)
+
+
+def test_a_pod_that_nothing_stands_in_the_way_of_shows_the_job_that_will_be_sent() -> None:
+    story, train = Story(), pod("train", cpu=2500, gpu=2, says={"qos": "high"})
+    story.sees(train)
+    told = explained(story, train)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert told.spec == asked.spec
+    assert told.phase == "unclaimed"
+    assert told.sentence == "Nothing stands in its way: it is about to be asked of Slurm."
+    assert told.next == (asked.reason,)
+    assert told.nodes is not None
+    assert told.nodes.usable == ("x1", "x2")
+
+
+def test_explaining_changes_nothing() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    before = decide(story.world, NOW)
+    explained(story, train)
+    assert decide(story.world, NOW) == before
+
+
+def test_where_it_cannot_run_every_reason_is_counted() -> None:
+    tainted = node("x3", taints=(Taint("dedicated", "db", "NoSchedule"),))
+    story = Story(nodes=(node("x1", cpu=1000), node("x2", ready=False), tainted))
+    train = pod("train", cpu=4000)
+    story.sees(train)
+    told = explained(story, train)
+    assert told.nodes is not None
+    assert (told.nodes.count, told.nodes.usable) == (3, ())
+    assert dict(told.nodes.misses) == {
+        "not ready": 1,
+        "with too little cpu in all": 1,
+        "with untolerated taint {dedicated: db}": 1,
+    }
+    assert told.refusal is not None
+    assert told.refusal.reason == names.NO_NODE
+    assert told.spec is not None, "what it would need is shown all the same"
+
+
+def test_nodes_that_slurm_gives_nobody_are_named_with_their_states() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    drained = replace(slurm_node("x1"), states=frozenset({"IDLE", "DRAIN", "EXTERNAL"}))
+    story.sees(SlurmNodesPolled((drained, slurm_node("x2")), (Partition("main", default=True),), NOW))
+    told = explained(story, train)
+    assert told.nodes is not None
+    assert told.nodes.away == ("x1 (DRAIN+EXTERNAL+IDLE)",)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "words"),
+    [("nowhere", "Namespace nowhere does not exist"), ("kube-system", "Namespace kube-system is not managed")],
+)
+def test_a_namespace_that_may_not_use_the_bridge_is_the_reason(namespace: str, words: str) -> None:
+    story, train = Story(), replace(pod("train"), namespace=namespace)
+    story.sees(train)
+    told = explained(story, train)
+    assert told.sentence.startswith(words)
+    assert told.spec is None
+
+
+def test_a_choice_that_the_policy_does_not_allow_is_the_reason() -> None:
+    story, train = Story(), pod("train", says={"account": "teamx"})
+    story.sees(train)
+    assert explained(story, train).sentence.startswith('The account "teamx" is not allowed for namespace hpc.')
+
+
+def test_a_waiting_job_tells_slurms_reason_and_expected_start() -> None:
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW)
+    waiting = job_of(train, 17, "PENDING", reason="Priority", starts=NOW + 3600, planned_nodes="x2")
+    story.reads(waiting, at=NOW + 1)
+    told = explained(story, train, NOW + 2)
+    assert told.phase == "queued"
+    assert told.sentence.startswith(
+        "Waiting in Slurm partition main (Priority: others are before it in the queue); expected"
+    )
+    assert told.jobs == (waiting,)
+    assert told.states == ((17, ("PENDING",)),)
+
+
+def test_a_waiting_job_whose_nodes_went_away_tells_both() -> None:
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW)
+    story.reads(job_of(train, 17, "PENDING", reason="Resources"), at=NOW + 1)
+    story.sees(NodesListed((node("x1", unschedulable=True), node("x2", ready=False))))
+    told = explained(story, train, NOW + 2)
+    assert "(Resources: waiting for nodes: first in line)" in told.sentence
+    assert "0/2 nodes can run this pod in Slurm partition main: 1 cordoned, 1 not ready." in told.sentence
+
+
+def test_a_refusal_of_slurm_is_told_with_when_it_is_tried_again() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    told = explained(story, train, NOW + 2)
+    assert told.sentence.startswith("Slurm refused it (error 2045). It is tried again at ")
+    assert told.story[-1] == (NOW, "Slurm refused it (error 2045).")
+
+
+def test_what_is_under_way_is_told() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    story.acts(AllocateNow, NOW)
+    assert "asking Slurm for nodes in partition main as alice" in explained(story, train, NOW + 2).sentence
+
+
+def test_an_answer_that_was_lost_is_told() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW)
+    assert "is looked for before it is repeated" in explained(story, train, NOW + 2).sentence
+
+
+def test_an_outage_is_the_reason_while_it_lasts() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    story.world.apply(SideLost(Side.SLURM, NOW, "nothing listens at x:6820."))
+    assert explained(story, train, NOW + 2).sentence.endswith("nothing listens at x:6820.")
+
+
+def test_a_bound_pod_names_its_node_and_job() -> None:
+    story, train = Story(), pod("train")
+    shown = story.runs(train, 17, at=NOW)
+    told = explained(story, shown, NOW + 1)
+    assert (told.phase, told.node) == ("bound", "x1")
+    assert told.sentence == "It stands on node x1 by Slurm job 17, Running in Kubernetes."
+    assert told.grant is not None
+    assert [what for _, what in told.story] == [
+        "pod hpc/train created",
+        "asking Slurm for nodes in partition main as alice",
+        "Slurm job 17 is RUNNING",
+        "Slurm job 17 was granted x1",
+        "stands on node x1",
+    ]
+    assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
+
+
+def test_a_bound_pod_tells_what_is_said_of_its_job() -> None:
+    story = Story()
+    shown = story.runs(pod("train"), 17, at=NOW)
+    story.sees(replace(shown, on_job=Condition(False, names.SUSPENDED, "Slurm job 17 is suspended.")))
+    told = explained(story, shown)
+    assert told.sentence.endswith("Running in Kubernetes. Slurm job 17 is suspended.")
+
+
+def test_a_pod_whose_job_was_cancelled_tells_so() -> None:
+    story, train = Story(), pod("train")
+    shown = story.runs(train, 17, at=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 30)
+    story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
+    told = explained(story, shown, NOW + 32)
+    assert told.phase == "revoked"
+    assert told.sentence == "It stands on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
+
+
+def test_a_pod_that_ended_tells_how() -> None:
+    story, train = Story(), pod("train")
+    story.sees(replace(story.runs(train, 17, at=NOW), phase=PodPhase.FAILED, exit_code=137, end_reason="OOMKilled"))
+    assert explained(story, train).sentence == "It has ended (OOMKilled)."
+
+
+def test_a_gated_pod_waits_for_its_gates() -> None:
+    story, train = Story(), replace(pod("train"), gated=True)
+    story.sees(train)
+    assert explained(story, train).sentence.startswith("It has scheduling gates")
+
+
+def member(name: str, size: int | None = 4, **fields: Any) -> Pod:
+    says = {} if size is None else {"gang-size": str(size)}
+    return pod(name, labels={names.PREFIX + "gang": "ring"}, says=says, **fields)
+
+
+def gang_explained(story: Story, *pods: Pod, at: float = NOW) -> Explanation:
+    story.sees(*pods)
+    return explain(story.world, story.world.key_of_pod[pods[0].uid], at)
+
+
+def test_a_gang_that_gathers_says_how_many_are_here_and_what_it_will_ask_for_if_the_others_are_alike() -> None:
+    told = gang_explained(Story(), member("w-0", cpu=2000))
+    assert told.phase == "gathering"
+    assert told.sentence == "1 of 4 pods of gang ring are here in namespace hpc."
+    assert told.spec is not None
+    assert (told.spec.tasks, told.spec.cpus_per_task) == (4, 2)
+    assert (told.missing, told.like) == (3, "w-0")
+
+
+def test_what_it_is_told_of_a_gang_that_gathers_is_what_its_pods_are_told() -> None:
+    story = Story()
+    late = NOW + 86_400
+    told = gang_explained(story, member("w-0"), member("w-1"), at=late)
+    assert {told.sentence} == {report.message for report in story.acts(SetPodCondition, late)}
+    assert "OrderedReady" in told.sentence
+
+
+def test_those_that_are_missing_are_taken_to_be_like_the_last_that_is_here() -> None:
+    told = gang_explained(Story(), member("launcher"), member("w-0", cpu=4000))
+    assert told.spec is not None
+    [workers] = told.spec.parts
+    assert (told.spec.tasks, workers.tasks, workers.cpus_per_task) == (1, 3, 4)
+    assert (told.missing, told.like) == (2, "w-0")
+
+
+def test_a_gang_of_which_some_have_gates_tells_both_and_knows_what_these_need() -> None:
+    told = gang_explained(Story(), member("w-0", 2), replace(member("w-1", 2, cpu=4000), gated=True))
+    assert told.sentence.startswith("1 of 2 pods of gang ring are here in namespace hpc. 1 more has scheduling gates")
+    assert told.spec is not None
+    assert [told.spec.cpus_per_task, *(part.cpus_per_task for part in told.spec.parts)] == [1, 4]
+    assert told.missing == 0
+
+
+def test_a_gang_whose_pods_do_not_agree_on_their_number_says_who_says_what() -> None:
+    told = gang_explained(Story(), member("w-0", 4), member("w-1", 5))
+    assert "do not agree on how many they are (w-0 says 4, w-1 says 5)" in told.sentence
+    assert told.missing is None
+
+
+def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
+    told = gang_explained(Story(), member("w-0", None))
+    assert told.sentence.startswith(
+        "gang ring does not tell how many pods it has: give annotation slurm-bridge/gang-size"
+    )
+    assert told.missing is None
+
+
+def test_what_stands_in_the_way_of_a_gang_is_told_before_it_is_complete() -> None:
+    told = gang_explained(Story(), member("w-0", cpu=900_000))
+    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. 0/2 nodes can run this pod")
+    assert told.spec is not None
+    assert told.spec.tasks == 4, "what it would need is of all four"
+
+
+def test_before_the_first_lists_nothing_is_concluded() -> None:
+    world, train = World(CONFIG, START), pod("train")
+    world.apply(PodSeen(Scope.OURS, train))
+    assert key_of(world, "hpc", "train") is None, "whose pod it is follows from what cluster this is"
+    world.apply(NamespacesListed((KUBE_SYSTEM,)))
+    told = explain(world, pod_key(train), NOW)
+    assert told.sentence.startswith("The bridge is not ready; it waits for the list of Kubernetes nodes")
+    assert (told.spec, told.nodes, told.next) == (None, None, ())
+
+
+def test_a_pod_is_found_by_its_name_the_newest_life_of_it() -> None:
+    story = Story()
+    old, new = pod("train"), replace(pod("train"), uid="another", created=START + 5)
+    story.sees(old, new)
+    assert key_of(story.world, "hpc", "train") == pod_key(new)
+    assert key_of(story.world, "hpc", "nope") is None
+
+
+def test_a_job_in_sbatchs_words() -> None:
+    spec = JobSpec(
+        name="my job~k1.2",
+        user="alice",
+        cpus_per_task=3,
+        memory_mib=2048,
+        gres=(("gpu:h100", 2),),
+        account="teama",
+        partition="gpu",
+        constraints="a&b",
+        time_limit_min=1501,
+        nice=5,
+        exclusive="user",
+        excluded_nodes="x[1-3]",
+    )
+    assert as_sbatch(spec) == (
+        "sbatch '--job-name=my job~k1.2' --account=teama --partition=gpu '--constraint=a&b' --nodes=1 --ntasks=1 "
+        "--cpus-per-task=3 --mem=2048M --gres=gpu:h100:2 --time=1-01:01:00 --nice=5 '--exclude=x[1-3]' "
+        "--dependency=singleton --exclusive=user"
+    )
+    assert "--time=UNLIMITED" in as_sbatch(replace(spec, time_limit_min=UNLIMITED))
+    later = as_sbatch(replace(spec, begin=1_800_000_000, licenses=(("ansys", 1), ("flex", 2)), switches=(2, 90)))
+    assert "--begin=2027-01-15T08:00:00Z --licenses=ansys:1,flex:2 --switches=2@1:30" in later
+    assert "--switches=2 " in as_sbatch(replace(spec, switches=(2, LONGEST_WAIT_S)))
+
+
+def test_a_gangs_job_in_sbatchs_words() -> None:
+    launcher = JobSpec("ring", "alice", 1, 1000)
+    workers = JobSpec("ring", "alice", 4, 1001, gres=(("gpu", 2),), tasks=8)
+    both = as_sbatch(replace(launcher, parts=(workers,)))
+    assert both == (
+        "sbatch --job-name=ring --nodes=1 --ntasks=1 --cpus-per-task=1 --mem=1000M --dependency=singleton : "
+        "--job-name=ring --ntasks=8 --cpus-per-task=4 --mem-per-cpu=251M --tres-per-task=gres/gpu:2 "
+        "--dependency=singleton"
+    )
+    apart = as_sbatch(replace(workers, tasks_per_node=2, min_nodes=4, max_nodes=4))
+    assert "--nodes=4 --ntasks=8 --ntasks-per-node=2 --cpus-per-task=4 --mem=2002M --gres=gpu:4 " in apart
+    assert "--nodes=1-3 " in as_sbatch(replace(workers, max_nodes=3))
+
+
+def test_the_name_of_the_job_is_the_pods() -> None:
+    story, train = Story(), pod("train")
+    submitted = story.queues(train, 17, at=NOW)
+    assert isinstance(submitted, SubmitJob)
+    told = explained(story, train, NOW + 1)
+    assert told.spec is not None
+    assert told.spec.name == names.job_name("hpc/train", CLUSTER, pod_key(train))

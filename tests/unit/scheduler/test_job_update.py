@@ -1,0 +1,335 @@
+"""Annotations edited and nodes changed while the job waits: changed in place, or said (K8, F2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import CancelJob, Outcome, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
+from scheduler.events import NodeSeen, SlurmNodesPolled
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import Job, Partition
+from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
+
+NOW = START + 20
+TRAIN = pod("train")
+
+
+def edited(says: dict[str, str], what: Pod = TRAIN) -> Pod:
+    return replace(what, annotations={names.PREFIX + key: value for key, value in says.items()})
+
+
+def queued(what: Pod = TRAIN) -> Story:
+    story = Story()
+    story.queues(what, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("says", "field", "value"),
+    [
+        ({"account": "teama"}, "account", "teama"),
+        ({"partition": "gpu"}, "partition", "gpu"),
+        ({"qos": "high"}, "qos", "high"),
+        ({"constraints": "ib"}, "constraints", "ib"),
+        ({"comment": "second thoughts"}, "comment", "second thoughts"),
+        ({"time-limit": "1:00:00"}, "time_limit_min", 60),
+        ({"nice": "50"}, "nice", 50),
+        ({"memory": "2G"}, "memory_mib", 2048),
+        ({"wckey": "w"}, "wckey", "w"),
+        ({"cpus-per-task": "4"}, "cpus_per_task", 4),
+        ({"gres": "gpu:1"}, "gres", (("gpu", 1),)),
+        ({"licenses": "matlab:2"}, "licenses", (("matlab", 2),)),
+        ({"begin": "now+1hour"}, "begin", int(TRAIN.created) + 3600),
+        ({"dependency": "afterany:8"}, "dependency", "singleton,afterany:8"),
+        ({"switches": "1@5"}, "switches", (1, 300)),
+    ],
+)
+def test_what_slurm_lets_a_user_change_is_changed_in_place(says: dict[str, str], field: str, value: object) -> None:
+    """It keeps its age in the queue."""
+    story = queued()
+    story.sees(edited(says))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.job_id, update.user, update.changes) == (17, "alice", {field})
+    assert getattr(update.spec, field) == value
+    story.ended(update, at=NOW + 2)
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:
+    story = queued()
+    story.sees(edited({"job-name": "bert"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.changes == {"name", "comment"}
+    assert (update.spec.name, update.spec.comment) == (f"bert~{CLUSTER}.{key_of(TRAIN)}", "hpc/train")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ({}, {"exclusive": "true"}, "exclusive"),
+        ({"time-limit": "5"}, {}, "time-limit"),
+        ({"account": "teama"}, {}, "account"),
+    ],
+    ids=["how it shares its nodes", "a time limit back to Slurm's default", "an account back to the user's default"],
+)
+def test_what_slurm_cannot_change_is_said(before: dict[str, str], after: dict[str, str], what: str) -> None:
+    story = queued(edited(before))
+    story.sees(edited(after))
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
+    cannot = f"Slurm cannot change slurm-bridge/{what} of a waiting job; recreate the pod to ask anew."
+    assert said.message == f"Waiting as job 17. {cannot}"
+
+
+def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
+    story = queued()
+    story.sees(edited({"nice": "5", "exclusive": "true"}))
+    acts = story.decides(NOW + 2)
+    assert [each.changes for each in acts if isinstance(each, UpdateJob)] == [{"nice"}]
+    assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
+        "Waiting as job 17. Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to ask anew."
+    ]
+    [update] = [each for each in acts if isinstance(each, UpdateJob)]
+    story.ended(update, at=NOW + 2)
+    [job] = story.world.placeholders.values()
+    assert job.spec is not None
+    assert job.spec.exclusive == "", "what was not changed is not what was asked: a grant is held against what was"
+
+
+def test_an_edit_that_cannot_be_read_is_said_and_the_job_stays_as_it_is() -> None:
+    story = queued()
+    story.sees(edited({"nice": "-1"}))
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
+    assert '"-1"' in said.message
+
+
+def test_an_edit_that_slurm_refuses_is_said_and_not_sent_again() -> None:
+    story = queued()
+    story.sees(edited({"qos": "high"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
+    [said] = story.acts(SetPodCondition, NOW + 10)
+    assert said.message == "Waiting as job 17. Slurm refused it (error 2066)."
+    assert story.acts(UpdateJob, NOW + 400) == []
+    story.sees(edited({"qos": "high", "nice": "1"}))
+    assert len(story.acts(UpdateJob, NOW + 401)) == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN])
+def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome) -> None:
+    """It says what shall be, not what shall be added: twice is as good as once."""
+    story = queued()
+    story.sees(edited({"nice": "5"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, outcome, at=NOW + 3)
+    assert story.acts(UpdateJob, NOW + 3) == []
+    assert len(story.acts(UpdateJob, NOW + 4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("says", "cpu", "what"),
+    [
+        ({names.PREFIX + "qos": "high", names.PREFIX + "nice": "5"}, 1000, "slurm-bridge/nice, slurm-bridge/qos"),
+        ({names.ALIAS_PREFIX + "qos": "high"}, 1000, "slurm-bridge/qos"),
+        ({names.PREFIX + "quos": "high"}, 1000, "its annotations"),
+        ({}, 4000, "its resources"),
+    ],
+    ids=["annotations", "an alias", "a key that nobody knows", "resized in place"],
+)
+def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str, str], cpu: int, what: str) -> None:
+    """K8, T11: the job stays as it was granted."""
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    changed = replace(shown, annotations={**shown.annotations, **says}, containers=pod(cpu=cpu).containers)
+    story.sees(changed)
+    [said] = story.decides(NOW + 5)
+    assert isinstance(said, SetPodCondition)
+    assert (said.condition, said.event, said.warning) == ("", "SlurmChangeIgnored", True)
+    assert said.message == (
+        f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+    )
+    story.ended(said, at=NOW + 5)
+    story.sees(replace(changed, labels={"unrelated": "news"}))
+    assert story.acts(SetPodCondition, NOW + 4000) == []
+
+
+def test_what_others_write_on_a_running_pod_is_their_own_business() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, annotations={**shown.annotations, "example.org/seen": "yes"}))
+    assert story.decides(NOW + 5) == []
+
+
+def test_which_job_a_running_pod_has_is_not_for_others_to_write() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, annotations={**shown.annotations, names.JOB_ID: "4"}))
+    story.polls({17: "RUNNING"}, at=NOW + 60)
+    [written] = story.acts(RestoreKeys, NOW + 60)
+    assert written.annotations == {names.JOB_ID: "17"}
+
+
+def test_a_pod_that_is_resized_while_it_waits_changes_its_job_in_place() -> None:
+    """Kubernetes lets a pod be resized before it is bound."""
+    story = queued()
+    story.sees(replace(TRAIN, containers=pod(cpu=4000, memory=300).containers))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert update.changes == {"cpus_per_task", "memory_mib"}
+    assert (update.spec.cpus_per_task, update.spec.memory_mib) == (4, 300)
+
+
+def test_when_nodes_change_waiting_jobs_are_told_once_a_second_at_most() -> None:
+    story = queued()
+    story.sees(NodeSeen(node("x2", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x2")
+    story.ended(update, at=NOW + 2)
+    story.sees(NodeSeen(node("x2")))
+    assert story.acts(UpdateJob, NOW + 2.5) == []
+    [update] = story.acts(UpdateJob, NOW + 3)
+    assert update.spec.excluded_nodes == ""
+
+
+def test_a_job_that_no_node_can_run_just_now_keeps_its_age_and_the_pod_is_told() -> None:
+    """A pool of nodes that reboots costs nobody his place in the queue."""
+    story = queued()
+    story.sees(NodeSeen(node("x1", unschedulable=True)), NodeSeen(node("x2", unschedulable=True)))
+    acts = story.decides(NOW + 2)
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in acts)
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
+    assert "0/2 nodes can run this pod" in said.message
+    story.sees(NodeSeen(node("x1")))
+    [update] = story.acts(UpdateJob, NOW + 4)
+    assert update.spec.excluded_nodes == "x2"
+
+
+def test_a_change_of_slurms_partitions_reaches_waiting_services() -> None:
+    """T7: a service asks for the longest that its partition allows."""
+    story = Story()
+    service = pod("web", restart_policy="Always", says={"partition": "gpu"})
+    story.queues(service, 17, at=NOW)
+    nodes = (slurm_node("x1"), slurm_node("x2"))
+    longer = (Partition("main", default=True), Partition("gpu", max_time_min=1200))
+    story.sees(SlurmNodesPolled(nodes, longer, NOW + 2))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    assert (update.changes, update.spec.time_limit_min) == ({"time_limit_min"}, 1200)
+
+
+# --- heterogeneous jobs -------------------------------------------------------------------------------------------
+
+
+LABELS = {names.PREFIX + "gang": "mpi"}
+LAUNCHER = pod("mpi-0", labels=LABELS, says={"gang-size": "3"})
+WORKERS = [pod(f"mpi-{rank}", gpu=1, labels=LABELS, says={"gang-size": "3"}) for rank in (1, 2)]
+
+
+def two_components() -> Story:
+    """A launcher and two workers, queued as jobs 17 and 18."""
+    story = Story()
+    story.sees(*WORKERS)
+    asked = story.queues(LAUNCHER, 17, at=NOW)
+    assert [each.tasks for each in (asked.spec, *asked.spec.parts)] == [1, 2]
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
+    return story
+
+
+def components(story: Story, excluded: str = "") -> Job:
+    """The leader, as Slurm tells it with its other component."""
+    [workload] = story.world.workloads.values()
+    name = names.job_name(workload.readable, CLUSTER, workload.key)
+    workers, launcher = (
+        Job(job_id, name, "alice", frozenset({"PENDING"}), partition="main", reason="Priority") for job_id in (18, 17)
+    )
+    workers = replace(workers, het_id=17, het_offset=1, excluded_nodes=excluded)
+    return replace(launcher, het_id=17, het_offset=0, excluded_nodes=excluded, parts=(workers,))
+
+
+def test_when_nodes_change_each_component_is_told_by_its_own_id() -> None:
+    story = two_components()
+    story.sees(NodeSeen(node("x2", unschedulable=True)))
+    acts = story.decides(NOW + 2)
+    [leader] = [each for each in acts if isinstance(each, UpdateJob)]
+    assert (leader.component_id, leader.changes, leader.spec.excluded_nodes) == (17, {"excluded_nodes"}, "x2")
+    story.ended(leader, at=NOW + 2)
+    assert story.acts(UpdateJob, NOW + 3) == [], "who the other is, is not known yet: Slurm told the leader's id alone"
+    [read] = [each for each in acts if isinstance(each, ReadJob) and each.job_id == 17]
+    story.reads(components(story), at=NOW + 3)
+    story.ended(read, at=NOW + 3)
+    [workers] = story.acts(UpdateJob, NOW + 3)
+    assert (workers.component_id, workers.changes, workers.spec.parts[0].excluded_nodes) == (
+        18,
+        {"excluded_nodes"},
+        "x2",
+    )
+    story.ended(workers, at=NOW + 3)
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() -> None:
+    story = two_components()
+    story.reads(components(story), at=NOW + 1)
+    story.sees(*[edited({"gang-size": "3", "comment": "second thoughts"}, each) for each in (LAUNCHER, *WORKERS)])
+    told = []
+    for at in (NOW + 2, NOW + 3):
+        [update] = story.acts(UpdateJob, at)
+        story.ended(update, at=at)
+        told.append((update.component_id, update.changes))
+    assert told == [(17, {"comment"}), (18, {"comment"})]
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+def test_of_a_previous_lifes_job_the_nodes_of_every_component_are_compared() -> None:
+    read = components(two_components(), excluded="x1")
+    story = Story()
+    story.sees(LAUNCHER, *WORKERS)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW)
+    story.reads(read, at=NOW)
+    told = []
+    for at in (NOW + 1, NOW + 2):
+        [update] = story.acts(UpdateJob, at)
+        story.ended(update, at=at)
+        told.append((update.component_id, update.changes))
+    assert told == [(17, {"excluded_nodes"}), (18, {"excluded_nodes"})]
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
+# --- adopted jobs -------------------------------------------------------------------------------------------------
+
+
+def adopted(excluded: str) -> Story:
+    story = Story()
+    story.sees(TRAIN)
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(TRAIN, 17, "PENDING"), excluded_nodes=excluded, reason="Priority"), at=NOW)
+    return story
+
+
+def test_a_job_of_a_previous_life_is_not_changed_by_a_new_version_of_the_bridge() -> None:
+    """What is compared is the user's input, not the translation."""
+    story = adopted("")
+    assert not any(isinstance(each, UpdateJob | CancelJob) for each in story.decides(NOW + 1))
+
+
+def test_its_nodes_are_compared_however_they_were_written() -> None:
+    story = adopted("x2,x1")
+    story.sees(NodeSeen(node("x1", unschedulable=True)))
+    [update] = story.acts(UpdateJob, NOW + 1)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "x1")
+    story = adopted("x[1-2]")
+    assert len(story.acts(UpdateJob, NOW + 1)) == 1
+
+
+@pytest.mark.parametrize("nonsense", ["n[1-999999999]", "n[3-1]", "x1 x2", "[["])
+def test_a_hostlist_that_is_none_is_replaced(nonsense: str) -> None:
+    """X7: its owner may write there what he likes; it costs nobody anything."""
+    story = adopted(nonsense)
+    [update] = story.acts(UpdateJob, NOW + 1)
+    assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "")

@@ -1,0 +1,166 @@
+"""How much may be under way, and how often (Q2, ARCHITECTURE 4 and 5): lanes, rations, the kick."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from scheduler.actions import NudgeScheduler, Outcome, ReadJob, SetPodCondition, SubmitJob
+from scheduler.events import JobsPolled
+from scheduler.model.slurm import Job
+from scheduler.rules.periodic import FRONT
+from scheduler.state.token_buckets import TokenBucket
+from tests.builders import CONFIG, START, Story, job_of, pod, without
+
+NOW = START + 20
+
+
+def test_a_lane_takes_no_more_than_it_holds_and_who_waited_comes_first() -> None:
+    story = Story(without(CONFIG, submits=2))
+    story.queues(pod("first"), 1, at=NOW)
+    early = [pod(f"early{number}") for number in range(3)]
+    story.sees(*early)
+    [one, two] = story.acts(SubmitJob, NOW)
+    assert story.decides(NOW) == []
+    assert sum(len(keys) for keys in story.world.parked.values()) == 1
+
+    story.sees(pod("late"))
+    assert story.decides(NOW) == []
+    story.ended(one, at=NOW, job_id=2)
+    [third] = story.acts(SubmitJob, NOW)
+    assert third.spec.name.startswith("hpc/early2~")
+    story.ended(two, at=NOW, job_id=3)
+    [fourth] = story.acts(SubmitJob, NOW)
+    assert fourth.spec.name.startswith("hpc/late~")
+    assert not any(story.world.parked.values())
+
+
+def test_every_lane_is_empty_again_when_everything_has_ended() -> None:
+    story = Story()
+    story.runs(pod("a"), 1, at=NOW)
+    story.queues(pod("b", says={"partition": "gpu"}), 2, at=NOW)
+    assert set(story.world.under_way.values()) <= {0}
+    assert set(story.world.immediate_under_way.values()) <= {0}
+
+
+def test_reports_are_bounded_too() -> None:
+    story = Story(without(CONFIG, reports=3))
+    story.sees(*(pod(f"p{number}", says={"nice": "x"}) for number in range(10)))
+    told = story.acts(SetPodCondition, NOW)
+    assert len(told) == 3
+    names = {each.name for each in told}
+    while told:
+        for each in told:
+            story.ended(each, at=NOW)
+        told = story.acts(SetPodCondition, NOW)
+        assert len(told) <= 3
+        names |= {each.name for each in told}
+    assert len(names) == 10
+
+
+def waiting(story: Story, count: int) -> list[int]:
+    story.queues(pod("p0"), 100, at=NOW)
+    story.sees(*(pod(f"p{number}") for number in range(1, count)))
+    next_id = 101
+    while asked := story.acts(SubmitJob, NOW):
+        for each in asked:
+            story.ended(each, at=NOW, job_id=next_id)
+            next_id += 1
+    ids = list(range(100, next_id))
+    story.polls(dict.fromkeys(ids, "PENDING"), at=NOW + 0.5)
+    return ids
+
+
+def reads(story: Story, at: float) -> list[int]:
+    """What is read in detail then; each is answered."""
+    read = [each for each in story.acts(ReadJob, at) if each.limit_class == "detail"]
+    for each in read:
+        number = each.job_id - 100
+        story.reads(job_of(pod(f"p{number}"), each.job_id, "PENDING", reason="Priority"), at=at)
+        story.ended(each, at=at)
+    return [each.job_id for each in read]
+
+
+def test_details_come_at_eight_a_second_and_twenty_new_ones_within_three() -> None:
+    story = Story()
+    ids = waiting(story, 20)
+    seen: list[int] = []
+    for tenth in range(10, 31):
+        seen += reads(story, NOW + tenth / 10)
+    assert sorted(seen) == ids
+    assert len(reads(story, NOW + 30)) == 8
+    assert reads(story, NOW + 30) == []
+    assert len(reads(story, NOW + 31)) == 8
+
+
+def test_then_they_go_round_robin_and_the_front_of_the_queue_more_often() -> None:
+    story = Story()
+    ids = waiting(story, 30)
+    seen: list[int] = []
+    for tick in range(1, 200):
+        seen += reads(story, NOW + tick / 4)
+    front, rest = ids[:FRONT], ids[FRONT:]
+    others = [job_id for job_id in seen if job_id in rest]
+    rounds = [others[start : start + len(rest)] for start in range(0, len(others) - len(rest), len(rest))]
+    assert len(rounds) > 1
+    assert all(sorted(each) == rest for each in rounds)
+    assert min(seen.count(job_id) for job_id in front) > max(seen.count(job_id) for job_id in rest)
+
+
+def test_unknown_ids_are_read_many_at_start_and_five_a_second_later() -> None:
+    story = Story()
+    before = dict.fromkeys(range(1, 2001), frozenset({"RUNNING"}))
+    story.sees(JobsPolled(START + 0.1, START + 0.1, before))
+    read: list[int] = []
+    for tick in range(1, 31):
+        while acts := story.acts(ReadJob, START + 0.1 + tick / 10):
+            for each in acts:
+                story.reads(Job(each.job_id, "x", "carol", frozenset({"RUNNING"})), at=START + tick / 10)
+                story.ended(each, at=START + tick / 10)
+                read.append(each.job_id)
+    assert 1400 < len(read) <= 1700  # 500 a second for three seconds, and what may come at once
+    assert read == sorted(read, reverse=True)  # newest first
+    counts = []
+    for second in range(10, 14):
+        count = 0
+        while acts := story.acts(ReadJob, START + second):
+            for each in acts:
+                story.ended(each, Outcome.UNREACHED, at=START + second)
+                count += 1
+        counts.append(count)
+    assert counts == [5, 5, 5, 5]
+
+
+def test_a_kick_comes_at_most_once_a_second() -> None:
+    story = Story()
+    story.queues(pod("p0"), 100, at=NOW)
+    kicks = []
+    for tenth in range(1, 40):
+        story.polls({100: "PENDING", 200 + tenth: "RUNNING"}, at=NOW + tenth / 10)
+        kicks += [NOW + tenth / 10 for _ in story.acts(NudgeScheduler, NOW + tenth / 10)]
+    assert len(kicks) == 4
+    assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in itertools.pairwise(kicks))
+
+
+def test_the_kick_that_had_to_wait_is_not_forgotten() -> None:
+    story = Story()
+    story.queues(pod("p0"), 100, at=NOW)
+    story.polls({100: "PENDING", 1: "RUNNING", 2: "RUNNING"}, at=NOW + 1)
+    story.polls({100: "PENDING", 1: "RUNNING"}, at=NOW + 2)
+    assert len(story.acts(NudgeScheduler, NOW + 2)) == 1
+    story.polls({100: "PENDING"}, at=NOW + 2.5)
+    plan = story.plan(NOW + 2.5)
+    assert not [each for each in plan.actions if isinstance(each, NudgeScheduler)]
+    assert plan.wake_at == NOW + 3
+    assert len(story.acts(NudgeScheduler, NOW + 3)) == 1
+
+
+@pytest.mark.parametrize(("after_s", "left"), [(0.0, 0.0), (0.5, 2.5), (1.0, 5.0), (100.0, 10.0)])
+def test_a_ration_fills_at_its_rate_up_to_its_burst(after_s: float, left: float) -> None:
+    token_bucket = TokenBucket(5.0, 10.0)
+    assert token_bucket.available(NOW) == 10.0
+    token_bucket.take(NOW, 10)
+    assert token_bucket.available(NOW + after_s) == left
+    assert token_bucket.available(NOW - 5) == 0.0  # a clock that went back gives nothing
+    assert token_bucket.next_at(NOW) == NOW + 0.2

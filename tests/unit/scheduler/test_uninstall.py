@@ -1,0 +1,319 @@
+"""A bridge that is being uninstalled asks for nothing more, takes back what it made, and knows when nothing is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    ChangeNode,
+    DeletePod,
+    FailByDeadline,
+    NodeChange,
+    Outcome,
+    ReadJob,
+    RecordEnd,
+    ReleaseNode,
+    RemoveNode,
+    SetPodCondition,
+    SubmitJob,
+)
+from scheduler.events import NodeSeen, Side, SideLost, SlurmNodesPolled
+from scheduler.model.kubernetes import Condition, PodPhase
+from scheduler.nodes.reconcile import CORDONED, LEAVES
+from scheduler.rules import uninstall
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, pod
+from tests.unit.scheduler.test_nodes import PARTITIONS, Nodes, drained, in_slurm, labelled
+
+WAIT, END = (replace(CONFIG, leaving=how) for how in (uninstall.WAIT, uninstall.END))
+NOW = START + 20
+TRAIN = pod("train", created=START - 60)
+ASKS = (AllocateNow, SubmitJob)
+
+
+def met(config: Any = WAIT) -> Story:
+    """Both clusters as a bridge meets them that has just started to leave."""
+    return Story(config)
+
+
+def running(story: Story, what: Any = TRAIN, job: int = 17) -> Any:
+    """A pod that an earlier life bound, and its job, which is read."""
+    shown = story.bound(what, job)
+    story.polls({job: "RUNNING"}, at=START + 0.1)
+    story.sees(shown)
+    story.reads(job_of(what, job), at=START + 0.2, granted=grant(job))
+    return shown
+
+
+def waiting(story: Story, what: Any = TRAIN, job: int = 17) -> None:
+    """A pod whose job waits in Slurm's queue."""
+    story.polls({job: "PENDING"}, at=START + 0.1)
+    story.sees(what)
+    story.reads(job_of(what, job, "PENDING"), at=START + 0.2)
+
+
+def left(story: Story, at: float = NOW) -> list[str]:
+    return uninstall.todo(story.world, at)
+
+
+# --- pods that wait -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [WAIT, END])
+def test_a_pod_that_waits_gets_no_job_and_is_told_so_once(config: Any) -> None:
+    story = met(config)
+    story.sees(TRAIN)
+    [said] = story.decides(NOW)
+    assert isinstance(said, SetPodCondition)
+    assert (said.condition, said.message) == (names.LEAVING, uninstall.MESSAGE)
+    assert uninstall.waits_for(story.world, NOW) != "", "the write is under way"
+    story.ended(said, at=NOW + 1)
+    assert left(story) == []
+    assert story.decides(NOW + 10) == []
+
+
+def test_a_pod_that_could_not_be_told_is_left_until_it_is() -> None:
+    story = met()
+    story.sees(TRAIN)
+    [said] = story.decides(NOW)
+    story.ended(said, Outcome.UNKNOWN, at=NOW + 1)
+    assert left(story) == ["say on hpc/train, which waits, that nothing is asked of Slurm any more"]
+    assert len(story.acts(SetPodCondition, NOW + 10)) == 1
+
+
+def test_a_pod_that_an_earlier_run_told_is_told_no_more() -> None:
+    story = met()
+    story.sees(replace(TRAIN, scheduled=Condition(False, names.LEAVING, uninstall.MESSAGE)))
+    assert story.decides(NOW) == []
+    assert left(story) == []
+
+
+def test_a_job_that_waits_is_ended_after_the_quiet_period_and_its_pod_told() -> None:
+    story = met()
+    waiting(story)
+    assert story.acts(CancelJob, START + 1) == []
+    assert "end Slurm job 17 of hpc/train" in left(story)
+    [cancel] = story.acts(CancelJob, NOW)
+    assert (cancel.job_id, cancel.reason) == (17, uninstall.WHY)
+    story.ended(cancel, at=NOW + 1)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    [said] = story.acts(SetPodCondition, NOW + 10)
+    assert said.condition == names.LEAVING
+    story.ended(said, at=NOW + 11)
+    assert left(story) == []
+
+
+def test_a_job_that_holds_nodes_for_a_pod_that_is_not_bound_is_ended() -> None:
+    story = met()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(TRAIN)
+    story.reads(job_of(TRAIN, 17), at=START + 0.2, granted=grant(17))
+    [cancel] = story.decides(NOW)
+    assert isinstance(cancel, CancelJob)
+
+
+def test_a_job_whose_pods_are_gone_is_ended() -> None:
+    story = met()
+    story.polls({17: "PENDING"}, at=START + 0.1)
+    story.reads(job_of(TRAIN, 17, "PENDING"), at=START + 0.2)
+    assert left(story) == ["end Slurm job 17 of pods that are gone"]
+    assert [each.job_id for each in story.acts(CancelJob, NOW)] == [17]
+
+
+def test_members_of_an_incomplete_gang_are_told_too() -> None:
+    gang: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
+    story = met()
+    story.sees(pod("ring-0", **gang))
+    [said] = story.acts(SetPodCondition, NOW)
+    assert said.condition == names.LEAVING
+
+
+def test_a_gang_of_which_some_are_bound_is_bound_as_a_whole_and_nothing_new_is_asked() -> None:
+    gang: dict[str, Any] = {
+        "labels": {names.PREFIX + names.GANG: "ring"},
+        "says": {"gang-size": "2"},
+        "created": START - 60,
+    }
+    one, other = pod("ring-0", **gang), pod("ring-1", **gang)
+    story = met()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(one, 17), other)
+    [workload] = story.world.workloads.values()
+    job = job_of(one, 17)
+    name = job.name.rsplit(".", 1)[0] + "." + workload.key
+    story.reads(replace(job, name=name), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    assert story.acts(CancelJob, NOW) == []
+    assert [each.name for each in story.acts(BindPod, NOW + 1)] in (["ring-1"], [])
+
+
+# --- pods that run --------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_runs_is_waited_for_and_its_job_follows_it() -> None:
+    story = met()
+    shown = running(story)
+    assert story.acts(CancelJob, NOW) == []
+    assert left(story) == ["wait until pod hpc/train on node x1 ends (Slurm job 17)"]
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    assert left(story) == ["end Slurm job 17 of hpc/train"]
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, at=NOW + 2)
+    assert left(story) == []
+
+
+@pytest.mark.parametrize(("owner", "how"), [(None, FailByDeadline), (OWNER, DeletePod)])
+def test_a_pod_that_runs_is_ended_if_that_is_wanted_and_the_job_only_after_it(owner: Any, how: Any) -> None:
+    story = met(END)
+    what = replace(TRAIN, owner=owner)
+    shown = running(story, what)
+    assert story.acts(how, START + 1) == [], "the quiet period"
+    [end] = story.decides(NOW)
+    assert isinstance(end, how)
+    assert end.reason == uninstall.WHY
+    assert left(story) == ["end pod hpc/train on node x1 (Slurm job 17)"]
+    story.ended(end, at=NOW + 1)
+    assert story.acts(how, NOW + 2) == [], "it has its grace"
+    story.sees(replace(shown, phase=PodPhase.FAILED))
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 3)] == [17]
+
+
+@pytest.mark.parametrize(("grace_s", "shortened"), [(30, []), (10**10, [300])])
+def test_a_pod_that_somebody_deleted_goes_with_a_grace_that_counts(grace_s: int, shortened: list[int]) -> None:
+    story = met(END)
+    shown = running(story)
+    story.sees(replace(shown, deleting_at=START + grace_s, grace_s=grace_s))
+    assert [each.grace_s for each in story.acts(DeletePod, NOW)] == shortened
+
+
+def test_before_a_pod_is_ended_its_job_is_read() -> None:
+    story = met(END)
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(TRAIN, 17))
+    [read] = [each for each in story.decides(NOW) if isinstance(each, ReadJob | FailByDeadline)]
+    assert isinstance(read, ReadJob)
+    story.reads(replace(job_of(TRAIN, 17, user="carol"), name="precious"), at=NOW + 0.1)
+    story.ended(read, at=NOW + 0.1)
+    assert story.acts(FailByDeadline, NOW + 0.2) == []
+
+
+def test_a_job_that_slurm_loses_is_not_asked_for_again() -> None:
+    story = met()
+    running(story)
+    story.polls({}, at=NOW)
+    story.polls({}, at=NOW + 3)
+    [read] = story.acts(ReadJob, NOW + 3)
+    story.reads(None, at=NOW + 3.1, job_id=17)
+    story.ended(read, at=NOW + 3.1)
+    story.polls({}, at=NOW + 6)
+    done = story.decides(NOW + 6)
+    assert not [each for each in done if isinstance(each, ASKS)]
+    assert [type(each) for each in done] == [FailByDeadline]
+
+
+def test_accounting_is_told_how_pods_ended_before_nothing_is_left() -> None:
+    story = Story(replace(WAIT, accounting=True))
+    shown = running(story)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW)
+    story.ended(cancel, at=NOW + 1)
+    assert left(story) == ["tell Slurm's accounting how hpc/train ended"]
+    [record] = story.acts(RecordEnd, NOW + 2)
+    story.ended(record, at=NOW + 3)
+    assert left(story) == []
+
+
+def test_foreign_pods_and_jobs_are_no_concern() -> None:
+    story = met(END)
+    story.polls({5: "RUNNING"}, at=START + 0.1)
+    story.reads(replace(job_of(TRAIN, 5, user="carol"), name="native"), at=START + 0.2)
+    story.sees(pod("by-hand", node="x1", phase=PodPhase.RUNNING))
+    assert not [each for each in story.decides(NOW) if isinstance(each, CancelJob | DeletePod | FailByDeadline)]
+    assert left(story) == []
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_own_node_is_drained_removed_when_idle_and_then_taken_leave_of_in_kubernetes() -> None:
+    nodes = Nodes([labelled()], [in_slurm()], WAIT)
+    [drain] = nodes.looks()
+    assert isinstance(drain, ChangeNode)
+    assert (drain.change, drain.reason) == (NodeChange.DRAIN, LEAVES)
+    nodes.ended(drain, at=NOW + 1)
+    nodes.shows(drained(LEAVES, "ALLOCATED"), at=NOW + 2)
+    assert not [each for each in nodes.looks(NOW + 2) if isinstance(each, RemoveNode | ReleaseNode)], "a job is there"
+    assert any("once no job is left there" in each for each in left(nodes))
+    nodes.shows(drained(LEAVES), at=NOW + 5)
+    [remove] = [each for each in nodes.looks(NOW + 5) if isinstance(each, RemoveNode)]
+    nodes.ended(remove, at=NOW + 6)
+    nodes.shows(at=NOW + 7)
+    [release] = nodes.looks(NOW + 7)
+    assert isinstance(release, ReleaseNode)
+    nodes.ended(release, at=NOW + 8)
+    nodes.sees(NodeSeen(labelled(taints=(), in_slurm=None)))
+    assert nodes.looks(NOW + 9) == []
+    assert left(nodes) == []
+
+
+def test_a_labelled_node_is_registered_no_more() -> None:
+    nodes = Nodes([labelled(in_slurm=None, taints=())], config=WAIT)
+    assert nodes.looks() == []
+    assert left(nodes) == []
+
+
+def test_an_own_node_that_an_admin_took_out_of_service_is_his() -> None:
+    nodes = Nodes([labelled()], [drained("fan is broken")], WAIT)
+    assert not [each for each in nodes.looks() if isinstance(each, ChangeNode | RemoveNode)]
+    [said, _] = left(nodes)
+    assert "scontrol delete nodename=x1" in said
+
+
+def test_a_drain_of_its_own_on_another_node_is_undone_once() -> None:
+    shared = drained(CORDONED, features=())
+    nodes = Nodes([labelled(labels={}, taints=(), unschedulable=True)], [shared], replace(WAIT, shared_nodes=True))
+    assert left(nodes)[0] == f'resume Slurm node x1, drained with the reason "{CORDONED}"'
+    [resume] = nodes.looks()
+    assert isinstance(resume, ChangeNode)
+    assert resume.change is NodeChange.RESUME
+    nodes.ended(resume, at=NOW + 1)
+    nodes.shows(shared, at=NOW + 2)  # another bridge of this Kubernetes drained it again
+    [release] = nodes.looks(NOW + 2)
+    assert isinstance(release, ReleaseNode)
+    nodes.sees(NodeSeen(labelled(labels={}, taints=(), in_slurm=None, unschedulable=True)))
+    assert left(nodes) == []
+
+
+@pytest.mark.parametrize("known", [drained("lent out", features=()), in_slurm(features=("slurm-bridge-kffffffff",))])
+def test_drains_of_admins_and_nodes_of_other_bridges_are_left_alone(known: Any) -> None:
+    nodes = Nodes([labelled(labels={}, taints=(), in_slurm=None)], [known], replace(WAIT, shared_nodes=True))
+    assert nodes.looks() == []
+    assert left(nodes) == []
+
+
+# --- when nothing is left --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_concluded_before_the_quiet_period_is_over_and_both_were_read_once_more() -> None:
+    story = met()
+    assert "requests of a bridge that ran before" in uninstall.waits_for(story.world, START + 1)
+    assert "once more" in uninstall.waits_for(story.world, NOW)
+    story.polls({}, at=NOW)
+    story.sees(SlurmNodesPolled((), PARTITIONS, NOW))
+    assert uninstall.waits_for(story.world, NOW) == ""
+    story.polls({9: "PENDING"}, at=NOW + 1)
+    assert "9" in uninstall.waits_for(story.world, NOW + 1)
+    story.sees(SideLost(Side.SLURM, NOW + 2, "slurmctld does not answer."))
+    assert uninstall.waits_for(story.world, NOW + 2) == "Slurm: slurmctld does not answer."
+
+
+def test_a_bridge_that_stays_does_none_of_this() -> None:
+    story = Story(CONFIG)
+    waiting(story)
+    assert story.acts(CancelJob, NOW) == []
+    assert names.LEAVING not in {each.condition for each in story.acts(SetPodCondition, NOW + 1)}
