@@ -63,10 +63,10 @@ const count = (number) => number.toLocaleString("en-US").replaceAll(",", "\u202f
 
 // What a phase is called, its colour, and where its rows stand.
 const PHASES = {
-  revoked: ["Job ended", "bad", 0],
+  orphaned: ["Job ended", "bad", 0],
   granted: ["Granted", "go", 1],
   gathering: ["Gathering", "wait", 2],
-  unclaimed: ["Not asked yet", "wait", 2],
+  unsubmitted: ["Not asked yet", "wait", 2],
   queued: ["Queued", "wait", 2],
   bound: ["Running", "run", 3],
   done: ["Ended", "end", 4],

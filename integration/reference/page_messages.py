@@ -23,7 +23,7 @@ from integration.reference.texts import (
     template,
 )
 
-LEFT_OUT = frozenset({"dev", "page"})  # the simulated clusters, and their page
+LEFT_OUT = frozenset({"dev", "page", "simulation"})  # the simulated clusters, and their page
 
 INTRO = """\
 # Messages

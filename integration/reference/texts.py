@@ -36,7 +36,7 @@ CARRIED: Mapping[str, frozenset[str]] = {
     "why": frozenset({"Blocked"}),
 }
 # The same of fields that are written later, or that hold many by key.
-STORED = frozenset({"bind_trouble", "cannot_read", "doubted", "given_back", "retaken", "too_late"})
+STORED = frozenset({"bind_trouble", "cannot_read", "anomalies", "late_changes", "reacquired", "release_messages"})
 PROPERTIES = frozenset({"about", "gathered"})
 # Exceptions that are raised with a part of a sentence, which whoever catches them completes.
 CAUGHT = frozenset({"Missing", "QuantityError", "Unreadable"})
@@ -63,7 +63,7 @@ class Sink:
 
 SINKS: dict[str, Sink] = {
     "Refusal": Sink((1, "message"), ((0, "reason"),)),
-    "Report": Sink((5, "message"), ((6, "event"), (4, "condition"))),
+    "SetPodCondition": Sink((5, "message"), ((6, "event"), (4, "condition"))),
     "SetJobCondition": Sink((5, "message"), ((4, "condition"),)),
     "SetNodeCondition": Sink((4, "message"), ((3, "condition"),)),
     "BindPod": Sink((10, "message"), fixed=names.SCHEDULED),

@@ -65,7 +65,7 @@ def manifest(name: str = "train", **wishes: Any) -> Any:
 async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_said(both: Both) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     text = await told_of_pod(both, "train")
-    assert text.startswith("Pod hpc/train: unclaimed\n  Nothing stands in its way: it is about to be asked of Slurm.\n")
+    assert text.startswith("Pod hpc/train: unsubmitted\n  Nothing stands in its way: it is about to be asked of Slurm.\n")
     assert "--cpus-per-task=1 --mem=1024M" in text
     assert "Nodes that can run it: 2 of 2" in text
     assert "No bridge answers at http://127.0.0.1:1 (--bridge): what it remembers is not in this." in text
@@ -145,7 +145,7 @@ async def test_a_pod_that_is_not_there_or_for_another_scheduler_is_one_sentence(
 async def test_a_pod_is_named_as_kubectl_or_as_our_own_sentences_name_it(both: Both, name: str) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     namespace = None if name.startswith("hpc/") else "hpc"
-    assert (await told_of_pod(both, name, namespace=namespace)).startswith("Pod hpc/train: unclaimed")
+    assert (await told_of_pod(both, name, namespace=namespace)).startswith("Pod hpc/train: unsubmitted")
 
 
 def test_a_slurm_that_is_not_there_is_one_line(
@@ -206,7 +206,7 @@ async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> N
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     async with bridge_that_knows(Story()) as url:
         text = await told_of_pod(both, "train", bridge=url)
-    assert text.startswith("Pod hpc/train: unclaimed")
+    assert text.startswith("Pod hpc/train: unsubmitted")
     assert "does not know this pod; both clusters were asked instead." in text
 
 

@@ -118,7 +118,8 @@ def constants() -> dict[str, str]:
 
 def sources() -> list[Path]:
     """The code of the product, without the simulated clusters."""
-    return [path for part in ("scheduler", "bridge") for path in (ROOT / part).rglob("*.py") if "dev" not in path.parts]
+    paths = (path for part in ("scheduler", "bridge") for path in (ROOT / part).rglob("*.py"))
+    return [path for path in paths if not {"dev", "simulation"} & set(path.parts)]
 
 
 def test_every_name_is_described() -> None:

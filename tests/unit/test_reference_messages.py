@@ -36,7 +36,7 @@ NO_MESSAGE = {
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
     "scheduler.rules.status": r"%.*",  # times
-    "scheduler.policy.rules.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
+    "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
     "scheduler.state.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces
     "scheduler.translate.job_options": r"no annotation says \{name\}",  # an assertion
@@ -91,7 +91,7 @@ def count_calls(callee: str, package: str) -> int:
 def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
     assert len(config_errors()) == count_calls("ConfigError", "bridge") + count_calls("NotYet", "bridge") > 80
     for level in (*page_messages.LEVELS, page_messages.UNSEEN):
-        assert len(findings(level)) == count_calls(level, "bridge/doctor") > 5
+        assert len(findings(level)) == count_calls(level, "bridge/cli/doctor") > 5
     mistakes = list(calls("ValueError", package="bridge.settings"))
     assert len(mistakes) == count_calls("ValueError", "bridge/settings") > 20
     silent = [
@@ -120,7 +120,7 @@ def test_every_status_says_what_to_do() -> None:
 
 SOURCE = """
 from scheduler import names
-from scheduler.model import Refusal
+from scheduler.model.refusal import Refusal
 
 WHERE = "in the constant place"
 

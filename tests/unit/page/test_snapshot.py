@@ -28,7 +28,7 @@ def test_a_new_pod_is_a_row_without_a_job() -> None:
     story.sees(TRAIN)
     shown = row(story)
     assert (shown["namespace"], shown["name"], shown["created"]) == ("hpc", "train", START + 19)
-    assert (shown["phase"], shown["job"], shown["node"]) == ("unclaimed", None, "")
+    assert (shown["phase"], shown["job"], shown["node"]) == ("unsubmitted", None, "")
 
 
 def test_a_waiting_pod_says_what_the_bridge_said() -> None:

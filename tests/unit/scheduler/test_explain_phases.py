@@ -32,7 +32,7 @@ def test_a_pod_that_nothing_stands_in_the_way_of_shows_the_job_that_will_be_sent
     told = explained(story, train)
     [asked] = story.acts(AllocateNow, NOW)
     assert told.spec == asked.spec
-    assert told.phase == "unclaimed"
+    assert told.phase == "unsubmitted"
     assert told.sentence == "Nothing stands in its way: it is about to be asked of Slurm."
     assert told.next == (asked.reason,)
     assert told.nodes is not None
@@ -180,7 +180,7 @@ def test_a_pod_whose_job_was_cancelled_tells_so() -> None:
     story.polls({17: "CANCELLED"}, at=NOW + 30)
     story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
     told = explained(story, shown, NOW + 32)
-    assert told.phase == "revoked"
+    assert told.phase == "orphaned"
     assert told.sentence == "It stands on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
 
 

@@ -76,7 +76,7 @@ def test_every_combination_has_one_answer(pods: list[Pod], jobs: list[Placeholde
     assert stands(pods, *jobs) is where
 
 
-def test_pods_bound_for_one_job_are_not_revoked_by_the_end_of_another() -> None:
+def test_pods_bound_for_one_job_are_not_orphaned_by_the_end_of_another() -> None:
     older, own = job(17, "CANCELLED", **PROVEN), job(18, "RUNNING")
     assert stands([BOUND], older, own, hint=18) is Phase.BOUND
     assert stands([BOUND], older, own, hint=17) is Phase.ORPHANED
