@@ -14,7 +14,6 @@ from scheduler import names
 from scheduler.actions import Kind, Plan
 from scheduler.apply.membership import pods_of_group
 from scheduler.events import Side
-from scheduler.lacking import say_lacking
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec
@@ -35,6 +34,7 @@ from scheduler.rules.identity import (
     scan_until,
     trusted,
 )
+from scheduler.rules.missing_rights import say_lacking
 from scheduler.rules.own_keys import put_back
 from scheduler.rules.owners import read_again, read_in_passing, read_lately
 from scheduler.rules.periodic import nudge, read_details, read_running, read_unknown, read_unsettled

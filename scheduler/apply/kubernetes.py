@@ -528,7 +528,7 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
 
 
 def _rights_told(world: World, event: ev.RightsTold) -> None:
-    """Where rights are back, what failed for lack of them is tried at once (scheduler/lacking.py)."""
+    """Where rights are back, what failed for lack of them is tried at once (scheduler/rules/missing_rights.py)."""
     before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
     back = before.keys() - event.lacking.keys()
     changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}
