@@ -17,7 +17,7 @@ SHOWN = 40  # characters of a refused value
 INTRO = f"""\
 # Annotations, labels, conditions and events
 
-<!-- Generated from scheduler/names.py, scheduler/translate/job_options.py and integration/reference/ by `make reference`. Edit these. -->
+<!-- Generated from scheduler/names.py, scheduler/translate/job_options.py and integration/reference/ by `make reference`. -->
 
 All keys of slurm-bridge begin with `{names.PREFIX}`. Kubernetes takes annotations and labels only as texts: write numbers in
 quotes.

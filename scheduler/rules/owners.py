@@ -52,7 +52,7 @@ def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> None
             this_pass.wake_at(workload.key, due)
         elif this_pass.being_read(key):
             continue
-        elif this_pass.token_bucket("owners"):
+        elif this_pass.take_token("owners"):
             this_pass.add(_read(pod, ref, workload), workload.key)
         else:
             this_pass.park(workload.key, "owners")
@@ -73,7 +73,7 @@ def read_in_passing(workload: Workload, pods: Iterable[Pod], this_pass: Pass) ->
             continue
         if this_pass.being_read(key):
             continue
-        if not known or (this_pass.free("reads") > 0 and this_pass.token_bucket("owners")):
+        if not known or (this_pass.free("reads") > 0 and this_pass.take_token("owners")):
             this_pass.add(_read(pod, ref, workload), workload.key)
     return all_known
 
@@ -87,7 +87,7 @@ def read_unknown(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> No
         due = _read_or_asked_at(key, this_pass.world) + UNREAD_AGAIN_S
         if this_pass.now < due or this_pass.being_read(key):
             this_pass.wake_at(workload.key, max(due, this_pass.now + UNREAD_AGAIN_S))
-        elif this_pass.token_bucket("owners"):
+        elif this_pass.take_token("owners"):
             this_pass.add(_read(pod, ref, workload), workload.key)
             this_pass.wake_at(workload.key, this_pass.now + UNREAD_AGAIN_S)
         else:

@@ -34,7 +34,7 @@ def read_unknown(this_pass: Pass) -> None:
             continue
         if this_pass.free("reads") <= 0:
             return  # a read that ends makes the next pass
-        if not this_pass.token_bucket(limit_class):
+        if not this_pass.take_token(limit_class):
             this_pass.wake_shared(world.token_buckets[limit_class].next_at(this_pass.now) + 0.001)
             return
         this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours?", limit_class=limit_class))
@@ -51,7 +51,7 @@ def _read_put_off(this_pass: Pass) -> None:
             continue
         if this_pass.free("reads") <= 0:
             return
-        if not this_pass.token_bucket("unknown"):
+        if not this_pass.take_token("unknown"):
             this_pass.wake_shared(world.token_buckets["unknown"].next_at(this_pass.now) + 0.001)
             return
         this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours? Its reads failed before", limit_class="unknown"))
@@ -86,7 +86,7 @@ def read_details(this_pass: Pass) -> None:
             continue
         if this_pass.free("reads") <= 0:
             return
-        if not this_pass.token_bucket("detail"):
+        if not this_pass.take_token("detail"):
             this_pass.wake_shared(world.token_buckets["detail"].next_at(this_pass.now) + 0.001)
             return
         this_pass.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, limit_class="detail"))
@@ -108,7 +108,7 @@ def read_running(this_pass: Pass) -> None:
             continue
         if this_pass.free("reads") <= 0:
             return
-        if not this_pass.token_bucket("running"):
+        if not this_pass.take_token("running"):
             this_pass.wake_shared(world.token_buckets["running"].next_at(this_pass.now) + 0.001)
             return
         known = job.grant is not None

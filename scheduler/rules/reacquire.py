@@ -56,7 +56,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> bool:
         if workload.failures:
             _say_waits(workload, lost, until, this_pass)
         this_pass.wake_at(workload.key, workload.wait_until)
-    elif this_pass.token_bucket("retake"):
+    elif this_pass.take_token("retake"):
         why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
         asked = act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again")
         this_pass.add(asked, workload.key)

@@ -247,8 +247,8 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
             then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
             this_pass.wake_at(workload.key, until)
         message = (
-            f"Bound for Slurm job {job.id} since {clock(_bound_at(pod, this_pass) or since, this_pass.now)}, and not started: "
-            f"{pod.waits or WITHOUT_A_WORD}.{then}"
+            f"Bound for Slurm job {job.id} since {clock(_bound_at(pod, this_pass) or since, this_pass.now)}, "
+            f"and not started: {pod.waits or WITHOUT_A_WORD}.{then}"
         )
         essence = (str(job.id), pod.waits)
         _tell(workload, pod, this_pass, names.NOT_STARTING, message, essence=essence, warning=True)

@@ -222,8 +222,8 @@ class Pass:
         limit: int = getattr(self.tuning, limit_class)
         return limit - self.world.under_way[limit_class] - self.used[limit_class]
 
-    def token_bucket(self, name: str) -> bool:
-        """Take one of this ration, if there is one."""
+    def take_token(self, name: str) -> bool:
+        """Take a token from the bucket *name*, if it has one."""
         if self.free(name) < 1:
             return False
         self.rationed[name] += self.world.cost(name)

@@ -388,7 +388,7 @@ def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, this_pas
     if (limit_class := quotas.limit_class(workload)) is not None and not quotas.has_one(workload):
         this_pass.used[limit_class] += 1
     if (rate := quotas.rate(workload)) is not None:
-        this_pass.token_bucket(rate)
+        this_pass.take_token(rate)
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:

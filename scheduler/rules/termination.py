@@ -50,7 +50,7 @@ def end_pods(workload: Workload, this_pass: Pass) -> None:
                 this_pass.wake_at(workload.key, until)
         elif this_pass.now < workload.wait_until:
             this_pass.wake_at(workload.key, workload.wait_until)
-        elif not ended and not this_pass.token_bucket("absent"):
+        elif not ended and not this_pass.take_token("absent"):
             this_pass.park(workload.key, "absent")
         else:
             end_pod(workload, pod, why, this_pass, job=job, counts=_out_of_time(job))
@@ -72,7 +72,8 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> None:
             continue
         if over_at is not None:
             since = clock(this_pass.world.silent_since[pod.node], this_pass.now)
-            where += f", whose kubelet has said nothing since {since} (the pod counts as over at {clock(over_at, this_pass.now)})"
+            counts_at = clock(over_at, this_pass.now)
+            where += f", whose kubelet has said nothing since {since} (the pod counts as over at {counts_at})"
             this_pass.wake_at(workload.key, over_at)
         still.append(where)
     if still:

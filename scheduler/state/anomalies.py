@@ -39,7 +39,7 @@ class Anomaly(Enum):
 
 SAID = {
     Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. That was not believed: nothing was ended.",
-    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but says that it lives when asked for it alone. It is taken as alive.",
+    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read of that job shows that it lives. It is taken as alive.",
     Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: its number was given out again, to another job.",
     Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job, of another user. It is left alone.",
 }

@@ -662,9 +662,9 @@ class World:
             failed = partial(quarantine.slurm_node_failed, self)
             self.node_state.shown(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
 
-    def cost(self, token_bucket: str) -> int:
-        """How much of it one read takes: of many running jobs each is read less often, and thousands are quiet (S9)."""
-        return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if token_bucket == "running" else 1
+    def cost(self, bucket: str) -> int:
+        """Tokens that one read takes from *bucket*: the more jobs run, the less often each of them is read (S9)."""
+        return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if bucket == "running" else 1
 
     def room_changed(self) -> None:
         """Somebody came, left or began to terminate: grants may wait for that (F6)."""

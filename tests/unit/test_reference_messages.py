@@ -30,7 +30,9 @@ NO_MESSAGE = {
     "scheduler.apply.membership": r".* stands for itself",  # traces
     "scheduler.names": r".*\\d.*|\{kube system uid\}.*",  # a pattern, a key
     # `uninstall`
-    "scheduler.nodes.reconcile": r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*",
+    "scheduler.nodes.reconcile": (
+        r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*"
+    ),
     "scheduler.model.text": r"a time that has no date|%Y.*",  # times
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
