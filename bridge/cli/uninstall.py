@@ -1,8 +1,8 @@
 """`slurm-bridge uninstall`: take back what the bridge put into both clusters, then end (docs/operations.md lists it).
 
 The command is a bridge that leaves (scheduler/rules/uninstall.py), with the same World, loop and executor.  So the rules of a
-bridge hold: it reads before it ends anything, handles unknown outcomes, and waits for the end of an outage.  The command keeps
-no state: if it is killed and started again, it lists both clusters and continues.
+bridge hold: it reads before it ends anything, handles unknown outcomes, and waits for the end of an outage.  The command
+keeps no state: if it is killed and started again, it lists both clusters and continues.
 
 It ends when nothing is left.  With the setting `lease` it works only while it holds the Lease, under a name of its own, and
 does not begin while a bridge renews it.
