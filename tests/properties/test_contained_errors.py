@@ -33,7 +33,21 @@ from tests.properties.test_core_histories import Histories
 
 # Every one of these may raise before it does anything, or after it has done all of it.
 FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (World, ("refresh", "stand", "leave", "set_states", "touch", "stop_reading", "drop", "given_to", "schedule_read", "assume")),
+    (
+        World,
+        (
+            "refresh",
+            "stand",
+            "leave",
+            "set_states",
+            "touch",
+            "stop_reading",
+            "drop",
+            "given_to",
+            "schedule_read",
+            "assume",
+        ),
+    ),
     (
         World,
         ("back_off", "about_to_stand", "mark_absent", "forget", "count_queued", "input_changed", "concerned", "mine"),
