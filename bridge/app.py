@@ -32,6 +32,7 @@ from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.kube.transport import HttpTransport
 from bridge.kube.transport import Transport as KubeTransport
+from bridge.kube.versions import SeenVersions
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
 from bridge.notify import READY, STOPPING, notify
@@ -166,11 +167,17 @@ async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard)
 def watches_of(
     settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
-    """What makes the watches of these settings, given where their events go and what they could not decode."""
+    """What makes the watches of these settings, given where their events go and what they could not decode.
+
+    No list of any of these watches is older than what another of them has told before.
+    """
+    seen = SeenVersions()
 
     def watches(emit: Callable[[Event], None], on_undecoded: Callable[[Undecoded], None]) -> KubeWatches:
         jitter = rng or random.Random()  # noqa: S311
-        return KubeWatches(transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded)
+        return KubeWatches(
+            transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded, seen=seen
+        )
 
     return watches
 
