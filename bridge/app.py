@@ -49,10 +49,11 @@ from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from bridge.slurm.user_tokens import SETTING, UserTokens, follow
 from bridge.starting import Waiting, unless
 from bridge.telemetry import Telemetry
+from scheduler.apply.events import new_world
 from scheduler.events import Event
 from scheduler.model.kubernetes import Undecoded
-from scheduler.phase import Phase
 from scheduler.policy.templates import is_template
+from scheduler.state.phase import Phase
 from scheduler.state.world import World
 
 log = logging.getLogger("slurm-bridge")
@@ -99,7 +100,7 @@ class Bridge:
         config = settings.config(accounting=accounting, slurm_user=slurm_user)
         if leaving:
             config = replace(config, leaving=leaving, bypass="warn")
-        self.world = World(config, started=clock(), guarded=self.guard.on)
+        self.world = new_world(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
             self._emit,

@@ -17,12 +17,9 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec
-from scheduler.nodes.reconcile import reconcile_nodes
-from scheduler.phase import Phase, chosen
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.binding import bind
 from scheduler.rules.bypass import beside_its_job, without_a_job
-from scheduler.rules.confirmation import event_of
 from scheduler.rules.gathering import gather
 from scheduler.rules.guard import due, guarded, look
 from scheduler.rules.identity import (
@@ -35,17 +32,20 @@ from scheduler.rules.identity import (
     trusted,
 )
 from scheduler.rules.missing_rights import say_lacking
-from scheduler.rules.own_keys import put_back
 from scheduler.rules.owners import read_again, read_in_passing, read_lately
 from scheduler.rules.periodic import nudge, read_details, read_running, read_unknown, read_unsettled
 from scheduler.rules.reacquire import check, show
+from scheduler.rules.reconcile_nodes import reconcile_nodes
+from scheduler.rules.restore_keys import put_back
 from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, say, say_all, waiting
 from scheduler.rules.submission import all_known, ask, is_managed, not_managed, over_limit, spec_for, too_large
 from scheduler.rules.termination import end_job, end_job_of_the_silent, end_pods, record_former
 from scheduler.rules.uninstall import end_running, gives_up, is_ending_pods, say_leaving, withdraw
+from scheduler.state.confirmation import event_of
 from scheduler.state.job_ownership import living_stray
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.turns import Turns
 from scheduler.state.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.state.world import World

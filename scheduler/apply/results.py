@@ -32,7 +32,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
@@ -40,14 +40,14 @@ from scheduler import names
 from scheduler.actions import Kind, Outcome
 from scheduler.apply import node_results
 from scheduler.apply.membership import come_back, settle, settle_by_plan
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import States
-from scheduler.phase import Phase
 from scheduler.policy.rules import with_filled
-from scheduler.rules import confirmation
-from scheduler.state import quarantine
-from scheduler.state.anomalies import Anomaly, reject
+from scheduler.state import confirmation, quarantine
+from scheduler.state.anomalies import reject
+from scheduler.state.phase import Phase
 from scheduler.state.token_buckets import Breaker
 from scheduler.state.workload import (
     CANCELLED,
@@ -62,10 +62,8 @@ from scheduler.state.workload import (
     Workload,
     after_grant_in_vain,
 )
+from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, taken
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
 
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
 NO_ROOM = frozenset({2013, 2016, 2125})

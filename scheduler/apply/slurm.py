@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.events import Side
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
-from scheduler.phase import Phase, chosen
-from scheduler.rules.own_keys import inexact_s, may_be_its_job, shown_id
 from scheduler.state import quarantine, strays
-from scheduler.state.anomalies import Anomaly, reject, release, weigh_absence
+from scheduler.state.anomalies import reject, release, weigh_absence
 from scheduler.state.job_ownership import former_key, is_orphan, is_stray, is_theirs
+from scheduler.state.own_keys import inexact_s, may_be_its_job, shown_id
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import CANCELLED, UNLOOKED, Placeholder, Workload
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
 
@@ -546,7 +546,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
             world.refresh(world.workloads[key])  # which partition is the default one may be another now
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
-    world.slurm_nodes_shown()
+    world.slurm_nodes_shown(partial(quarantine.slurm_node_failed, world))
     if changed:
         world.feasibility_changed()
         strays.find(world)

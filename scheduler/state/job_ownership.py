@@ -15,17 +15,13 @@ be anybody, the namespace that the job names must give it, or be gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, holds_nodes
-from scheduler.rules.own_keys import may_be_its_job
+from scheduler.state.own_keys import may_be_its_job
 from scheduler.state.workload import Placeholder, Workload
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 
 def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:

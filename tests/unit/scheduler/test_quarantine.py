@@ -27,9 +27,9 @@ from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, 
 from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import Pod, PodTerm, Requirement
 from scheduler.model.slurm import Job
-from scheduler.nodes import reconcile
-from scheduler.phase import Phase
+from scheduler.rules import reconcile_nodes as reconcile
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
