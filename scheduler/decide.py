@@ -30,6 +30,7 @@ from scheduler.rules.identity import (
     cancel,
     cancel_broken,
     cancel_twins,
+    cancel_twins_of_others,
     look_at,
     may_have_unseen_job,
     scan_until,
@@ -414,6 +415,8 @@ def _granted(workload: Workload, this_pass: Pass) -> None:
         return
     if job.grant is not None and not _stands_on_grant(workload, job, this_pass):
         _cancel_elsewhere(workload, job, this_pass)
+        return
+    if cancel_twins_of_others(workload, job, this_pass):
         return
     planned = len(this_pass.actions)
     bind(workload, job, this_pass)

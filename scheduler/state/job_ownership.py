@@ -1,8 +1,8 @@
 """Whose job is it: a job of our name is ours by its Slurm user (ARCHITECTURE 4).
 
 A job of a workload that is known must be of the user that the policy gives its pods.  Policy and labels of a namespace change
-while jobs wait and run: a job stays its pods' if this life submitted it, or if pods of an earlier life name it by its id and
-it is as old as they are.
+while jobs wait and run: a job stays its pods' if this life submitted it, or asked for one as that user and has no answer, or
+if pods of an earlier life name it by its id and it is as old as they are.
 
 A job of the workload's name that is an orphan by that rule, though its pods are there, and that is not theirs because the
 policy gives them another user, is a stray: an earlier life asked for it under another policy, before its pods showed its id.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler.actions import AllocateNow, SubmitJob
 from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.refusal import Refusal
@@ -36,7 +37,7 @@ def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Jo
     If the policy gives its pods no user (any more), any user will do that the policy can give, but only if the pods name
     that job.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
     """
-    if _submitted_by_this_life(world, workload, job_id, user, read):
+    if _submitted_by_this_life(world, workload, job_id, user, read) or _asked_as(workload, user):
         return True
     pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
     tenants = [world.tenant_of(pod) for pod in pods]
@@ -109,6 +110,14 @@ def _namespace(job: Job) -> str:
         if slash:
             return namespace
     return ""
+
+
+def _asked_as(workload: Workload, user: str) -> bool:
+    """True if this life asked Slurm for a job as that user, and no answer has told what became of it yet."""
+    in_flight = workload.hold.action if workload.hold is not None else None
+    if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
+        return True
+    return workload.look is not None and workload.look.user == user
 
 
 def _submitted_by_this_life(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:

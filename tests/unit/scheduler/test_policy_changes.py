@@ -213,6 +213,31 @@ def test_jobs_that_there_are_count_against_the_limit_of_another_policy() -> None
     assert "max_jobs" in says(story, pod("next"), NOW + 4)
 
 
+def test_a_job_whose_answer_was_lost_stays_the_pods_though_a_label_gives_another_user_before_it_is_found() -> None:
+    """By a template the job could be anybody's; that this process asked for it as alice proves whose it is (V1)."""
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    labelled(story, user="bob")
+    acts = lives_on(story, {17: "RUNNING"}, job_of(TRAIN, 17, submitted=NOW), at=NOW + 3)
+    assert [type(each) for each in acts] == [BindPod]
+
+
+def test_so_does_a_job_that_is_found_before_it_is_known_that_the_answer_is_lost() -> None:
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    labelled(story, user="bob")
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    job = job_of(TRAIN, 17, submitted=NOW)
+    story.reads(job, at=NOW + 1, granted=grant(17))
+    story.ended(read, at=NOW + 1)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    assert [type(each) for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 3)] == [BindPod]
+
+
 # --- limits of a rule with a template ---------------------------------------------------------------------------------
 
 
@@ -256,6 +281,24 @@ def test_a_job_that_waits_since_the_policy_gave_another_user_ends_before_its_pod
     assert (first.job_id, first.user) == (17, "alice")
     assert isinstance(second_one, AllocateNow)
     assert second_one.spec.user == "bob"
+
+
+def test_a_job_that_waits_as_another_user_ends_before_the_bind_because_singleton_does_not_hold_it_back() -> None:
+    """The job of an earlier process was foreign while the labels gave bob, and is the pod's now that they give alice."""
+    story = story_of(user="bob")
+    waits = replace(TRAIN, created=START - 100)
+    before = job_of(TRAIN, 17, submitted=START - 90)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.sees(waits)
+    story.reads(before, at=NOW)
+    story.queues(waits, 18, at=NOW + 1)
+    labelled(story, user="alice")
+    [cancel] = lives_on(story, {17: "RUNNING", 18: "PENDING"}, before, at=NOW + 2, seconds=2)
+    assert isinstance(cancel, CancelJob)
+    assert (cancel.job_id, cancel.user) == (18, "bob")
+    [bind] = lives_on(story, {17: "RUNNING", 18: "CANCELLED"}, before, at=NOW + 4)
+    assert isinstance(bind, BindPod)
+    assert bind.job_id == 17
 
 
 def test_a_job_that_was_named_after_a_pod_since_the_policy_changed_last_is_left_alone() -> None:
