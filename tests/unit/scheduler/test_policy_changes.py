@@ -283,6 +283,23 @@ def test_a_job_that_waits_since_the_policy_gave_another_user_ends_before_its_pod
     assert second_one.spec.user == "bob"
 
 
+def test_a_job_of_a_former_user_that_the_hint_of_another_pod_hides_ends_before_its_pod_asks_for_its_own() -> None:
+    """slurmctld lost its state and gave the id of a running pod to the waiting pod's job; no scan reads what pods show."""
+    story = story_of(Rule(("other",), Tenant("bob")))
+    runs = pod("runs", created=START - 200)
+    story.sees(replace(TRAIN, created=START - 100), story.bound(runs, 17, started=START - 190))
+    job = job_of(TRAIN, 17, user="bob", submitted=START - 90)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW, seconds=5) == [], "the policy gives nobody"
+    both = Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob"))))
+    story.sees(PolicyChanged(both, NOW + 6))
+    [cancel] = [
+        each for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 6, seconds=2) if type(each) is CancelJob
+    ]
+    assert (cancel.job_id, cancel.user) == (17, "bob")
+    acts = lives_on(story, {17: "CANCELLED"}, job, at=NOW + 8, seconds=5)
+    assert [each.spec.user for each in acts if isinstance(each, AllocateNow)][:1] == ["alice"]
+
+
 def test_a_job_that_waits_as_another_user_ends_before_the_bind_because_singleton_does_not_hold_it_back() -> None:
     """The job of an earlier process was foreign while the labels gave bob, and is the pod's now that they give alice."""
     story = story_of(user="bob")
@@ -315,9 +332,17 @@ def runs_since_before(story: Story) -> Pod:
     return shown
 
 
-@pytest.mark.parametrize("default", [None, Tenant("carol")], ids=["nobody else", "a default"])
-def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(default: Tenant | None) -> None:
-    story = story_of(BY_LABEL, user="bob", default=default)
+OTHER_POLICIES = {
+    "a label gives another": (BY_LABEL, None),
+    "so it does, and there is a default": (BY_LABEL, Tenant("carol")),
+    "no rule names the former user": (Rule(("hpc",), Tenant("bob")), None),
+    "no rule names anybody here": (Rule(("other",), Tenant("bob")), None),
+}
+
+
+@pytest.mark.parametrize(("rule", "default"), OTHER_POLICIES.values(), ids=OTHER_POLICIES)
+def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(rule: Rule, default: Tenant | None) -> None:
+    story = story_of(rule, user="bob", default=default)
     runs_since_before(story)
     job = job_of(TRAIN, 17, submitted=START - 95)
     assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []
@@ -327,6 +352,27 @@ def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(defau
     story.ended(read, at=NOW + 61)
     [end] = story.acts(FailByDeadline, NOW + 62)
     assert end.reason == "Slurm job 17 ended: CANCELLED"
+
+
+def test_the_job_of_a_pod_ends_with_it_though_no_rule_names_its_user_any_more() -> None:
+    story = story_of(Rule(("hpc",), Tenant("bob")))
+    shown = runs_since_before(story)
+    job = job_of(TRAIN, 17, submitted=START - 95)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = [each for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 60, seconds=2) if type(each) in ENDS]
+    assert isinstance(cancel, CancelJob)
+    assert (cancel.job_id, cancel.user) == (17, "alice")
+
+
+def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not_show_it_yet() -> None:
+    """The write of the new id failed, the process ended, and the next one has another policy (S7, V7)."""
+    story = story_of(*WRITTEN_OUT)
+    runs_since_before(story)
+    job = job_of(TRAIN, 18, submitted=START - 50)
+    acts = lives_on(story, {18: "RUNNING"}, job, at=NOW)
+    assert acts == []
+    assert story.world.placeholders[18].key == key_of(TRAIN)
 
 
 def test_a_younger_job_of_another_user_that_got_the_id_is_not_the_pods() -> None:
