@@ -344,7 +344,9 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
         # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
         reject(world, Anomaly.ID_AGAIN)
-        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        workload.look = JobSearch(
+            event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
+        )
         world.seen_first[event.job_id] = event.at
         world.search_again(event.job_id)
     elif event.outcome is Outcome.DONE and event.job_id is not None:
@@ -353,7 +355,7 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
         _made(world, workload, action, event, RUNNING if immediate else PENDING, held)
     elif event.outcome is Outcome.UNKNOWN:
         until = event.at + world.config.tuning.settle_s
-        workload.look = JobSearch(event.began, until, action.spec.name)
+        workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user)
         if action.spec.required_nodes:
             _not_reacquired(workload, lost, "it is not known whether Slurm granted them again")
             _read_hinted(world, event.began)
@@ -393,7 +395,7 @@ def _reacquire_refused(world: World, workload: Workload, lost: int | None, event
         return
     _not_reacquired(workload, lost, event.refusal.message if event.refusal is not None else "")
     if _read_hinted(world, event.began):
-        workload.look = JobSearch(event.began, event.at, event.action.spec.name, twin=True)
+        workload.look = JobSearch(event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True)
 
 
 def _not_reacquired(workload: Workload, lost: int | None, why: str) -> None:
@@ -484,7 +486,8 @@ def _submission_refused(
 
 
 def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
-    workload.look = JobSearch(event.began, event.at + world.config.tuning.absent_s, action.spec.name, twin=True)
+    until = event.at + world.config.tuning.absent_s
+    workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user, twin=True)
     _read_hinted(world, event.began)
 
 

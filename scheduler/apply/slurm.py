@@ -293,10 +293,13 @@ def _came_later(world: World, workload: Workload, job_id: int, submitted: float)
 def _was_theirs(world: World, workload: Workload, read: Job) -> bool:
     """True if a job of another name, as old as the pods that name its id, is of their user and has, or had, their nodes.
 
-    Pods that another client bound may name a job of their user, too; a bind of the bridge writes more than that.
+    Without its name the job is theirs only if the policy can give its user still.  Pods that another client bound may name a
+    job of their user, too; a bind of the bridge writes more than that.
     """
     standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in standing):
+        return False
+    if not world.config.policy.can_give(read.user):
         return False
     if workload.renamed != read.id or not is_theirs(world, workload, read.id, read.user, read):
         return False

@@ -255,7 +255,9 @@ def _answer_lost(world: World, event: ev.ActionEnded) -> None:
     action = event.action
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None and isinstance(action, act.AllocateNow | act.SubmitJob):
-        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        workload.look = JobSearch(
+            event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
+        )
         world.looking[workload.key] = None
 
 
