@@ -15,8 +15,6 @@ be anybody, the namespace that the job names must give it, or be gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scheduler.actions import AllocateNow, SubmitJob
 from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
