@@ -2,8 +2,8 @@
 
 Programs in the pod and device drivers go by these annotations, so an edit by anybody else is written back.  The right value
 is the one that the bridge wrote last: with the bind, or, of `job-id` and `job-since`, when another job took the place of a
-lost one (retaking.show).  While the pod is bound that is the value before the first edit; an edit that was made while no
-bridge ran is not noticed, except for the job id, which the job itself proves or disproves (retaking.show).
+lost one (reacquire.show).  While the pod is bound that is the value before the first edit; an edit that was made while no
+bridge ran is not noticed, except for the job id, which the job itself proves or disproves (reacquire.show).
 
 A controller may write the same edit again and again.  So each put-back of one pod waits twice as long as the one before, and
 only the first is said.
@@ -19,6 +19,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import dated
+from scheduler.rules.decision import Decision, do, every, wake
 from scheduler.state.clocks import EXACT_S, NEAR_S
 from scheduler.state.workload import Edited, Placeholder, Workload
 
@@ -45,7 +46,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
         return
     right = {key: value for key, value in shown.items() if pod.annotations.get(key) != value}
     if names.JOB_ID in right and pod.annotations.get(names.JOB_ID) == str(workload.hint):
-        del right[names.JOB_ID]  # another life wrote that the pods have another job since (retaking.show)
+        del right[names.JOB_ID]  # another life wrote that the pods have another job since (reacquire.show)
         right.pop(names.JOB_SINCE, None)
     if known is not None:
         known.right = right
@@ -77,7 +78,7 @@ def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
     since, submitted = _job_since(pod), job.job.submitted if job.job is not None else None
     if since is not None:
         return submitted is None or submitted <= since <= submitted + NEAR_S
-    if job.spec is not None and job.spec.required_nodes:  # this life asked for it in place of another (retaking.py)
+    if job.spec is not None and job.spec.required_nodes:  # this life asked for it in place of another (reacquire.py)
         return False
     return submitted is None or may_be_its_job(world, pod, submitted)
 
@@ -118,20 +119,22 @@ def inexact_s(world: World) -> float:
     return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0
 
 
-def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
+def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Write the right values again.  job: proven theirs; the pods run in it"""
+    found = []
     for uid, edited in workload.edited.items():
         pod = workload.pods.get(uid)
         if pod is None or pod.finished or edited.under_way or not edited.right:
             continue
         if this_pass.now < edited.next_at:
-            this_pass.wake_at(workload.key, edited.next_at)
+            found.append(wake(edited.next_at))
             continue
         right = dict(edited.right)
         if right.get(names.JOB_ID, str(job.id)) != str(job.id):
             right |= keys_of(job, this_pass)
         elif names.JOB_ID not in right and not names_job(pod, job, this_pass.world):
-            continue  # retaking.show writes both in this pass
+            continue  # reacquire.show writes both in this pass
         why = f"Changed by somebody else and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
         restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)
-        this_pass.add(restore, workload.key)
+        found.append(do(restore))
+    return every(found)
