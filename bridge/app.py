@@ -32,6 +32,7 @@ from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.kube.transport import HttpTransport
 from bridge.kube.transport import Transport as KubeTransport
+from bridge.kube.versions import SeenVersions
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
 from bridge.notify import READY, STOPPING, notify
@@ -48,10 +49,11 @@ from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from bridge.slurm.user_tokens import SETTING, UserTokens, follow
 from bridge.starting import Waiting, unless
 from bridge.telemetry import Telemetry
+from scheduler.apply.events import new_world
 from scheduler.events import Event
 from scheduler.model.kubernetes import Undecoded
-from scheduler.phase import Phase
 from scheduler.policy.templates import is_template
+from scheduler.state.phase import Phase
 from scheduler.state.world import World
 
 log = logging.getLogger("slurm-bridge")
@@ -98,7 +100,7 @@ class Bridge:
         config = settings.config(accounting=accounting, slurm_user=slurm_user)
         if leaving:
             config = replace(config, leaving=leaving, bypass="warn")
-        self.world = World(config, started=clock(), guarded=self.guard.on)
+        self.world = new_world(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
             self._emit,
@@ -166,11 +168,17 @@ async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard)
 def watches_of(
     settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
-    """What makes the watches of these settings, given where their events go and what they could not decode."""
+    """What makes the watches of these settings, given where their events go and what they could not decode.
+
+    No list of any of these watches is older than what another of them has told before.
+    """
+    seen = SeenVersions()
 
     def watches(emit: Callable[[Event], None], on_undecoded: Callable[[Undecoded], None]) -> KubeWatches:
         jitter = rng or random.Random()  # noqa: S311
-        return KubeWatches(transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded)
+        return KubeWatches(
+            transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded, seen=seen
+        )
 
     return watches
 

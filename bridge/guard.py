@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from scheduler.state.quarantine import Alarm, Origin, origin_of
+from scheduler.state.quarantined import Alarm, Origin, origin_of
 
 MAX_TOLD = 1000  # places in the code of which the log has a traceback
 log = logging.getLogger("slurm-bridge")

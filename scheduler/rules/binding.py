@@ -18,7 +18,6 @@ from scheduler.place.feasible import CLOSED, demand, miss, slurm_name
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, wake
 from scheduler.rules.gathering import components
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, look_at, trusted
-from scheduler.rules.own_keys import told_of
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
 from scheduler.rules.status import outage, status, statuses
 from scheduler.rules.submission import (
@@ -30,6 +29,7 @@ from scheduler.rules.submission import (
     spec_for,
     translated,
 )
+from scheduler.state.own_keys import told_of
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.grouping import by_rank
 

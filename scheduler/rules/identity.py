@@ -90,3 +90,16 @@ def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> Deci
         if job.key == workload.key and job.alive and job.id != keep.id and workload.hold is None:
             return cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")
     return None
+
+
+def cancel_twins_of_others(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:
+    """Cancel a waiting twin of another user: singleton does not hold it back while *keep* holds nodes (V1).
+
+    None: there is no such twin.
+    """
+    for job in this_pass.world.mine(workload):
+        waits = job.key == workload.key and job.alive and not job.holds_nodes
+        if waits and job.user != keep.user and workload.hold is None:
+            why = f"job {job.id} of {job.user} is a twin of job {keep.id} of {keep.user}"
+            return cancel(job, workload, this_pass, why)
+    return None
