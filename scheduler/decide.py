@@ -586,9 +586,11 @@ def _no_place(workload: Workload, why: str) -> Decision:
 
 def _report_anomaly(workload: Workload) -> Decision:
     """What was observed of its job and rejected is shown once."""
-    pods = ((workload.pods.get(uid), message) for uid, message in workload.anomalies.items())
-    # a pod may be in another workload by now
-    return every(_once(workload, pod, names.DISBELIEVED, message) for pod, message in pods if pod is not None)
+    found = []
+    for uid, message in workload.anomalies.items():
+        if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload by now
+            found.append(_once(workload, pod, names.DISBELIEVED, message))
+    return every(found)
 
 
 def _report_proven(workload: Workload) -> Decision:
@@ -601,8 +603,10 @@ def _report_proven(workload: Workload) -> Decision:
         held = workload.pod_holds.get(uid)
         if held is None or held.until is not None:
             event, message, warning = event_of(action)
-            ids = workload.key, uid, action.namespace, action.name
-            found.append(do(act.SetPodCondition(*ids, "", message, event=event, warning=warning)))
+            said = act.SetPodCondition(
+                workload.key, uid, action.namespace, action.name, "", message, event=event, warning=warning
+            )
+            found.append(do(said))
     return every(found)
 
 
@@ -620,17 +624,19 @@ def _report_release(workload: Workload) -> Decision:
 
 def _report_late_changes(workload: Workload) -> Decision:
     """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is shown once (K8, T11)."""
-    before, after = "Changed after the pod was bound", "Its Slurm job stays as it is; recreate the pod to ask anew."
-    return every(
-        _once(workload, workload.pods[uid], names.CHANGE_IGNORED, f"{before}: {what}. {after}")
-        for uid, what in workload.late_changes.items()
-    )
+    found = []
+    for uid, what in workload.late_changes.items():
+        message = (
+            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+        )
+        found.append(_once(workload, workload.pods[uid], names.CHANGE_IGNORED, message))
+    return every(found)
 
 
 def _once(workload: Workload, pod: Pod, event: str, message: str) -> Decision:
     """As an event alone."""
-    ids = workload.key, pod.uid, pod.namespace, pod.name
-    return do(act.SetPodCondition(*ids, "", message, event=event, warning=True))
+    report = act.SetPodCondition(workload.key, pod.uid, pod.namespace, pod.name, "", message, event=event, warning=True)
+    return do(report)
 
 
 def _stands_on_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:

@@ -135,9 +135,12 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
     if told is not None and now < told.at + this_pass.tuning.condition_s:
         this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
         return
-    ids = workload.key, pod.uid, pod.namespace, pod.name
-    report = SetJobCondition(*ids, new.reason, message, new.runs, new.warning, new.essence)
-    this_pass.add(report, workload.key)
+    this_pass.add(
+        SetJobCondition(
+            workload.key, pod.uid, pod.namespace, pod.name, new.reason, message, new.runs, new.warning, new.essence
+        ),
+        workload.key,
+    )
 
 
 def _same(told: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
