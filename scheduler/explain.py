@@ -21,6 +21,7 @@ from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, Sta
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
+from scheduler.rules.driver import apply
 from scheduler.rules.gathering import together, why_gathering
 from scheduler.rules.guard import sentence
 from scheduler.rules.scheduling_pass import Pass
@@ -379,7 +380,7 @@ def _next(workload: Workload, phase: Phase, this_pass: Pass) -> tuple[str, ...]:
     """What the rule of its phase would do now: the same code that does it."""
     if not this_pass.world.ready or not workload.pods:
         return ()
-    RULES[phase](workload, this_pass)
+    apply(RULES[phase](workload, this_pass), workload, this_pass)
     return tuple(
         dict.fromkeys(action.reason for action in this_pass.actions if not isinstance(action, SetPodCondition))
     )

@@ -11,8 +11,9 @@ from typing import ParamSpec, TypeVar
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.model.kubernetes import Pod
+from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say_all
+from scheduler.rules.status import statuses
 from scheduler.state.quarantine import is_dropped
 from scheduler.state.workload import Workload
 
@@ -46,22 +47,21 @@ def look(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], b
     ran = None if dropped else guarded(this_pass, Kind.WORKLOAD, key, None, rule, workload, this_pass)
     if ran is None:
         this_pass.looked_at.append(key)
-        guarded(this_pass, Kind.SHARED, "the words for pods in quarantine", None, _tell, workload, this_pass)
+        guarded(this_pass, Kind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
     elif ran and quarantine and (Kind.WORKLOAD, key) in quarantine:
         this_pass.lifted.append((Kind.WORKLOAD, key))
 
 
-def _tell(workload: Workload, this_pass: Pass) -> None:
-    """Its pods say that it is left alone: a condition while they wait, an event where they run."""
+def _show(workload: Workload, this_pass: Pass) -> None:
+    """Its pods show that the workload is left alone: a condition while they wait, an event while they run."""
     entry = this_pass.world.quarantine.get((Kind.WORKLOAD, workload.key))
     pods: dict[str, Pod] = workload.pods | (entry.pods if entry is not None else {})
     concerned = [pod for pod in pods.values() if not pod.finished and pod.deleting_at is None]
     message = sentence(this_pass.tuning.quarantine_s)
     waiting = [pod for pod in concerned if not workload.node_of(pod)]
-    say_all(workload, waiting, this_pass, names.QUARANTINED, message)
-    say_all(
-        workload, [pod for pod in concerned if workload.node_of(pod)], this_pass, "", message, event=names.QUARANTINED
-    )
+    running = [pod for pod in concerned if workload.node_of(pod)]
+    shown = statuses(waiting, names.QUARANTINED, message) + statuses(running, "", message, event=names.QUARANTINED)
+    apply(shown, workload, this_pass)
 
 
 def sentence(again_s: float) -> str:

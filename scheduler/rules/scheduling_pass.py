@@ -100,12 +100,12 @@ class Pass:
                     self.assumed.setdefault(action.node, NodeInfo()).put(pod)
             case act.SetPodCondition() if action.condition:
                 self.told.add(action.uid)
-            case act.ReadJob():
-                self.reading.add(action.job_id)
-            case act.ReadOwner():
-                self.reading.add(owner_key(action.namespace, action.ref))
-            case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
-                self.reading.add(action.uid)
+            case act.EvictPod():
+                pod = self.world.workloads[action.key].pods[action.uid]
+                if pod.owner is not None:
+                    self.moving.add(owner_key(pod.namespace, pod.owner))
+            case _ if (target := _read_by(action)) is not None:
+                self.reading.add(target)
         return True
 
     def take_back(self, planned: int, forgotten: int) -> None:
@@ -273,8 +273,30 @@ class Pass:
         return there
 
     def being_read(self, what: object) -> bool:
-        """Somebody reads that already."""
+        """True if a read of that job, owner or pod is planned or in flight."""
         return what in self.reading or what in self.world.reading or what in self.world.reading_refs
+
+    def is_read_already(self, action: Action) -> bool:
+        """True if the action is a read, and the same is being read already."""
+        target = _read_by(action)
+        return target is not None and self.being_read(target)
+
+    def room(self, action: Action) -> int:
+        """How many more actions of its limit class may be in flight; 1 if it has none."""
+        limit_class = act.LIMIT_CLASSES.get(type(action))
+        return self.free(limit_class) if limit_class is not None else 1
+
+
+def _read_by(action: Action) -> object:
+    """The job id, owner or pod UID that the action reads; None: it is no read."""
+    match action:
+        case act.ReadJob():
+            return action.job_id
+        case act.ReadOwner():
+            return owner_key(action.namespace, action.ref)
+        case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
+            return action.uid
+    return None
 
 
 def _compared(world: World) -> int:

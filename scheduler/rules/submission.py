@@ -19,10 +19,11 @@ from scheduler.place.sharing import keep_apart, most_on, unsharing
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
+from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
 from scheduler.rules.gathering import components, together
-from scheduler.rules.owners import say_unread
+from scheduler.rules.owners import unreadable
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say, say_all
+from scheduler.rules.status import status, statuses
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import by_rank, group_of
@@ -45,15 +46,13 @@ def not_managed(pod: Pod) -> str:
     return f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it {names.MANAGED_LABEL}=true."
 
 
-def over_limit(workload: Workload, this_pass: Pass) -> bool:
-    """True if the policy allows no more jobs, or submissions, now: the pods say so, and the workload waits for its turn."""
+def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The policy allows no more jobs, or submissions, now: the pods show that, and the workload waits for its turn."""
     full = full_limit(workload, this_pass)
     if full is None:
-        return False
+        return None
     limit_class, message = full
-    say_all(workload, workload.members, this_pass, names.LIMITED, message, warning=False)
-    this_pass.park(workload.key, limit_class)
-    return True
+    return statuses(workload.members, names.LIMITED, message, warning=False) + wait_for(limit_class)
 
 
 def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
@@ -78,40 +77,32 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     return None
 
 
-def all_known(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> bool:
-    """True if the owners and volume claims of all these pods are read; plans the reads of all that are missing at once."""
-    known = [_known_enough(workload, pod, this_pass) for pod in pods]
-    return all(known)
+def all_known(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+    """Read the owners and volume claims that have not been read, all at once.  None: all of these pods' are read."""
+    reads = [read for pod in pods if (read := _read_first(workload, pod, this_pass)) is not None]
+    return every(reads) if reads else None
 
 
-def _known_enough(workload: Workload, pod: Pod, this_pass: Pass) -> bool:
+def _read_first(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Owners and volume claims are read once, before the first decision about a pod."""
     world = this_pass.world
     _, ref = world.owners_of(pod)
+    is_late = this_pass.now < workload.wait_until
     if ref is not None:
-        key = owner_key(pod.namespace, ref)
-        if this_pass.now < workload.wait_until:
-            this_pass.wake_at(workload.key, workload.wait_until)
-        elif not this_pass.being_read(key):
-            this_pass.add(act.ReadOwner(pod.namespace, ref, f"annotations of {ref.kind} {ref.name}"), workload.key)
-        this_pass.wait_for_owner(workload.key, key)
-        say_unread(workload, pod, f"{ref.kind} {ref.name}", key, this_pass)
-        return False
-    if not pod.claims or beyond_limits(pod):  # who is refused all the same has nothing read
-        return True
+        key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
+        read = wake(workload.wait_until) if is_late else do(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+        return every((read, Decision(awaits=key), unreadable(pod, what, key, this_pass)))
+    if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
+        return None
     claims = world.claims.get(pod.uid)
     problem = next((claim.problem for claim in claims or () if claim.problem), "")
-    if problem:
-        say(this_pass, workload, pod, names.REFUSED, problem, warning=True)
     if claims is not None and not problem:
-        return True
-    if this_pass.now < workload.wait_until:
-        this_pass.wake_at(workload.key, workload.wait_until)
-    elif not this_pass.being_read(pod.uid):
-        this_pass.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"), workload.key)
-    if claims is None:
-        say_unread(workload, pod, "A volume claim", pod.uid, this_pass)
-    return False
+        return None
+    shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
+    again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
+    read = wake(workload.wait_until) if is_late else do(again)
+    failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
+    return every((shown, read, failing))
 
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
@@ -329,35 +320,32 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     return known
 
 
-def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> None:
-    """The ladder (ARCHITECTURE 5): nodes at once where that is likely to be granted, else a place in the queue."""
-    world = this_pass.world
-    partition = spec.partition or world.default_partition
+def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
+    """The ladder (ARCHITECTURE 5): nodes at once if that is likely to be granted, else a place in the queue."""
+    partition = spec.partition or this_pass.world.default_partition
     where = f"partition {partition} as {spec.user}"
     first_try = _first_try(partition, this_pass)
-    immediate = _immediate(workload, spec, partition, this_pass)
-    if immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
-        this_pass.park(
-            workload.key, "submits"
-        )  # what becomes of it decides about the others, mostly in some milliseconds
-        this_pass.wake_at(workload.key, first_try + FIRST_TRY_S)
-    elif immediate and first_try is None and _chooses_beside_others(workload, this_pass):
-        this_pass.park(workload.key, "submits")  # where those go decides where it may go (F5)
-    elif immediate and first_try is None:
-        wanted = _where_there_is_room(workload, spec, this_pass)
-        _submit(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}"), workload, this_pass)
-    else:
-        wanted = _where_there_is_room(workload, spec, this_pass, stays=True)
-        _submit(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"), workload, this_pass)
+    is_immediate = _immediate(workload, spec, partition, this_pass)
+    if is_immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
+        # the result of that one, mostly in some milliseconds, decides about the others
+        return wait_for("submits") + wake(first_try + FIRST_TRY_S)
+    if is_immediate and first_try is None and _chooses_beside_others(workload, this_pass):
+        return wait_for("submits")  # where the other pods are placed decides where these may be placed (F5)
+    wanted, left_out = _where_there_is_room(workload, spec, this_pass)
+    if is_immediate and first_try is None:
+        return _charged(do(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")))
+    # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
+    submit = do(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
+    return _charged(submit) + Decision(leave_out=left_out)
 
 
-def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass, *, stays: bool = False) -> JobSpec:
-    """The same, not on nodes where another grant could not be used a moment ago and these pods would have no room now (F6).
+def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, frozenset[str] | None]:
+    """The same job, without nodes where another grant could not be used a moment ago and these pods have no room now (F6).
 
-    stays   the job will wait in the queue, so the workload leaves these nodes out until it judges them again
+    Also all nodes that a job leaves out that waits in the queue; None: no more than before.
 
-    Pods that Slurm knows nothing of may take room on a node that Slurm gives away.  Slurm fills nodes one by one: what the
-    first grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
+    Pods that Slurm does not count may take room on a node that Slurm grants.  Slurm fills nodes one by one: what the first
+    grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
     """
     world, pods = this_pass.world, workload.members
     lately = [
@@ -365,30 +353,22 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass, *, 
     ]
     full = [name for name in lately if is_full(name, pods, this_pass)]
     if not full:
-        return spec
+        return spec, None
     elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
     this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
     have_nodes = all(_usable(each, world) for each in (elsewhere, *elsewhere.parts))
     if not have_nodes or too_large(workload, elsewhere, world) is not None:
-        return spec
-    if stays:
-        this_pass.left_out[workload.key] = this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
-    return elsewhere
+        return spec, None
+    return elsewhere, this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
 
 
 def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
     return replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *nodes]))
 
 
-def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, this_pass: Pass) -> None:
-    """Plan it, and count it against the limits of its rule."""
-    quotas = this_pass.world.quotas
-    if not this_pass.add(asked, workload.key) or not quotas.limited:
-        return
-    if (limit_class := quotas.limit_class(workload)) is not None and not quotas.has_one(workload):
-        this_pass.used[limit_class] += 1
-    if (rate := quotas.rate(workload)) is not None:
-        this_pass.take_token(rate)
+def _charged(submit: Decision) -> Decision:
+    """If the submission comes into the plan, it counts against the limits of its rule."""
+    return submit.followed_by(if_planned=Decision(is_charged=True))
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:

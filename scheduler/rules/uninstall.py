@@ -16,10 +16,11 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NEVER
+from scheduler.rules.decision import NOTHING, Decision, every, wake
 from scheduler.rules.identity import cancel
 from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say_all
+from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
@@ -62,35 +63,33 @@ def gives_up(workload: Workload, this_pass: Pass) -> bool:
     return not binding and not any(uid in this_pass.world.may_land for uid in workload.pods)
 
 
-def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
+def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """End the job of pods that are not bound."""
-    cancel(job, workload, this_pass, WHY)
+    return cancel(job, workload, this_pass, WHY)
 
 
-def say_leaving(workload: Workload, this_pass: Pass) -> bool:
-    """Tell the waiting pods that nothing is asked of Slurm for them any more.  False: the bridge stays."""
+def no_new_job(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The waiting pods show that Slurm is asked for nothing any more.  None: the bridge stays."""
     if not this_pass.world.config.leaving:
-        return False
-    if is_managed(workload.first, this_pass.world):
-        say_all(workload, _waiting(workload), this_pass, names.LEAVING, MESSAGE)
-    return True
+        return None
+    if not is_managed(workload.first, this_pass.world):
+        return NOTHING
+    return statuses(_waiting(workload), names.LEAVING, MESSAGE)
 
 
-def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """End the pods that stand for this job, which is proven to be their own; the job ends when they have ended."""
+def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """End the pods that are bound for this job, which is proven to be their own; the job ends when they have ended."""
     if this_pass.now < (quiet := this_pass.world.quiet_until()):
-        this_pass.wake_at(workload.key, quiet)
-        return
+        return wake(quiet)
+    found = []
     for pod in workload.unfinished:
         if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue
         until = max(
             being_ended(workload, pod, None, this_pass), goes_until(workload, pod, this_pass), workload.wait_until
         )
-        if this_pass.now >= until:
-            end_pod(workload, pod, WHY, this_pass)
-        elif until < float("inf"):
-            this_pass.wake_at(workload.key, until)
+        found.append(end_pod(workload, pod, WHY, this_pass) if this_pass.now >= until else wake(until))
+    return every(found)
 
 
 # --- what is left ---------------------------------------------------------------------------------------------------

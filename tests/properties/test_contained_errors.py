@@ -23,7 +23,7 @@ from scheduler.events import AbsenceBelieved, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
 from scheduler.place.assign import NodeInfo
-from scheduler.rules import binding, identity, status, submission
+from scheduler.rules import binding, driver, identity, submission
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state import anomalies
 from scheduler.state.workload import Placeholder, PodCounts, Workload
@@ -66,7 +66,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (binding, ("places",)),
     (identity, ("trusted",)),
     (anomalies, ("missing",)),
-    (status, ("say",)),
+    (driver, ("apply", "write_status")),
     (decide, ("bind", "ask")),
 )
 
