@@ -20,7 +20,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
-from scheduler.rules.identity import look_at, looked
+from scheduler.rules.identity import former_may_live, look_at, looked
 from scheduler.rules.own_keys import keys_of, names_job
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, say
@@ -30,12 +30,12 @@ from scheduler.state.workload import Placeholder, Workload
 
 def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> bool:
     """Ask for them, or wait for what was asked.  False: that was tried, or cannot be."""
-    if workload.hold is not None:
-        return True
-    if workload.look is not None and not looked(workload, workload.look, this_pass):
+    if workload.hold is not None or (workload.look is not None and not looked(workload, workload.look, this_pass)):
         return True
     if workload.reacquired is not None and workload.reacquired[0] == lost.id:
         return False
+    if former_may_live(workload, this_pass):
+        return True
     members = workload.members
     if not members or any(not workload.node_of(pod) for pod in members) or _is_being_ended(workload, this_pass):
         return False  # it ends, or is yet to be bound as a whole
