@@ -29,6 +29,7 @@ from scheduler.rules.identity import (
     cancel_broken,
     cancel_twins,
     cancel_twins_of_others,
+    former_may_live,
     look_at,
     may_have_unseen_job,
     scan_until,
@@ -55,8 +56,6 @@ from scheduler.state.world import World
 from scheduler.translate import job_update
 
 LANE_AGAIN_S = 0.02
-STRAY_AGAIN_S = 0.5
-UNREAD_S = 9.0  # so long after the first poll a pod of an earlier life waits for jobs whose reads failed
 SETTLING = 2  # of the effort of a pass: one pod of a group whose members are found anew
 LOOK = 1  # of the effort of a pass, beyond what a rule counts itself
 BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
@@ -278,26 +277,11 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
 
 
 def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A job that was made for its pods when they had another user still lives: two would run for them (V1).
-
-    Also waits while such a job may be among jobs of its name, or jobs that other pods show, that are read because the policy
-    or the labels changed; or, soon after a start, among jobs that could not be read yet: singleton protects jobs of one user
-    from one another only.  None: there is no such job.
-    """
-    world = this_pass.world
-    since = world.first_polled if world.first_polled is not None else this_pass.now
-    unread = workload.foreign_jobs & world.seen_first.keys()
-    if world.inherited(workload):
-        unread |= world.hidden | (world.unreadable.keys() if this_pass.now < since + UNREAD_S else set())
-    if any(job_id not in world.put_off for job_id in unread):
-        return wake(this_pass.now + STRAY_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
-    stray = living_stray(world, workload) if workload.former else None
-    if stray is None:
-        return None
-    message = (
-        f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
-    )
-    return statuses(workload.members, names.PENDING, message) + wake(this_pass.now + STRAY_AGAIN_S)
+    """A job that was made for its pods when they had another user lives, or may live: two would run for them (V1)."""
+    first = former_may_live(workload, this_pass)
+    if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
+        return first
+    return statuses(workload.members, names.PENDING, first.why) + first
 
 
 def _may_be_bound_yet(workload: Workload, this_pass: Pass) -> bool:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from scheduler import actions as act
 from scheduler.events import Side
 from scheduler.rules.decision import NOTHING, Decision, do, wake
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.job_ownership import living_stray
 from scheduler.state.workload import JobSearch, Placeholder, Workload
+
+FORMER_AGAIN_S = 0.5
+UNREAD_S = 9.0  # so long after the first poll a pod of an earlier life waits for jobs whose reads failed
 
 
 def may_have_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
@@ -39,6 +46,26 @@ def looked(workload: Workload, look: JobSearch, this_pass: Pass) -> Decision | N
 def scan_until(workload: Workload, this_pass: Pass) -> float:
     """Until when a placeholder of a pod that is older than this process may still be unread (ARCHITECTURE 4)."""
     return this_pass.world.scanning_until() if this_pass.world.inherited(workload) else float("-inf")
+
+
+def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The next visit, if a job of a former user of the pods lives or may be among jobs not read yet.  None: no such job.
+
+    Such jobs are those that are read because the policy or the labels changed, and, soon after a start, those whose reads
+    failed.  Singleton protects jobs of one user from one another only (V1).
+    """
+    world = this_pass.world
+    since = world.first_polled if world.first_polled is not None else this_pass.now
+    unread: Iterable[int] = workload.foreign_jobs & world.seen_first.keys()
+    if world.inherited(workload):
+        unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
+    if any(job_id not in world.put_off for job_id in unread):
+        return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
+    stray = living_stray(world, workload) if workload.former else None
+    if stray is None:
+        return None
+    why = f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
+    return wake(this_pass.now + FORMER_AGAIN_S, why)
 
 
 def trusted(job: Placeholder, this_pass: Pass) -> bool:

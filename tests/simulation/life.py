@@ -51,9 +51,9 @@ OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 POLICY_CHANGES = 0.25  # share of the lives
 RIGHTS_GO = 0.2  # share of the lives
-# Share of the lives in which namespaces become other users.  The thousand lives have none, because some of these lives still
-# break an invariant (1 of 85 among the first 300 seeds): IDENTITY_CHANGES=0.25 SEED=238, 1028 and 1171 (V1), 1097 (L4).
-IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0"))
+IDENTITY_CHANGES = float(
+    os.environ.get("IDENTITY_CHANGES", "0.25")
+)  # share of the lives: namespaces become other users
 STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
 STUBBORN_S = 15.0  # between two things that happen to pods which do not stop, in the mean
 GRACES = (600, 3600, 86_400)
