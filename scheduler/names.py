@@ -92,6 +92,9 @@ JOB_SINCE = PREFIX + "job-since"  # written if another job takes the place of th
 ONLY_OURS = (JOB_ID, JOB_SINCE, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # nobody else writes these
 WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACEPARENT))
 
+# What admission reads, before the pod has a scheduler (manifests/admission/intercept.yaml); it means nothing to the bridge.
+INTERCEPT = "intercept"
+
 # The Go slurm-bridge's keys, so that its users move by changing schedulerName.
 ALIASES = {
     "account": ACCOUNT,

@@ -360,7 +360,8 @@ OF_ADMISSION = (
         OPT_OUT, "annotation", "Pod", USER, "`false`", "false",
         "Admission (`manifests/admission/intercept.yaml`, `slurm-bridge webhook`) does not set the `schedulerName` of this "
         "pod. For pods that another scheduler is to place.",
-        "Any other value has no effect. A pod with the `schedulerName` of the bridge that has this annotation is refused.",
+        "Any other value has no effect. The annotation concerns interception alone: a pod that names the bridge under "
+        "`schedulerName` is scheduled by the bridge all the same.",
     ),
 )  # fmt: skip
 

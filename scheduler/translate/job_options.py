@@ -17,6 +17,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.translate import values
 
 MAX_SHOWN = 60  # characters of a refused value that are shown back
+_NO_WISHES = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}  # other keys of ours that a pod may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
                 own[name] = value
             elif name in names.GROUPING and not strict:
                 return Refusal(names.REFUSED, f"Annotation {key} of its owner says nothing: it belongs on the pods.")
-            elif strict and name not in names.WRITTEN_BY_US | names.GROUPING:
+            elif strict and name not in _NO_WISHES:
                 return _unknown_key(key, name)
         elif key.startswith(names.ALIAS_PREFIX):
             name = key[len(names.ALIAS_PREFIX) :]
@@ -124,7 +125,7 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
 
 
 def _unknown_key(key: str, name: str) -> Refusal:
-    near = difflib.get_close_matches(name, names.WISHES, n=1)
+    near = difflib.get_close_matches(name, names.WISHES | {names.INTERCEPT}, n=1)
     hint = f" Did you mean {names.PREFIX}{near[0]}?" if near else ""
     return Refusal(names.REFUSED, f"Annotation {_shown(key)} is not a key of slurm-bridge.{hint}")
 

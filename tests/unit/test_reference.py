@@ -186,10 +186,8 @@ def test_examples_of_gangs_are_taken_and_other_values_refused() -> None:
     assert isinstance(group_of(replace(pod, labels={}, annotations={size.key: size.example})), Refusal)
 
 
-def test_the_annotation_for_admission_is_refused_on_pods_of_the_bridge() -> None:
-    assert refusal(OPT_OUT.removeprefix(names.PREFIX), "false") == (
-        "Annotation slurm-bridge/intercept is not a key of slurm-bridge."
-    )
+def test_the_annotation_for_admission_means_nothing_on_pods_of_the_bridge() -> None:
+    assert job_options.user_input(Pod("uid", "hpc", "train", annotations={OPT_OUT: "false"})) == {}
 
 
 def test_every_reason_says_what_it_means_and_what_to_do() -> None:

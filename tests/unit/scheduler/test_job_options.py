@@ -112,12 +112,19 @@ def test_what_cannot_be_read_is_refused_with_key_and_value(key: str, value: str)
     [
         ("partitoin", f" Did you mean {OWN}partition?"),
         ("time_limit", f" Did you mean {OWN}time-limit?"),
+        ("intercpt", f" Did you mean {OWN}intercept?"),
         ("priority", ""),
         ("zzz", ""),
     ],
 )
 def test_a_key_that_nobody_knows_is_a_spelling_mistake(key: str, hint: str) -> None:
     assert refusal_of(annotated({key: "x"})) == f"Annotation {OWN}{key} is not a key of slurm-bridge.{hint}"
+
+
+@pytest.mark.parametrize("value", ["false", "true", "perhaps"])
+def test_what_the_pod_said_to_admission_means_nothing_to_the_bridge(value: str) -> None:
+    """A pod that names the bridge itself needs no admission, and may still have the annotation of its template."""
+    assert spec_of(annotated({"intercept": value})) == spec_of(pod())
 
 
 def test_an_unknown_key_of_an_owner_or_of_somebody_else_is_none_of_our_business() -> None:
