@@ -42,7 +42,7 @@ from scheduler.rules.reconcile_nodes import reconcile_nodes
 from scheduler.rules.restore_keys import put_back
 from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock, outage, status, statuses, waiting
+from scheduler.rules.status import clock, exact_clock, outage, status, statuses, waiting, waits
 from scheduler.rules.submission import all_known, ask, is_managed, not_managed, over_limit, spec_for, too_large
 from scheduler.rules.termination import end_job, end_job_of_the_silent, end_pods, record_former, silent_until
 from scheduler.rules.uninstall import end_running, gives_up, is_ending_pods, no_new_job, withdraw
@@ -259,7 +259,7 @@ def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: floa
     if tried_at < scanned_at:
         return (
             f"The pod is older than this process of slurm-bridge, and a Slurm job of it may be among those that are still to "
-            f"be read: nothing is asked before {clock(scanned_at, now)}."
+            f"be read: nothing is asked before {exact_clock(scanned_at, now)}."
         )
     if workload.refused is not None:
         return f"It is tried again at {clock(tried_at, now)}, or when pod or policy change."
@@ -333,7 +333,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         return status(pod, reason, f"Waiting as job {job.id}. {note}") if note else NOTHING
     said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
     if read.reason in UNLOOKED and not note and this_pass.now < said_at:
-        return wake(said_at)
+        return wake(said_at, waits(read, this_pass))
     return waiting(workload, pod, read, this_pass, note)
 
 

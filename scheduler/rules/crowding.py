@@ -38,7 +38,7 @@ def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> 
     if known is None or not nodes:
         return nodes
     if this_pass.now < known.judged_at:
-        this_pass.wake_at(workload.key, known.judged_at)
+        this_pass.judges_again[workload.key] = known.judged_at
     elif workload.key not in this_pass.left_out:
         patient = this_pass.now < known.patient_until
         nodes = frozenset(
@@ -48,7 +48,7 @@ def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> 
         )
         this_pass.left_out[workload.key] = nodes
         if nodes:
-            this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.exclude_s)
+            this_pass.judges_again[workload.key] = this_pass.now + this_pass.tuning.exclude_s
     return nodes
 
 

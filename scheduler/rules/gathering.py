@@ -56,7 +56,7 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
                 return Refusal(
                     names.REFUSED,
                     f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
-                    f"{first_pod.name} has {_in_words(one)}, {pod.name} has {_in_words(other)}.",
+                    f"{first_pod.name} has {_value(one)}, {pod.name} has {_value(other)}.",
                 )
     head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
     return replace(head, parts=tuple(parts))
@@ -75,7 +75,7 @@ def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list
     return list(found.items())
 
 
-def _in_words(value: object) -> str:
+def _value(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
     return str(value) if value not in ("", None) else "none"
@@ -101,7 +101,7 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
             return read + _shown(workload, why_gathering(workload, this_pass)) if known else read
     said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SAID_S
     if this_pass.now < said_at:
-        return read + wake(said_at)
+        return read + wake(said_at, why_gathering(workload, this_pass))
     held_at = _held_at(workload, this_pass)
     if this_pass.now < held_at:
         read += wake(held_at)

@@ -6,6 +6,7 @@ from scheduler import actions as act
 from scheduler.events import Side
 from scheduler.rules.decision import NOTHING, Decision, do, wake
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import clock
 from scheduler.state.workload import JobSearch, Placeholder, Workload
 
 
@@ -15,7 +16,9 @@ def may_have_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
         hinted = job.key is None and job.alive
         own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.ended))):
-            return look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
+            read = look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            return read + Decision(why=why)
     return looked(workload, workload.look, this_pass) if workload.look is not None else None
 
 
@@ -76,7 +79,7 @@ def cancel(
     """
     until = max(this_pass.world.quiet_until(), workload.wait_until)
     if this_pass.now < until:
-        return wake(until)
+        return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
     if not trusted(job, this_pass):
         return look_at(job, workload, this_pass, f"is job {job.id} still the same?")
     if workload.hold is None and Side.SLURM not in this_pass.world.lost:

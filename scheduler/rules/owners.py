@@ -22,6 +22,7 @@ from scheduler.state.world import MAX_OWNERS, World
 LATELY_S = 300.0  # what was read so long before a pod came is read again before the first decision about the pod
 AGAIN_S = 60.0  # and while pods wait, once in so long, where not more than MANY of them are refused
 MANY = 1000
+OWNERS_FIRST = "The pod's owners are read first, for their annotations."
 UNREAD_AGAIN_S = 5.0  # what a queued pod's owner says after a restart is asked for again, if that failed
 
 
@@ -36,7 +37,7 @@ def read_lately(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Dec
         is_late = this_pass.now < workload.wait_until
         found.append(wake(workload.wait_until) if is_late else do(_read(pod, ref, workload)))
         found.append(Decision(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
-    return every(found) if found else None
+    return every(found) + Decision(why=OWNERS_FIRST) if found else None
 
 
 def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
@@ -85,9 +86,9 @@ def unreadable(pod: Pod, what: str, key: OwnerKey | str, this_pass: Pass) -> Dec
         return NOTHING
     since, why = failing
     said_at = since + this_pass.tuning.outage_s
-    if this_pass.now < said_at:
-        return wake(said_at)
     message = f"{what} of this pod cannot be read, and is tried again: {why}"
+    if this_pass.now < said_at:
+        return wake(said_at, message)
     return status(pod, names.UNREADABLE, message, essence=("unread", what), warning=True)
 
 

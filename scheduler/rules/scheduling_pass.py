@@ -43,6 +43,7 @@ class Pass:
         self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
         self.left_out: dict[str, frozenset[str]] = {}
+        self.judges_again: dict[str, float] = {}  # workload key to when the nodes that it leaves out are judged again
         self.uncounted: dict[str, Mapping[str, int]] = {}  # node to what pods take there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []
         self.settled: list[str] = []

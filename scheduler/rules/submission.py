@@ -21,7 +21,7 @@ from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
 from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
 from scheduler.rules.gathering import components, together
-from scheduler.rules.owners import unreadable
+from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.state.workload import Workload
@@ -32,6 +32,7 @@ from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_
 
 AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
 _IN_VAIN = "could not be used when Slurm granted them"
+ANOTHER_FIRST = "Slurm is asked for nodes for another pod; the result of that decides about this one."
 FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
 TRANSLATION = 15  # of the effort of a pass: what one pod asks for
 
@@ -91,7 +92,8 @@ def _read_first(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | Non
     if ref is not None:
         key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
         read = wake(workload.wait_until) if is_late else do(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
-        return every((read, Decision(awaits=key), unreadable(pod, what, key, this_pass)))
+        failing = unreadable(pod, what, key, this_pass)
+        return every((read, failing, Decision(awaits=key, why=OWNERS_FIRST)))
     if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
         return None
     claims = world.claims.get(pod.uid)
@@ -102,7 +104,7 @@ def _read_first(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | Non
     again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
     read = wake(workload.wait_until) if is_late else do(again)
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
-    return every((shown, read, failing))
+    return every((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
 
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
@@ -327,10 +329,10 @@ def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
     first_try = _first_try(partition, this_pass)
     is_immediate = _immediate(workload, spec, partition, this_pass)
     if is_immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
-        # the result of that one, mostly in some milliseconds, decides about the others
-        return wait_for("submits") + wake(first_try + FIRST_TRY_S)
+        # the result comes mostly in some milliseconds
+        return wait_for("submits", ANOTHER_FIRST) + wake(first_try + FIRST_TRY_S)
     if is_immediate and first_try is None and _chooses_beside_others(workload, this_pass):
-        return wait_for("submits")  # where the other pods are placed decides where these may be placed (F5)
+        return wait_for("submits", ANOTHER_FIRST)  # where the other pods are placed decides where these may be (F5)
     wanted, left_out = _where_there_is_room(workload, spec, this_pass)
     if is_immediate and first_try is None:
         return _charged(do(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")))

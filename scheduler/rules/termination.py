@@ -33,7 +33,10 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     own = [each for each in world.mine(workload) if each.key in (None, workload.key)]
     job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
     if this_pass.now < world.quiet_until():
-        return wake(world.quiet_until())
+        quiet = clock(world.quiet_until(), this_pass.now)
+        return wake(
+            world.quiet_until(), f"Nothing is ended before {quiet}: requests of a previous process may take effect."
+        )
     assert job is not None, "ORPHANED is derived from a job"
     if (not job.ended or job.requeued) and (waits := _may_live_on(workload, job, this_pass)) is not None:
         return waits
@@ -105,7 +108,8 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
         return NOTHING
     until = scan_until(workload, this_pass)
     if this_pass.now < until:
-        return wake(until)
+        searched = f"Slurm jobs that may be the pod's are still to be read, until {clock(until, this_pass.now)}."
+        return wake(until, searched)
     if not is_managed(workload.pod, this_pass.world) and not job.ended:
         return _left_alone(workload, job)
     if this_pass.world.config.leaving or not is_managed(workload.pod, this_pass.world):
