@@ -1,4 +1,4 @@
-"""What there is to say about one workload, asked of the world as it is (O4).
+"""The explanation of one workload, from the world as it is (O4).
 
 Nothing is translated or judged a second time: the phase is the phase, the job is what `decide` would ask Slurm for, nodes are
 judged by `feasible`.  Why a pod waits is the status of the decision that the phase's rule makes now, and what comes next is
@@ -47,11 +47,11 @@ SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devi
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Where a pod may stand at all, whatever is merely taken now.
+    """Where a pod can run at all, whatever is in use now.
 
     usable    Kubernetes' names of nodes that can run it
-    away      of these, those that Slurm gives nobody now, each with its states ("k1 (DRAIN+IDLE)")
-    misses    why the others cannot, and how many for each reason, commonest first
+    away      usable nodes that Slurm allocates to no job now, each with its states ("k1 (DRAIN+IDLE)")
+    misses    why the other nodes cannot, and how many for each reason, most frequent first
     """
 
     count: int
@@ -65,15 +65,15 @@ class Explanation:
     """One workload.
 
     phase     the value of Phase, or "quarantined"
-    sentence  where it stands, and why it waits, where it does
-    refusal   why nothing is asked of Slurm; None: there is something to ask, or there was
+    sentence  its state, and why it waits, if it does
+    refusal   why no job is submitted; None: there is a job to submit, or one was submitted
     user      the Slurm user whose job it is; "": the policy has none
-    spec      the job as it was asked for, else as it would be asked for now; None where it is refused before
-    missing   so many pods of its gang do not exist yet, and `spec` takes them to be like the pod `like`; None: nobody knows
-              how many, and `spec` is of those that exist
+    spec      the job as it was submitted, else as it would be submitted now; None: it is refused before
+    missing   how many pods of its gang do not exist yet; `spec` takes them to be like the pod `like`.  None: not known, and
+              `spec` is of the pods that exist
     jobs      the jobs that are or may be its own, as last read
     states    of these jobs, by id, as the last poll showed them
-    grant     what the job holds
+    grant     the nodes of the job
     next      what the bridge would do now, in words
     story     the last events and actions: epoch seconds, and what happened; oldest first
     known_at  when Slurm was last asked, epoch seconds
@@ -100,7 +100,7 @@ class Explanation:
 
 
 def key_of(world: World, namespace: str, name: str) -> str | None:
-    """The workload of the pod of that name; of several lives of it, the newest."""
+    """The workload of the pod of that name; of several pods that had the name, the newest."""
     everywhere = chain(
         ((key, workload.pods) for key, workload in world.workloads.items()),
         ((entry.name, entry.pods) for entry in world.quarantine.values() if entry.kind is Kind.WORKLOAD),
@@ -162,7 +162,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
 
 
 def _quarantined(workload: Workload, entry: Quarantined, this_pass: Pass) -> Explanation:
-    """Nothing is judged of it: that may be what raises."""
+    """No rule runs for it: a rule may be what raises."""
     pod = next(iter({**entry.pods, **workload.pods}.values()), None)
     return Explanation(
         namespace=pod.namespace if pod is not None else "",
@@ -185,7 +185,7 @@ def _pod(workload: Workload) -> Pod | None:
 
 
 def _absent(workload: Workload) -> tuple[int | None, str]:
-    """How many of its gang do not exist yet, and whom they are taken to be like."""
+    """How many pods of its gang do not exist yet, and the name of the pod that they are taken to be like."""
     if not workload.size:
         return None, ""
     absent = missing(workload)
@@ -201,7 +201,7 @@ def _user(pod: Pod, world: World) -> str:
 
 
 def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None, Refusal | None]:
-    """The job to ask for, and why it is not asked for; both, where only a node is lacking."""
+    """The job to submit, and why it is not submitted; both, if only a node is lacking."""
     world = this_pass.world
     if not world.ready:
         return None, Refusal("", f"The bridge is not ready; it waits for {', '.join(world.missing)}.")
@@ -225,7 +225,7 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
 
 
 def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
-    """The translation alone; None where that is refused."""
+    """The translation alone; None: it is refused."""
     pods = here(workload)
     specs = [_translated(workload, pod, world) for pod in pods]
     asked = [(pod, spec) for pod, spec in zip(pods, specs, strict=True) if spec is not None]
@@ -234,7 +234,7 @@ def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
 
 
 def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
-    """One pod, as if it were alone; None where that is refused."""
+    """One pod, as if it were alone; None: it is refused."""
     tenant = world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return None
@@ -246,7 +246,7 @@ def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
 
 
 def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
-    """Every node, judged as `feasible` judges it, without those left out; None where there is no job to judge it for."""
+    """Every node, judged as `feasible` judges it, without nodes left out; None: there is no job to judge them for."""
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
@@ -279,7 +279,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     )
 
 
-# --- where it stands ------------------------------------------------------------------------------------------------
+# --- its state ------------------------------------------------------------------------------------------------------
 
 
 def _sentence(
@@ -391,11 +391,11 @@ def _next(workload: Workload, decision: Decision, this_pass: Pass) -> tuple[str,
     )
 
 
-# --- as sbatch would say it -----------------------------------------------------------------------------------------
+# --- as options of sbatch   -----------------------------------------------------------------------------------------
 
 
 def as_sbatch(spec: JobSpec) -> str:
-    """The job in sbatch's options, for people who think in them.  It is no command to run: the job has no script."""
+    """The job in sbatch's options, for people who know these.  It is no command to run: the job has no script."""
     return " : ".join([shlex.join(["sbatch", *_options(spec)]), *(shlex.join(_options(part)) for part in spec.parts)])
 
 
@@ -432,7 +432,7 @@ def _options(spec: JobSpec) -> list[str]:
 
 
 def _how_many_nodes(spec: JobSpec) -> str:
-    """As --nodes says it; "": as few as it takes."""
+    """The value of --nodes; "": as few nodes as possible."""
     if spec.tasks == 1:
         return "1"
     if spec.max_nodes is None:
@@ -441,7 +441,7 @@ def _how_many_nodes(spec: JobSpec) -> str:
 
 
 def _memory_and_devices(spec: JobSpec) -> dict[str, str]:
-    """Of a node where it is known how many pods that has, else of each CPU and each pod."""
+    """Of a node if the number of its pods is known, else of each CPU and each pod."""
     places = 1 if spec.tasks == 1 else spec.tasks_per_node
     devices = ",".join(f"{name}:{count * (places or 1)}" for name, count in spec.gres)
     if places is not None:

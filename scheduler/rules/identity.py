@@ -1,4 +1,4 @@
-"""Read before acting: which job is whose, whether it is still the same, and how a job is ended (ARCHITECTURE 4)."""
+"""Read before acting: whose job it is, whether it is still the same job, and how it is ended (ARCHITECTURE 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.state.workload import JobSearch, Placeholder, Workload
 
 
 def may_have_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A job of this workload may exist that is not known yet: it is searched first.  None: there is none."""
+    """Search first for a job of this workload that may exist and is not known yet.  None: there is no such job."""
     for job in this_pass.world.mine(workload):
         hinted = job.key is None and job.alive
         own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
@@ -66,7 +66,7 @@ def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> 
 
 
 def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """A component of it ended: the rest is no grant, and of a waiting job it never starts (docs/decisions/0002)."""
+    """A component of the job ended: the rest is no grant, or never starts (docs/decisions/0002).  None: all live."""
     return cancel(job, workload, this_pass, f"a component of job {job.id} ended") if job.broken else None
 
 
@@ -88,7 +88,7 @@ def cancel(
 
 
 def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:
-    """A lost answer may have made two jobs: the one that counts stays.  None: there is no twin to be ended now."""
+    """A lost answer may have made two jobs: end the twin of the job that counts.  None: no twin is to be ended now."""
     for job in this_pass.world.mine(workload):
         if job.key == workload.key and job.alive and job.id != keep.id and workload.hold is None:
             return cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")
