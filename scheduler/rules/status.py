@@ -15,28 +15,12 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
 from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, every, wake
+from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.workload import LastStatus, Workload
 
 START_SLACK_S = 60.0  # an expected start that moves by less is not news …
 START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
-
-# Slurm's reasons (job_state_reason_string in its sources, squeue(1)) that say little to people who do not know Slurm.
-REASONS = {
-    "None": "not looked at yet",
-    "Resources": "waiting for nodes: first in line",
-    "Priority": "others are before it in the queue",
-    "Dependency": "waiting for other jobs, as its dependency says",
-    "DependencyNeverSatisfied": "a job it depends on did not end as it should, so it never starts: change its dependency",
-    "ReqNodeNotAvail": "the nodes it can use are down, drained or reserved",
-    "BeginTime": "waiting for its begin time",
-    "JobHeldUser": "held by its user",
-    "JobHeldAdmin": "held by an administrator",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition is inactive",
-    "Licenses": "waiting for licenses",
-    "Reservation": "waiting for its reservation",
-}
 
 
 def clock(at: float, now: float) -> str:
@@ -166,8 +150,8 @@ def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass)
 def waits(job: Job, this_pass: Pass) -> str:
     """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
     reason = job.reason or "None"
-    words = REASONS.get(reason)
-    said = f"{reason}: {words}" if words else reason
+    known = meaning_of(reason)
+    said = f"{reason}: {known.meaning}" if known is not None else reason
     start = ""
     now, starts = this_pass.now, _expected_start(job, this_pass)
     if starts is not None:

@@ -39,6 +39,7 @@ NO_MESSAGE = {
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
     "scheduler.rules.status": r"%.*",  # times
+    "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
     "scheduler.state.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces

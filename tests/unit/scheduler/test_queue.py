@@ -54,7 +54,10 @@ def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
     ("job", "words"),
     [
         (waits(reason="Priority"), "(Priority: others are before it in the queue). Job"),
-        (waits(reason="AssocGrpGRES"), "(AssocGrpGRES). Job"),
+        (
+            waits(reason="AssocGrpGRES"),
+            "(AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now (GrpTRES=gres/…)). Job",
+        ),
         (waits(reason="JobHeldAdmin"), "(JobHeldAdmin: held by an administrator). Job"),
         (waits(starts=NOW - 5), "first in line). Job"),
         (waits(starts=NOW + 86400 * 2), "expected start 1970-01-03 00:17 UTC. Job"),
