@@ -1,8 +1,9 @@
 """What to do now: one rule a phase (ARCHITECTURE 3).
 
-`decide` visits the workloads that events marked, those whose time has come, and those that waited for a free lane; with
-everything=True it visits all of them, which must come to the same plan (a property test says so), except for owners that
-are read again in passing.  It reads the world and writes a Plan; nothing else.  RULES is the state machine.
+`decide` visits the workloads that events marked, whose time has come, or whose turn it is in a limit class.  With
+everything=True it visits all of them, which must give the same plan (a property test), except for owners that are read again
+in passing.  It reads the world and returns a Plan; nothing else changes.  RULES is the state machine: each rule returns a
+Decision, which the driver enters in the plan (rules/driver.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from scheduler.rules.reconcile_nodes import reconcile_nodes
 from scheduler.rules.restore_keys import put_back
 from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock, outage, status, statuses, waiting
+from scheduler.rules.status import clock, exact_clock, outage, status, statuses, waiting, waits
 from scheduler.rules.submission import all_known, ask, is_managed, not_managed, over_limit, spec_for, too_large
 from scheduler.rules.termination import end_job, end_job_of_the_silent, end_pods, record_former, silent_until
 from scheduler.rules.uninstall import end_running, gives_up, is_ending_pods, no_new_job, withdraw
@@ -55,14 +56,14 @@ from scheduler.state.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.state.world import World
 from scheduler.translate import job_update
 
-LANE_AGAIN_S = 0.02
-SETTLING = 2  # of the effort of a pass: one pod of a group whose members are found anew
-LOOK = 1  # of the effort of a pass, beyond what a rule counts itself
-BEGIN_SLACK_S = 1.0  # slurmctld looks at begin times once a second, by a clock of its own
+AGAIN_S = 0.02
+SETTLING = 2  # of the effort of a pass: one pod of a group whose members are found again
+VISIT = 1  # of the effort of a pass, beyond what a rule counts itself
+BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock
 
 
 def decide(world: World, now: float, *, everything: bool = False) -> Plan:
-    """The plan of this moment; empty, with the time of the next look, when there is nothing to do."""
+    """The plan of this moment; if there is nothing to do, it has no actions, and the time of the next pass."""
     this_pass = Pass(world, now)
     if not world.ready:
         return this_pass.plan()
@@ -73,7 +74,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     if world.unsettled:
         _settle_some(this_pass)
     if keys := _keys(this_pass, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
-        _look_in_turn(keys, this_pass)
+        _visit_in_turn(keys, this_pass)
     for what, rule in IN_TURN.items():
         guarded(this_pass, Kind.SHARED, what, None, rule, this_pass)
     nodes = [name for kind, name in tried if kind is Kind.NODE]
@@ -86,7 +87,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
 
 
 def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list[str]:
-    """Keys of the workloads to look at: deferred by the last pass, next in line for a lane, changed, or due."""
+    """Keys of the workloads to visit: deferred by the last pass, next in turn for a limit class, changed, or due."""
     world = this_pass.world
     keys: dict[str, None] = dict.fromkeys(world.deferred)
     for limit_class, waiting_keys in world.parked.items() if world.parked_in else ():
@@ -106,7 +107,7 @@ def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list
 
 
 def _settle_some(this_pass: Pass) -> None:
-    """Large groups whose members are to be found anew: at most half of the effort of a pass is counted for them."""
+    """Plan to find the members of large groups again: at most half of the effort of a pass is counted for them."""
     world, most = this_pass.world, this_pass.tuning.pass_effort // 2
     if this_pass.now < world.settles_at:
         this_pass.wake_shared(world.settles_at)
@@ -121,27 +122,27 @@ def _settle_some(this_pass: Pass) -> None:
     this_pass.wake_shared(this_pass.now)
 
 
-def _look_in_turn(keys: Iterable[str], this_pass: Pass) -> None:
+def _visit_in_turn(keys: Iterable[str], this_pass: Pass) -> None:
     world = this_pass.world
     turns = Turns(_with_namespaces(keys, world), world.turns)
     spent = this_pass.spent
     while turns and spent < this_pass.tuning.pass_effort:
-        this_pass.effort += LOOK
-        look(world.workloads[turns.peek()], this_pass, _look)
+        this_pass.effort += VISIT
+        look(world.workloads[turns.peek()], this_pass, _visit)
         before, spent = spent, this_pass.spent
         turns.took(spent - before)
-    _leave(turns, this_pass)
+    _defer(turns, this_pass)
 
 
-def _leave(turns: Turns, this_pass: Pass) -> None:
-    """To the next pass: what this one has no time for.  Who waits for a lane may have to wait still, and hurries nobody."""
+def _defer(turns: Turns, this_pass: Pass) -> None:
+    """Leave the rest to the next pass.  A workload that waits for its turn in a limit class may have to wait still."""
     world, left = this_pass.world, turns.left()
     if left:
         parked = set(world.parked_in).difference(world.dirty, world.due(this_pass.now)[0])
         this_pass.deferred += [key for key in left if key not in parked]
     this_pass.turns = turns.taken if left or this_pass.deferred else {}
     if left and not this_pass.deferred:
-        this_pass.wake_shared(this_pass.now + LANE_AGAIN_S)
+        this_pass.wake_shared(this_pass.now + AGAIN_S)
 
 
 def _with_namespaces(keys: Iterable[str], world: World) -> Iterator[tuple[str, str]]:
@@ -150,7 +151,7 @@ def _with_namespaces(keys: Iterable[str], world: World) -> Iterator[tuple[str, s
             yield workload.namespace, key
 
 
-def _look(workload: Workload, this_pass: Pass) -> bool:
+def _visit(workload: Workload, this_pass: Pass) -> bool:
     """Visit one workload by the rule of its phase; False if its visit is a long one, and only a part of that is done now."""
     world = this_pass.world
     if not this_pass.prepared(workload):
@@ -258,7 +259,7 @@ def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: floa
     if tried_at < scanned_at:
         return (
             f"The pod is older than this process of slurm-bridge, and a Slurm job of it may be among those that are still to "
-            f"be read: nothing is asked before {clock(scanned_at, now)}."
+            f"be read: nothing is asked before {exact_clock(scanned_at, now)}."
         )
     if workload.refused is not None:
         return f"It is tried again at {clock(tried_at, now)}, or when pod or policy change."
@@ -317,7 +318,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         return status(pod, reason, f"Waiting as job {job.id}. {note}") if note else NOTHING
     said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
     if read.reason in UNLOOKED and not note and this_pass.now < said_at:
-        return wake(said_at)
+        return wake(said_at, waits(read, this_pass))
     return waiting(workload, pod, read, this_pass, note)
 
 

@@ -1,4 +1,4 @@
-"""GRANTED: Slurm gave nodes; bind, wait for room, or give the grant back (S1, S11, F6, W9)."""
+"""GRANTED: Slurm gave nodes; bind, wait for room, or release the grant (S1, S11, F6, W9)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ from scheduler.state.own_keys import told_of
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.grouping import by_rank
 
-RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks again after so long
-SAID_AFTER_FAILURES = 3  # failed binds in a row, after which the pod says so
+RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after so long
+SHOWN_AFTER_FAILURES = 3  # after so many failed binds in a row, the pod shows that
 MOST_COMPARED = (
-    256  # terms with pods that may land; where there are more, the bind waits for the end of the quiet period
+    256  # terms with pods that may still be bound; if there are more, the bind waits for the end of the quiet period
 )
-MAX_BIND_FAILURES = (
-    5  # refusals of one pod's bind, after which the grant is given back: other pods may be able to use it
-)
+MAX_BIND_FAILURES = 5  # after so many refused binds of one pod, the grant is released: other pods may be able to use it
 
 
 def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -87,8 +85,8 @@ def _use_grant(workload: Workload, unbound: Sequence[Pod], job: Placeholder, gra
 
 
 def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
-    """Why nobody is to be bound to what it holds for the moment; "": nothing is in the way."""
-    if "SUSPENDED" in job.states:  # what it holds may be another's meanwhile (S6)
+    """Why no pod is bound to the nodes of the job for the moment; "": nothing is in the way."""
+    if "SUSPENDED" in job.states:  # another job may use its nodes meanwhile (S6)
         return f"an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)"
     if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
         return f"Slurm preempts job {job.id}"
@@ -124,9 +122,9 @@ def _waits(unbound: Sequence[Pod], message: str, *, warning: bool = False) -> De
 
 
 def _asked(workload: Workload, job: Placeholder, this_pass: Pass, *, replacing: bool) -> JobSpec | Refusal:
-    """What the job was asked for.  Of a job that another life asked for: what its pods ask for now.
+    """What the job was asked for.  Of a job that a previous process submitted: what its pods ask for now.
 
-    A replacement may ask for something else than the pod whose place it takes: it says nothing about the job.
+    A replacement may ask for something else than the pod whose place it takes, so it is not evidence about the job.
     """
     if job.spec is not None:
         return job.spec
@@ -145,7 +143,7 @@ def _unplaceable(
 ) -> str:
     """Why these pods cannot take the places that the job holds, in words; "": they can.
 
-    A pod that came, or was resized, after the job was asked for is compared with what its place was asked for (W5).
+    A pod that came, or was resized, after the job was submitted is compared with what its place was asked for (W5).
     """
     newcomers = {pod.uid for pod in unbound} - job.asked_for
     mine = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
@@ -164,9 +162,9 @@ def _came_later(workload: Workload, unbound: Sequence[Pod], job: Placeholder) ->
     """True if these pods take the places of others that were bound for the job before (W5).
 
     A gang is bound as a whole.  So pods are replacements once as many pods as the job was asked for have been bound for it,
-    whatever any clock says.  Of the pods that an earlier life bound, some may be gone.  Then a replacement is a pod that the
-    API server created after it bound another member, by its own clock; or after it created all of them, if it does not tell
-    when it bound them.
+    whatever any clock says.  Of the pods that a previous process bound, some may be gone.  Then a replacement is a pod that
+    the API server created after it bound another member, by its own clock; or after it created all of them, if it does not
+    show when it bound them.
     """
     if job.spec is not None and job.spec.required_nodes:  # asked for pods that stood on these nodes already (S7)
         return True
@@ -183,7 +181,7 @@ def _came_later(workload: Workload, unbound: Sequence[Pod], job: Placeholder) ->
 
 
 def _names_job(pod: Pod, job: Placeholder) -> bool:
-    """True unless the pod says that it was bound for another job.  What a bind wrote may not have been seen yet."""
+    """True unless the pod names another job.  The annotations of a bind may not have been observed yet."""
     return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
 
 
@@ -363,7 +361,7 @@ def _await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, th
 
 
 def _on_its_way(pod: Pod, grant: Grant, this_pass: Pass) -> str:
-    """Where of this grant a bind puts it that is under way, or of which nobody knows whether it happened."""
+    """The node of this grant to which a bind that is in flight, or whose result is unknown, puts the pod; "": none."""
     name = this_pass.world.assumed.get(pod.uid, "")
     node = (this_pass.world.nodes or {}).get(name)
     return name if node is not None and any(each.name == slurm_name(node) for each in grant.everywhere) else ""
@@ -377,7 +375,7 @@ def _gpus(
     stands: Mapping[str, str],
     this_pass: Pass,
 ) -> Mapping[str, str]:
-    """What each is told of its GPUs, where somebody goes by it (G1).  stands: UID to Slurm's name of the node."""
+    """The GPUs of each pod, for its annotation, if a device driver reads it (G1).  stands: UID to Slurm node name"""
     if not this_pass.world.config.device_driver:
         return {}
     held = []
@@ -403,7 +401,7 @@ def _send_binds(
         return _release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
     if this_pass.now < workload.wait_until:
         message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
-        is_shown = job.bind_trouble and workload.failures >= SAID_AFTER_FAILURES
+        is_shown = job.bind_trouble and workload.failures >= SHOWN_AFTER_FAILURES
         return wake(workload.wait_until) + (_waits(pods, message, warning=True) if is_shown else NOTHING)
     common = _common_keys(workload, job, this_pass)
     binds = (
@@ -435,7 +433,7 @@ def _bind_of(
 
 
 def _asked_at(job: Placeholder, this_pass: Pass) -> float | None:
-    """When Slurm was asked for it, by the bridge's clock, whichever life did; None: not read yet."""
+    """When the job was submitted, by any process, by the bridge's clock; None: not read yet."""
     if job.asked_at is not None or job.job is None or job.job.submitted is None:
         return job.asked_at
     return this_pass.from_slurm(job.job.submitted)
@@ -448,7 +446,7 @@ def _contested(granted: str, this_pass: Pass) -> Blocked | None:
 
 
 def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, this_pass: Pass) -> Blocked | None:
-    """Labels and taints may have changed since the job was made; a job of a previous life may know of none (F6)."""
+    """Labels and taints may have changed since the job was made; a job of a previous process may exclude no nodes (F6)."""
     if node is None or (job.spec is None and job.job is None):
         return None
     world = this_pass.world
@@ -464,7 +462,7 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, this_pas
 def _may_be_taken(
     workload: Workload, pod: Pod, node: Node | None, there: Sequence[NodeInfo], this_pass: Pass
 ) -> Blocked | None:
-    """After a restart: a bind of the earlier life may still land, and leave this pod no room (V3).
+    """After a restart, a bind of the previous process may still take effect, and leave this pod no room (V3).
 
     there   pods that are bound to the node
     """
@@ -478,7 +476,7 @@ def _may_be_taken(
 
 
 def _may_shun(pod: Pod, landing: Sequence[NodeInfo], this_pass: Pass) -> bool:
-    """True if anti-affinity keeps the pod away from one of these; also where that would take long to know."""
+    """True if anti-affinity keeps the pod away from one of these; also if there are too many terms to compare."""
     others = [other for each in landing for other in each.pods.values()]
     terms = len(pod.apart) * len(others) + sum(len(other.apart) for other in others)
     this_pass.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
@@ -486,7 +484,7 @@ def _may_shun(pod: Pod, landing: Sequence[NodeInfo], this_pass: Pass) -> bool:
 
 
 def _common_keys(workload: Workload, job: Placeholder, this_pass: Pass) -> Mapping[str, str]:
-    """The annotations that go with the bind and are there before a container starts (K4): those of the workload."""
+    """The annotations that the bind writes, so that they exist before a container starts (K4): those of the workload."""
     assert job.grant is not None
     stage = workload.group.stage if workload.group is not None else ""
     return {
@@ -501,7 +499,7 @@ def _common_keys(workload: Workload, job: Placeholder, this_pass: Pass) -> Mappi
 def _keys_of(pod: Pod, place: Place, gpus: Mapping[str, str], common: Mapping[str, str]) -> Mapping[str, str]:
     """The annotations of one pod.  A `traceparent` that the pod has already is kept."""
     keys = {**common, names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
-    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what somebody else wrote there does not survive the bind
+    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what another client wrote there does not survive the bind
     if names.TRACEPARENT in pod.annotations:
         del keys[names.TRACEPARENT]
     return keys

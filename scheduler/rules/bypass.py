@@ -1,12 +1,12 @@
-"""Pods that stand on a node which Slurm gives away, and for which Slurm granted nothing (N10, V7).
+"""Pods on a node that Slurm allocates, and for which Slurm granted nothing (N10, V7).
 
-Kubernetes lets whoever may create pods name a node (spec.nodeName), or another scheduler and a toleration of our taint.  What
-such a pod takes is known to placement, as that of any pod; Slurm knows nothing of it.  In a namespace that is managed it is
-told so, counted, and ended if the settings say so.
+A pod may name a node (spec.nodeName), or another scheduler and a toleration of our taint.  Placement counts its resources as
+those of any pod, but Slurm does not.  In a managed namespace the pod shows that, is counted, and is ended if the settings say
+so.
 
-Nothing is said or done on a doubt.  Another copy of the bridge may have bound the pod, and a job of it may be there that
-nobody has read: so what is said waits until every job that Slurm listed since then was read, and until nothing of an
-earlier life can be on its way.  Static pods and pods of system namespaces belong to their nodes.
+Nothing is written or done in doubt.  Another copy of the bridge may have bound the pod, and its job may not be read yet.  So
+the rule waits until every job that Slurm listed since then was read, and until no request of a previous process can be in
+flight.  Static pods and pods of system namespaces belong to their nodes.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
     planned = len(this_pass.actions)
     _take_steps(decision, workload, this_pass)
     _take_rest(decision, workload, this_pass)
+    if (again := this_pass.judges_again.get(workload.key)) is not None:
+        this_pass.wake_at(workload.key, again)
     return len(this_pass.actions) > planned
 
 

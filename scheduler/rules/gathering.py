@@ -18,7 +18,7 @@ from scheduler.rules.status import statuses
 from scheduler.state.workload import Workload, stays
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 
-GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
+GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second
 NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 HELD_BACK = (
@@ -28,14 +28,14 @@ HELD_BACK = (
 
 # What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
 SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
-# What users call it where it is not the name of the field; the names of the others are those of their annotations.
+# What users call a field whose name differs from its annotation.
 _CALLED = {
     "name": "job-name",
     "time_limit_min": "time-limit (in minutes)",
     "time_least_min": "time-min (in minutes)",
     "tasks_per_node": "required pod anti-affinity (how many of them a node)",
 }
-# What follows from when a pod was created: that of the last one counts.
+# What follows from when a pod was created: the last pod counts.
 LATEST = frozenset({"begin"})
 
 
@@ -46,7 +46,7 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
         return first
     others = {
         id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
-    }  # one may stand for thousands
+    }  # thousands of pods may share one
     for field in fields(JobSpec):
         if field.name in SHAPE | LATEST:
             continue
@@ -56,14 +56,14 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
                 return Refusal(
                     names.REFUSED,
                     f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
-                    f"{first_pod.name} has {_in_words(one)}, {pod.name} has {_in_words(other)}.",
+                    f"{first_pod.name} has {_value(one)}, {pod.name} has {_value(other)}.",
                 )
     head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
     return replace(head, parts=tuple(parts))
 
 
 def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
-    """The shapes, and whose they are, in the order in which they first come: each is a component of the job (W7)."""
+    """The shapes and their pods, in the order in which they first come: each is a component of the job (W7)."""
     begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
     found: dict[JobSpec, list[Pod]] = {}
     same: dict[int, list[Pod]] = {}
@@ -75,7 +75,7 @@ def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list
     return list(found.items())
 
 
-def _in_words(value: object) -> str:
+def _value(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
     return str(value) if value not in ("", None) else "none"
@@ -85,7 +85,7 @@ def _in_words(value: object) -> str:
 
 
 def gather(workload: Workload, this_pass: Pass) -> Decision:
-    """Pods of the gang are missing: read how many there are to be, and say what is missing (W2, W6)."""
+    """Pods of the gang are missing: read how many there are to be, and show what is missing (W2, W6)."""
     sizes = workload.pod_counts.sizes
     assert workload.group is not None, "only a gang gathers"
     this_pass.effort += len(workload.pods)
@@ -99,9 +99,9 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
         if not workload.size:
             known = _size_source_known(workload, this_pass)
             return read + _shown(workload, why_gathering(workload, this_pass)) if known else read
-    said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SAID_S
+    said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SHOWN_S
     if this_pass.now < said_at:
-        return read + wake(said_at)
+        return read + wake(said_at, why_gathering(workload, this_pass))
     held_at = _held_at(workload, this_pass)
     if this_pass.now < held_at:
         read += wake(held_at)
@@ -146,13 +146,13 @@ def _disagreement(workload: Workload) -> str:
 
 
 def _held_at(workload: Workload, this_pass: Pass) -> float:
-    """Since the first of those that are here came."""
+    """When the members show what may hold back the others: so long after the first of them came."""
     here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
     return min(map(this_pass.world.born, here)) + timeout_s(workload, this_pass)
 
 
 def timeout_s(workload: Workload, this_pass: Pass) -> float:
-    """After how long its members also say what may hold the rest back (K3: gang-timeout)."""
+    """Seconds after which its members also show what may hold back the others (K3: gang-timeout)."""
     staying = [group for uid, group in workload.shown.items() if stays(workload.pods[uid])]
     asked = [group.timeout_s for group in staying if group.timeout_s is not None]
     return max(asked, default=this_pass.tuning.gang_timeout_s)

@@ -1,4 +1,4 @@
-"""Read before acting: which job is whose, whether it is still the same, and how a job is ended (ARCHITECTURE 4)."""
+"""Read before acting: whose job it is, whether it is still the same job, and how it is ended (ARCHITECTURE 4)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from scheduler import actions as act
 from scheduler.events import Side
 from scheduler.rules.decision import NOTHING, Decision, do, wake
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import clock
 from scheduler.state.job_ownership import living_stray
 from scheduler.state.workload import JobSearch, Placeholder, Workload
 
 FORMER_AGAIN_S = 0.5
-UNREAD_S = 9.0  # so long after the first poll a pod of an earlier life waits for jobs whose reads failed
+UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
 
 
 def may_have_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A job of this workload may exist that is not known yet: it is searched first.  None: there is none."""
+    """Search first for a job of this workload that may exist and is not known yet.  None: there is no such job."""
     for job in this_pass.world.mine(workload):
         hinted = job.key is None and job.alive
         own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.ended))):
-            return look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
+            read = look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            return read + Decision(why=why)
     return looked(workload, workload.look, this_pass) if workload.look is not None else None
 
 
@@ -90,7 +93,7 @@ def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> 
 
 
 def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """A component of it ended: the rest is no grant, and of a waiting job it never starts (docs/decisions/0002)."""
+    """A component of the job ended: the rest is no grant, or never starts (docs/decisions/0002).  None: all live."""
     return cancel(job, workload, this_pass, f"a component of job {job.id} ended") if job.broken else None
 
 
@@ -103,7 +106,7 @@ def cancel(
     """
     until = max(this_pass.world.quiet_until(), workload.wait_until)
     if this_pass.now < until:
-        return wake(until)
+        return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
     if not trusted(job, this_pass):
         return look_at(job, workload, this_pass, f"is job {job.id} still the same?")
     if workload.hold is None and Side.SLURM not in this_pass.world.lost:
@@ -112,7 +115,7 @@ def cancel(
 
 
 def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:
-    """A lost answer may have made two jobs: the one that counts stays.  None: there is no twin to be ended now."""
+    """A lost answer may have made two jobs: end the twin of the job that counts.  None: no twin is to be ended now."""
     for job in this_pass.world.mine(workload):
         if job.key == workload.key and job.alive and job.id != keep.id and workload.hold is None:
             return cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")

@@ -1,8 +1,8 @@
-"""What a pod's controllers say, and when that is read (K2: annotations "else of its owners, nearest first").
+"""The annotations of a pod's controllers, and when they are read (K2: annotations "else of its owners, nearest first").
 
 Owners are not watched: there are as many kinds of them as there are operators.  They are read once before the first decision
-about a pod, and again while the pod waits, because its user may correct there what keeps it waiting.  An owner that cannot be
-read keeps its pods waiting, and they say so.  After a restart the owners of pods that run are read before their job ends.
+about a pod, and again while the pod waits, because its user may correct there what keeps it waiting.  If an owner cannot be
+read, its pods wait and show that.  After a restart the owners of pods that run are read before their job ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import MAX_OWNERS, World
 
-LATELY_S = 300.0  # what was read so long before a pod came is read again before the first decision about the pod
-AGAIN_S = 60.0  # and while pods wait, once in so long, where not more than MANY of them are refused
+LATELY_S = (
+    300.0  # an owner that was read so long before a pod came is read again before the first decision about the pod
+)
+AGAIN_S = 60.0  # and while pods wait, once in so long, if at most MANY of them are refused
 MANY = 1000
-UNREAD_AGAIN_S = 5.0  # what a queued pod's owner says after a restart is asked for again, if that failed
+OWNERS_FIRST = "The pod's owners are read first, for their annotations."
+UNREAD_AGAIN_S = 5.0  # after a restart, a failed read of a queued pod's owner is repeated after so long
 
 
 def read_lately(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
@@ -36,7 +39,7 @@ def read_lately(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Dec
         is_late = this_pass.now < workload.wait_until
         found.append(wake(workload.wait_until) if is_late else do(_read(pod, ref, workload)))
         found.append(Decision(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
-    return every(found) if found else None
+    return every(found) + Decision(why=OWNERS_FIRST) if found else None
 
 
 def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
@@ -50,7 +53,7 @@ def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Deci
 
 
 def read_in_passing(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> tuple[Decision, bool]:
-    """Read the owners of queued pods again if one is visited anyway; and True if what all of them say is known."""
+    """Read the owners of queued pods again at a visit that is made anyway; also True if all owners have been read."""
     found, all_known = list[Decision](), True
     for pod, ref in _owners(pods, this_pass.world):
         key = owner_key(pod.namespace, ref)
@@ -85,14 +88,14 @@ def unreadable(pod: Pod, what: str, key: OwnerKey | str, this_pass: Pass) -> Dec
         return NOTHING
     since, why = failing
     said_at = since + this_pass.tuning.outage_s
-    if this_pass.now < said_at:
-        return wake(said_at)
     message = f"{what} of this pod cannot be read, and is tried again: {why}"
+    if this_pass.now < said_at:
+        return wake(said_at, message)
     return status(pod, names.UNREADABLE, message, essence=("unread", what), warning=True)
 
 
 def _owners(pods: Iterable[Pod], world: World) -> Iterator[tuple[Pod, OwnerRef]]:
-    """Each owner of whom something is known, once, with the newest of these pods that has it."""
+    """Each known owner once, with the newest of these pods that has it."""
     found: dict[OwnerKey, tuple[Pod, OwnerRef]] = {}
     for pod in pods:
         ref, steps = pod.owner, 0

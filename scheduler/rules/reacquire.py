@@ -1,10 +1,10 @@
-"""Pods run and Slurm has lost their job, or given it back to its queue: the same nodes are asked for once more (S7).
+"""Pods run, and Slurm lost their job or requeued it: submit a job for the same nodes once more (S7).
 
-What runs need not die of what slurmctld forgot.  A job of the same name on exactly the nodes that the pods stand on, at
-once or not at all: where Slurm grants it the pods stand on a live placeholder again, and nobody noticed.  Where Slurm
-refuses it because somebody else has them by now, that was the one attempt, and the pods follow their job (S4).  Where it has
-the nodes not in service, nobody else can have them either, and they are asked for again for a while: a slurmctld that lost
-its state has to hear of its nodes first.
+Pods need not end because slurmctld lost its state.  The new job has the same name, asks for exactly the nodes of the pods,
+and starts at once or not at all.  If Slurm grants it, the pods have a live placeholder again.  If Slurm refuses it because
+another job has the nodes, there is no second attempt, and the pods follow their job (S4).  If the nodes are not in service,
+no other job can have them either, and the submission is repeated for a while: a slurmctld that lost its state needs its
+nodes registered first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from scheduler.state.workload import Placeholder, Workload
 
 
 def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:
-    """Ask for the nodes again, or wait for the result.  None: that was tried, or cannot be."""
+    """Submit a job for the nodes again, or wait for its result.  None: that was tried, or is not possible."""
     if workload.hold is not None:
         return NOTHING
     search = looked(workload, workload.look, this_pass) if workload.look is not None else None
@@ -62,7 +62,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
 
 
 def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
-    """An end of one of its pods is under way, or the watch has not shown it yet."""
+    """True if an end of one of its pods is in flight, or the watch has not shown it yet."""
     return any(
         isinstance(held.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
         and (held.until is None or this_pass.now < held.until)
@@ -71,7 +71,7 @@ def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
 
 
 def _not_in_slurm(workload: Workload, this_pass: Pass) -> bool:
-    """Slurm does not know the nodes that the pods stand on: they are yet to be registered again."""
+    """True if Slurm does not know the nodes of the pods: they are yet to be registered again."""
     nodes, known = this_pass.world.nodes or {}, this_pass.world.slurm_nodes or {}
     stands = [nodes.get(workload.node_of(pod)) for pod in workload.members]
     return any(node is not None and slurm_name(node) not in known for node in stands)
@@ -92,7 +92,7 @@ def _waits_for_nodes(workload: Workload, lost: Placeholder, until: float, this_p
 
 
 def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
-    """What they were asked for, on exactly those nodes; None: that cannot be asked for at once."""
+    """The job of these pods on exactly their nodes; None: it cannot start at once."""
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal) or spec.parts:  # Slurm starts heterogeneous jobs from its queue alone (2078)
         return None
@@ -114,7 +114,7 @@ def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
 
 
 def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
-    """Why a job that was asked for in place of a lost one does not hold the nodes of its pods, in words; "": it does."""
+    """Why the job that replaces a lost one does not hold the nodes of its pods, in words; "": it does."""
     assert job.spec is not None
     assert job.grant is not None
     if missing := shortfall(job.spec, job.grant):
@@ -122,7 +122,7 @@ def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     room = {node.name: tasks_on(node, job.spec) for node in job.grant.nodes}
     if (
         not room.keys() <= this_pass.world.by_slurm_name.keys()
-    ):  # one is in Kubernetes no more: that proves nothing (V7)
+    ):  # a node is not in Kubernetes any more: that proves nothing (V7)
         return ""
     for name, count in Counter(this_pass.world.in_slurm(workload.node_of(pod)) for pod in workload.members).items():
         if count > room.get(name, 0):
@@ -136,7 +136,7 @@ def show(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     for pod in workload.members:
         edited = workload.edited.get(pod.uid)
         if edited is not None and names.JOB_ID in edited.right:
-            continue  # not the id that the bind wrote: it is put back (own_keys)
+            continue  # not the id that the bind wrote: it is written back (restore_keys)
         if pod.node and not names_job(pod, job, this_pass.world):
             if job.job is None and not this_pass.world.clocks[Side.SLURM].told:  # by a clock that is not known yet
                 found.append(look_at(job, workload, this_pass, f"when was job {job.id} submitted?"))

@@ -14,7 +14,7 @@ from scheduler.state.workload import Placeholder, Workload
 
 
 def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Write the right values again.  job: proven theirs; the pods run in it"""
+    """Write the right values again.  job: the job of the running pods, proven by a read"""
     found = []
     for uid, edited in workload.edited.items():
         pod = workload.pods.get(uid)

@@ -1,10 +1,10 @@
-"""BOUND: what is said and done while pods run, before their job ends (S4b, S5, S6, S9, S12).
+"""BOUND: status and actions while pods run, before their job ends (S4b, S5, S6, S9, S12).
 
-Slurm tells a job's end in advance in two cases: its time limit, and a preemption with grace.  A time limit is no
-disruption: kubelet is told to end the pod a little before, which counts like any deadline; a service is moved through the
-Eviction API instead, one replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
+Slurm announces a job's end in two cases: its time limit, and a preemption with grace.  Reaching the time limit does not count
+as a disruption: the pod gets a deadline a little before, which counts like any deadline; a service is evicted instead, one
+replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
 
-Whatever is done follows from the job as it was read just before, since an admin may have given it more time.
+All actions follow from the job as it was read just before, because an admin may have extended it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """The job of the pods lives: their status shows what matters of it, and its end is prepared."""
+    """The job of the pods lives: the pods show its state, and its end is prepared."""
     standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.stands_for(pod, job))
     pods = [pod for pod in standing if pod.deleting_at is None]
     if Side.SLURM in this_pass.world.lost or not pods:
@@ -111,7 +111,7 @@ def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass
 
 
 def _notice_s(pod: Pod, lead: Lead, length_s: float | None, this_pass: Pass) -> float:
-    """So long before the end a pod is warned and handed over; a service is moved from then on, in half of the job's time."""
+    """Seconds before the end at which a pod is warned and gets its deadline; at most half of the job's time for a service."""
     notice = notice_s(lead.seconds, this_pass.tuning)
     if not is_service(pod):
         return notice
@@ -135,9 +135,9 @@ def read_hinted(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 
 
 def _asked_for(pod: Pod) -> int | None:
-    """The minutes that it says itself, at least; None: its namespace's or partition's default, or none."""
+    """The minutes that the pod asks for, at least; None: the default of its namespace or partition, or none."""
     wishes = user_input(pod)
-    if isinstance(wishes, Refusal):  # edited since
+    if isinstance(wishes, Refusal):  # its annotations were edited since
         return None
     said = wishes.get(names.TIME_MIN, wishes.get(names.TIME_LIMIT))
     if said is None:
@@ -280,19 +280,19 @@ def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pa
 
 
 def _bound_at(pod: Pod, this_pass: Pass) -> float | None:
-    """When it was bound, by the bridge's clock; None: that is not told."""
+    """When the pod was bound, by the bridge's clock; None: not known."""
     seen = this_pass.world.sightings.get(pod.uid)
     return None if pod.bound_at is None or seen is None else this_pass.world.since(pod.bound_at, seen, seen.bound)
 
 
 def _waits_since(pod: Pod, this_pass: Pass) -> float | None:
-    """Not before when its containers do not start, by the bridge's clock; None: that is not told."""
+    """When its containers began to fail to start, at the earliest, by the bridge's clock; None: not known."""
     seen = this_pass.world.sightings.get(pod.uid)
     return None if pod.waits_since is None or seen is None else this_pass.world.since(pod.waits_since, seen, seen.waits)
 
 
 def _stuck_since(pod: Pod, since: float, this_pass: Pass) -> float:
-    """Since when kubelet has reported a reason that needs a person; the time of a pull before that does not count."""
+    """Since when kubelet has reported a reason that a person has to mend; the time of a pull before that does not count."""
     seen = this_pass.world.sightings.get(pod.uid)
     return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 
@@ -316,7 +316,7 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) ->
     return wake(calm_at) if this_pass.now < calm_at else None
 
 
-# --- what they share ----------------------------------------------------------------------------------------------
+# --- shared ----------------------------------------------------------------------------------------------
 
 
 def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass) -> Decision:

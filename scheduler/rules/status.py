@@ -24,7 +24,7 @@ START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is l
 
 
 def clock(at: float, now: float) -> str:
-    """A time of day, with the date where it is not today; UTC."""
+    """A time of day, with the date if it is not today; UTC."""
     return dated(at, "%H:%M UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M UTC")
 
 
@@ -136,7 +136,7 @@ def _same(told: LastStatus, reason: str, essence: tuple[str, ...], starts: float
 
 
 def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass) -> Decision:
-    """Slurm does not answer: the pods say so once that lasts, so that a short outage costs no write for each pod (X1)."""
+    """Slurm does not answer: the pods show that once it lasts, so that a short outage costs no writes (X1)."""
     said_at = lost.since + this_pass.tuning.outage_s
     message = (
         f"Slurm cannot be used since {clock(lost.since, this_pass.now)}. {meanwhile} The admin sees why in /readyz."
@@ -161,7 +161,7 @@ def waits(job: Job, this_pass: Pass) -> str:
 
 
 def _expected_start(job: Job, this_pass: Pass) -> float | None:
-    """When Slurm expects it to start, by the bridge's clock; None: it does not say, or that has passed."""
+    """When Slurm expects the job to start, by the bridge's clock; None: not known, or that time has passed."""
     starts = this_pass.from_slurm(job.starts) if job.starts is not None else None
     return starts if starts is not None and starts > this_pass.now else None
 

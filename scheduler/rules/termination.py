@@ -1,4 +1,4 @@
-"""REVOKED and DONE: the job is over and its pods follow; the pods are over and their job follows (S2–S4)."""
+"""ORPHANED and DONE: the job is over and its pods follow; the pods are over and their job follows (S2–S4)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from scheduler.state.phase import Phase
 from scheduler.state.workload import DeletedPod, Placeholder, Workload
 from scheduler.translate.job_spec import needs
 
-OUTLIVES_S = 30.0  # what kubelet was told to end is ended by other means when it lives so long beyond its grace
-AT_ONCE_S = 1  # grace of a deletion after a grace that is over; with 0 the object would go before its containers do
+OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
+AT_ONCE_S = 1  # grace of a deletion after a grace that is over; with 0 the object would go before its containers
 UNREAD_S = 300.0  # so long after a start a job waits for the JobSet to be read that may be its own
 NAMED_MOST = 3  # pods that a record names one by one
 
@@ -33,7 +33,10 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     own = [each for each in world.mine(workload) if each.key in (None, workload.key)]
     job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
     if this_pass.now < world.quiet_until():
-        return wake(world.quiet_until())
+        quiet = clock(world.quiet_until(), this_pass.now)
+        return wake(
+            world.quiet_until(), f"Nothing is ended before {quiet}: requests of a previous process may take effect."
+        )
     assert job is not None, "ORPHANED is derived from a job"
     if (not job.ended or job.requeued) and (waits := _may_live_on(workload, job, this_pass)) is not None:
         return waits
@@ -87,7 +90,7 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
-    """When a pod that is being ended on a dead node counts as over; None: its node's kubelet will tell."""
+    """When a pod that is being ended on a dead node counts as over; None: the node's kubelet will report it."""
     silent = _silent_until(pod, this_pass)
     ends = this_pass.world.grace_ends(pod)
     if ends is None:
@@ -105,7 +108,8 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
         return NOTHING
     until = scan_until(workload, this_pass)
     if this_pass.now < until:
-        return wake(until)
+        searched = f"Slurm jobs that may be the pod's are still to be read, until {clock(until, this_pass.now)}."
+        return wake(until, searched)
     if not is_managed(workload.pod, this_pass.world) and not job.ended:
         return _left_alone(workload, job)
     if this_pass.world.config.leaving or not is_managed(workload.pod, this_pass.world):
@@ -136,7 +140,7 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
 
 
 def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
-    """Until when an end in flight, or the deadline that kubelet was handed (S4b), is left to end the pod."""
+    """Until when the pod is left to an end in flight, or to the deadline that was set (S4b)."""
     held = workload.pod_holds.get(pod.uid)
     until = float("-inf")
     if held is not None and held.until is None:
@@ -148,7 +152,7 @@ def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass
 
 
 def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | None:
-    """When kubelet should have ended it by the deadline that it was handed; None: that has not come."""
+    """When kubelet should have ended the pod by the deadline that was set; None: the deadline has not passed."""
     started = this_pass.world.started_at(pod)
     if not _out_of_time(job) or started is None or pod.handed_deadline_s is None:
         return None
@@ -159,7 +163,7 @@ def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | 
 
 
 def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> bool:
-    """True if kubelet, which was told to end the pod, gives it a longer grace than counts; only a deletion shortens that."""
+    """True if kubelet ends the pod with a longer grace than counts; only a deletion shortens the grace."""
     if pod.grace_s <= this_pass.tuning.silent_node_s:
         return False
     held = workload.pod_holds.get(pod.uid)
@@ -170,9 +174,9 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: 
 
 
 def goes_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
-    """Until when a pod that is being deleted is left to go by itself; "-inf": not at all.
+    """Until when a pod that is being deleted is left to end by itself; -inf: not at all.
 
-    Whoever deletes a pod chooses its grace.  A later deletion can shorten a grace that is longer than it may be.
+    The client that deletes a pod chooses its grace.  A later deletion can shorten a grace that is longer than it may be.
     """
     if pod.deleting_at is None:
         return float("-inf")
@@ -189,7 +193,7 @@ def _out_of_time(job: Placeholder | None) -> bool:
 
 
 def is_service(pod: Pod) -> bool:
-    """Its controller replaces it whenever it goes, and counts no failures."""
+    """True if its controller replaces the pod whenever it ends, and counts no failures."""
     return pod.owner is not None and pod.restart_policy == "Always"
 
 
@@ -220,7 +224,7 @@ def end_pod(
     again, with a shorter grace.
 
     job       its job, which has ended; None: it has a job, or never had one
-    counts    it is its own failure, which its controller is to count: kubelet ends it then too, unless it is a service
+    counts    its controller counts the end as a failure: kubelet ends the pod, unless the pod is a service
     grace_s   of the deletion; None: the pod's own, capped as `_most_grace` says
     bucket    the token bucket that the end takes from; "": none
     """
@@ -287,7 +291,7 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
 
 
 def _may_be_of_a_stage(this_pass: Pass) -> bool:
-    """After a start, a job without pods may be that of a JobSet's stage: whose pods those are the JobSet tells, once read."""
+    """True if a job without pods may be that of a JobSet's stage, whose pods are known once the JobSet is read."""
     world = this_pass.world
     if this_pass.now >= world.started + UNREAD_S:
         return False
@@ -297,19 +301,19 @@ def _may_be_of_a_stage(this_pass: Pass) -> bool:
 
 
 def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:
-    """A pod that was taken away while its node's kubelet said nothing may run there until it is surely over (S8)."""
+    """Until when a pod may run that was removed from the API server while its node's kubelet did not report (S8)."""
     silent = _silent_until(gone.pod, this_pass)
     return gone.until if silent is None or gone.until <= gone.at else max(gone.until, silent)
 
 
 def _silent_until(pod: Pod, this_pass: Pass) -> float | None:
-    """When what stands on its node is taken as over, since that node's kubelet says nothing; None: it speaks."""
+    """When the pods of its node count as over, because the node's kubelet does not report; None: it reports."""
     since = this_pass.world.silent_since.get(pod.node)
     return since + this_pass.tuning.silent_node_s if since is not None else None
 
 
 def silent_until(workload: Workload, this_pass: Pass) -> float | None:
-    """When the job ends because its pods are being deleted on nodes whose kubelets say nothing (S8); None: that is not so.
+    """When the job ends because its pods are being deleted on nodes whose kubelets do not report (S8); None: that is not so.
 
     All of its pods are; or those of a gang in whose places others wait, which cannot go on without these places.  Slurm may
     give the place to others after that time; pods that are granted it are bound when the deleted pods are gone (F6).
@@ -329,7 +333,7 @@ def silent_until(workload: Workload, this_pass: Pass) -> float | None:
 
 
 def end_job_of_the_silent(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """End the job of pods that are being deleted on nodes whose kubelets will never say that they are gone (S8)."""
+    """End the job of pods that are being deleted on nodes whose kubelets will never report their end (S8)."""
     where = ", ".join(sorted({pod.node for pod in _leaving(workload)}))
     silent_s = this_pass.tuning.silent_node_s
     why = f"its pods are being deleted, and node {where} has said nothing for {silent_s:.0f} s"
@@ -341,7 +345,7 @@ def _leaving(workload: Workload) -> list[Pod]:
 
 
 def _all_that_were(workload: Workload, job: Placeholder) -> list[Pod]:
-    """The pods that ran for this job; not those of a job that the gang had before, or has since."""
+    """The pods that ran for this job, without pods of other jobs of the gang."""
     every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
     return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
 
@@ -351,12 +355,12 @@ def _why_done(workload: Workload, job: Placeholder) -> str:
 
 
 def _record_of(workload: Workload, job: Placeholder) -> str:
-    """For accounting, where pods of it ever stood on a node."""
+    """How its pods ended, for accounting; "": none of them ever ran on a node."""
     return _ends_of(workload, [pod for pod in _all_that_were(workload, job) if pod.node])
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
-    """Each by its name; of many how many ended how, and the worst by its name: sacct shows it in one line."""
+    """How each pod ended; of many pods the counts, and the worst pod: sacct shows it in one line."""
     if len(pods) <= NAMED_MOST:
         return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
     counts = Counter(_how_ended(pod) for pod in pods)
@@ -366,7 +370,7 @@ def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
 
 
 def _how_ended(pod: Pod) -> str:
-    """By kubelet's word; what a deletion ended was deleted, whatever its containers made of it."""
+    """As kubelet reported it; a pod that was deleted counts as deleted, whatever its containers returned."""
     if pod.phase is PodPhase.SUCCEEDED or (pod.finished and pod.deleting_at is None):
         how = pod.end_reason or pod.phase.value
         return f"{how}, {pod.waits}" if pod.waits else how
@@ -374,12 +378,12 @@ def _how_ended(pod: Pod) -> str:
 
 
 def may_be_unrecorded(job: Placeholder, workload: Workload, this_pass: Pass) -> bool:
-    """Both ended before this life began, and the one before may not have come to its record."""
+    """True if job and pods ended before this process began, and the previous process may not have recorded that."""
     return this_pass.world.config.accounting and job.key is None and job.ended and bool(_record_of(workload, job))
 
 
 def is_to_be_recorded(job: Placeholder, workload: Workload, this_pass: Pass) -> bool:
-    """True if the job is ours, has ended, and accounting is yet to be told how its pods ended."""
+    """True if the job is ours and has ended, and how its pods ended is not recorded yet."""
     known = job.key == workload.key and job.ended and not job.recorded
     return this_pass.world.config.accounting and known and bool(_record_of(workload, job))
 

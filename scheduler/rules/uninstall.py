@@ -1,11 +1,11 @@
 """The bridge is being uninstalled (`Config.leaving`, `slurm-bridge uninstall`): what it decides otherwise, and what is left.
 
     pods that wait     get no job; a job that waits, or holds nodes for pods that are not bound yet, is ended
-    pods that run      run to their end, or are ended now ("end"); their job follows them, as ever.  A gang of which some
-                       pods are bound is bound as a whole, as ever.  A job that Slurm loses is not asked for again
-    nodes              nodes.py: own nodes leave Slurm once idle, drains are undone, taints and conditions are taken away
+    pods that run      run to their end, or are ended now ("end"); their job follows them, as always.  A gang of which some
+                       pods are bound is bound as a whole, as always.  A job that Slurm loses is not submitted again
+    nodes              own nodes leave Slurm once idle; drains, taints and conditions are removed (reconcile_nodes.py)
 
-Everything else, above all what is looked at before something is ended, is as in a bridge that stays.
+Everything else, above all what is read before something is ended, is as in a bridge that stays.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ WRITES = (
 
 
 def is_ending_pods(this_pass: Pass) -> bool:
-    """Whether running pods are to be ended now."""
+    """True if running pods are to be ended now."""
     return this_pass.world.config.leaving == END
 
 
 def gives_up(workload: Workload, this_pass: Pass) -> bool:
-    """Whether the nodes granted to it are given back, since none of its pods is bound, nor may be by a bind on its way."""
+    """True if its grant is released, because none of its pods is bound, and no bind is in flight."""
     if not this_pass.world.config.leaving or any(map(workload.node_of, workload.unfinished)):
         return False
     binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
@@ -96,14 +96,14 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 
 
 def todo(world: World, now: float) -> list[str]:
-    """What is still to be taken back, each as a command; complete only where `waits_for` says nothing."""
+    """What is still to be removed, each as a command; complete only if `waits_for` returns ""."""
     this_pass = Pass(world, now)
     jobs = [said for workload in world.workloads.values() for said in _of_workload(workload, this_pass)]
     return [*sorted(jobs), *left_on_nodes(world)]
 
 
 def not_known(world: World) -> str:
-    """Why `todo` may not be complete, a sentence; "": it is, but for requests of an earlier life that are on their way."""
+    """Why `todo` may not be complete, a sentence; "": it is, except for requests of a previous process that are in flight."""
     lost = [f"{side.value}: {each.why}" for side, each in world.lost.items()]
     if lost:
         return " ".join(lost)
@@ -123,7 +123,7 @@ def not_known(world: World) -> str:
 
 
 def waits_for(world: World, now: float) -> str:
-    """Why it cannot be known yet whether anything is left, a sentence; "": it can."""
+    """Why it is not known yet whether anything is left, a sentence; "": it is known."""
     if why := not_known(world):
         return why
     if held := held_back(world) or claims_held_back(world):
@@ -176,7 +176,7 @@ def _of_running(workload: Workload, running: list[Pod], live: list[Placeholder],
 
 
 def _is_left_alone(workload: Workload, world: World) -> bool:
-    """Pods of a namespace that is not managed name a job that Slurm does not know: nothing is done to them (ending.py)."""
+    """True if its pods are left alone: their namespace is not managed, and Slurm does not know their job (termination.py)."""
     if world.phase_of[workload.key] is not Phase.ORPHANED or is_managed(workload.pod, world):
         return False
     return not any(job.ended for job in world.mine(workload))
@@ -201,7 +201,7 @@ def _is_told(uid: str, workload: Workload) -> bool:
 
 
 def _is_over(job: Placeholder, this_pass: Pass) -> bool:
-    """Where no pod runs, nothing is left of a job that Slurm does not list, nor of one that is somebody else's."""
+    """True if nothing is left of the job, and no pod runs: Slurm does not list it, or it is another workload's."""
     first, last = job.absent_first, job.absent_last
     return (
         job.ended
@@ -211,7 +211,7 @@ def _is_over(job: Placeholder, this_pass: Pass) -> bool:
 
 
 def _is_proven_over(job: Placeholder, this_pass: Pass) -> bool:
-    """As it has to be before pods that run are ended for it."""
+    """True if the end of the job is proven, as it has to be before running pods are ended for it."""
     return job.proven_end(this_pass.tuning.absent_s)
 
 
