@@ -88,7 +88,7 @@ def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> 
     if this_pass.now < next_at:
         return wake(next_at)
     if job.absent:
-        return do(act.ReadJob(job.id, why, workload.key, limit_class="missing"), "missing")
+        return do(act.ReadJob(job.id, why, workload.key, bucket="missing"), "missing")
     return do(act.ReadJob(job.id, why, workload.key))
 
 
