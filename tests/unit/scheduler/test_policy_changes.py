@@ -238,6 +238,19 @@ def test_so_does_a_job_that_is_found_before_it_is_known_that_the_answer_is_lost(
     assert [type(each) for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 3)] == [BindPod]
 
 
+def test_a_job_that_the_former_user_names_after_the_pod_long_after_the_lost_answer_is_left_alone() -> None:
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    labelled(story)
+    assert lives_on(story, {}, job_of(TRAIN, 17), at=NOW + 3) == []
+    labelled(story, user="bob")
+    acts = lives_on(story, {17: "RUNNING"}, job_of(TRAIN, 17, submitted=NOW + 63), at=NOW + 65, seconds=3)
+    assert {each.spec.user for each in acts if isinstance(each, AllocateNow)} == {"bob"}
+    assert 17 not in story.world.placeholders
+
+
 # --- limits of a rule with a template ---------------------------------------------------------------------------------
 
 
