@@ -24,15 +24,15 @@ from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
 from scheduler.rules.driver import apply
-from scheduler.rules.gathering import together
 from scheduler.rules.guard import sentence
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
-from scheduler.rules.submission import foreseen, here, is_managed, missing, spec_for, too_large
+from scheduler.rules.submission import foreseen_job, is_managed, missing_pods, present_pods, spec_for, too_large
 from scheduler.state.phase import Phase, chosen, orphaned
 from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
+from scheduler.translate.gang import together
 from scheduler.translate.job_spec import jobspec
 from scheduler.translate.values import LONGEST_WAIT_S
 
@@ -188,8 +188,8 @@ def _absent(workload: Workload) -> tuple[int | None, str]:
     """How many pods of its gang do not exist yet, and the name of the pod that they are taken to be like."""
     if not workload.size:
         return None, ""
-    absent = missing(workload)
-    return absent, here(workload)[-1].name if absent else ""
+    absent = missing_pods(workload)
+    return absent, present_pods(workload)[-1].name if absent else ""
 
 
 def _user(pod: Pod, world: World) -> str:
@@ -217,7 +217,7 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
             or "slurm-bridge lacks rights in Kubernetes; its admin sees which in /readyz."
         )
         return None, Refusal(LACKS_RIGHTS, lacking)
-    spec = (foreseen if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, this_pass)
+    spec = (foreseen_job if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, this_pass)
     if isinstance(spec, JobSpec):
         asked_for = any(job.alive for job in world.mine(workload))
         return spec, workload.refused or (None if asked_for else too_large(workload, spec, world))
@@ -226,10 +226,10 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
 
 def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
     """The translation alone; None: it is refused."""
-    pods = here(workload)
+    pods = present_pods(workload)
     specs = [_translated(workload, pod, world) for pod in pods]
     asked = [(pod, spec) for pod, spec in zip(pods, specs, strict=True) if spec is not None]
-    job = together(asked + asked[-1:] * missing(workload)) if len(asked) == len(pods) else None
+    job = together(asked + asked[-1:] * missing_pods(workload)) if len(asked) == len(pods) else None
     return job if isinstance(job, JobSpec) else None
 
 

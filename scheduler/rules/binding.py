@@ -16,21 +16,21 @@ from scheduler.place.assign import Blocked, NodeInfo, Part, Place, blocked, lack
 from scheduler.place.devices import dealt
 from scheduler.place.feasible import CLOSED, demand, miss, slurm_name
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, wake
-from scheduler.rules.gathering import components
-from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, look_at, trusted
+from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
 from scheduler.rules.status import outage, status, statuses
 from scheduler.rules.submission import (
-    all_known,
     as_the_bound_ask,
     asked_by,
     is_managed,
     not_managed,
+    read_first,
     spec_for,
     translated,
 )
 from scheduler.state.own_keys import told_of
 from scheduler.state.workload import Placeholder, Workload
+from scheduler.translate.gang import components
 from scheduler.translate.grouping import by_rank
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after so long
@@ -55,8 +55,8 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     if not_now := _not_now(unbound, job, this_pass):
         return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
     if job.grant is None or not trusted(job, this_pass):
-        return look_at(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
-    if (reads := all_known(workload, unbound, this_pass)) is not None:
+        return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
+    if (reads := read_first(workload, unbound, this_pass)) is not None:
         return reads
     return _use_grant(workload, unbound, job, job.grant, this_pass)
 

@@ -19,8 +19,8 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, do, every, wake
-from scheduler.rules.identity import looked, scan_until
-from scheduler.rules.running import may_act
+from scheduler.rules.identity import scan_until, search_for_job
+from scheduler.rules.running import wait_to_act
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
@@ -36,7 +36,7 @@ def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
     """No job of Slurm is known for these bound pods."""
     if (workload.bound_here and not workload.stands_for_none) or workload.renamed is not None:
         return NOTHING
-    if workload.look is not None and (search := looked(workload, workload.look, this_pass)) is not None:
+    if workload.look is not None and (search := search_for_job(workload, workload.look, this_pass)) is not None:
         return search
     return _uninvited(workload, _those_that_count(workload, workload.unfinished, this_pass), this_pass)
 
@@ -81,7 +81,7 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
         message = f"{why}: {how}. {then} Give it schedulerName {this_pass.world.config.scheduler_name} and no nodeName."
         found.append(status(pod, "", message, essence=("bypass", pod.node), warning=True, event=names.BYPASS))
         if ends:
-            wait = may_act(workload, pod, this_pass)
+            wait = wait_to_act(workload, pod, this_pass)
             found.append(wait if wait is not None else end_pod(workload, pod, f"{why}: {how}", this_pass))
     return every(found)
 

@@ -87,7 +87,7 @@ def _act(step: Act, workload: Workload, this_pass: Pass) -> bool:
     key = workload.key
     if this_pass.is_read_already(step.action):
         return True
-    if step.alone_of is not None and this_pass.moves(step.alone_of):
+    if step.alone_of is not None and this_pass.is_moving(step.alone_of):
         this_pass.wake_at(key, step.retry_at)
         return True
     if step.is_optional and this_pass.room(step.action) <= 0:

@@ -1,21 +1,19 @@
-"""Several pods and one job: whether all are here, and what they ask for together (W6, W7)."""
+"""GATHERING: pods of a gang are missing, or have scheduling gates (W2, W5, W6)."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import fields, replace
 
 from scheduler import actions as act
 from scheduler import names
 from scheduler.apply.membership import members_of
 from scheduler.model.kubernetes import Pod, owner_key
-from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.identity import cancel, find_unseen_job
 from scheduler.rules.owners import unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
-from scheduler.state.workload import Workload, stays
+from scheduler.rules.uninstall import no_new_job, withdraw
+from scheduler.state.phase import chosen
+from scheduler.state.workload import Placeholder, Workload, stays
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 
 GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second
@@ -26,62 +24,28 @@ HELD_BACK = (
     "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
 )
 
-# What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
-SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
-# What users call a field whose name differs from its annotation.
-_CALLED = {
-    "name": "job-name",
-    "time_limit_min": "time-limit (in minutes)",
-    "time_least_min": "time-min (in minutes)",
-    "tasks_per_node": "required pod anti-affinity (how many of them a node)",
-}
-# What follows from when a pod was created: the last pod counts.
-LATEST = frozenset({"begin"})
 
-
-def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
-    """One job for all of them, each asked for as if it were alone; or what they do not agree on (W7)."""
-    first_pod, first = asked[0]
-    if len(asked) == 1:
+def gathering(workload: Workload, this_pass: Pass) -> Decision:
+    """Pods are missing, or gated; Kubernetes itself shows the gates (W5, W6)."""
+    if workload.group is None or workload.hold is not None:
+        return NOTHING
+    job = chosen(workload, this_pass.world.mine(workload))
+    if job is not None and this_pass.world.config.leaving:
+        return withdraw(workload, job, this_pass)
+    if job is not None:
+        return _keep_for_a_while(workload, job, this_pass)
+    if (first := find_unseen_job(workload, this_pass) or no_new_job(workload, this_pass)) is not None:
         return first
-    others = {
-        id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
-    }  # thousands of pods may share one
-    for field in fields(JobSpec):
-        if field.name in SHAPE | LATEST:
-            continue
-        for pod, spec in reversed(others.values()):
-            one, other = getattr(first, field.name), getattr(spec, field.name)
-            if one != other:
-                return Refusal(
-                    names.REFUSED,
-                    f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
-                    f"{first_pod.name} has {_value(one)}, {pod.name} has {_value(other)}.",
-                )
-    head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
-    return replace(head, parts=tuple(parts))
+    return gather(workload, this_pass)
 
 
-def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
-    """The shapes and their pods, in the order in which they first come: each is a component of the job (W7)."""
-    begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
-    found: dict[JobSpec, list[Pod]] = {}
-    same: dict[int, list[Pod]] = {}
-    for pod, spec in asked:
-        pods = same.get(id(spec))
-        if pods is None:
-            pods = same[id(spec)] = found.setdefault(replace(spec, begin=begin), [])
-        pods.append(pod)
-    return list(found.items())
-
-
-def _value(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
-    return str(value) if value not in ("", None) else "none"
-
-
-# --- gathering ------------------------------------------------------------------------------------------------------
+def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Keep the job of an incomplete gang, and so its age in the queue, for as long as the lost member may be replaced."""
+    until = max(workload.left_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
+    if this_pass.now < until:
+        return wake(until)
+    why = f"{len(workload.members)} of {workload.size} pods of {workload.readable} are left"
+    return cancel(job, workload, this_pass, why)
 
 
 def gather(workload: Workload, this_pass: Pass) -> Decision:

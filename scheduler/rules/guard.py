@@ -37,7 +37,7 @@ def guarded(
         return otherwise
 
 
-def look(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], bool]) -> None:
+def visit(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], bool]) -> None:
     """Run the rule of one workload.  If the rule does not raise, the workload leaves the quarantine.
 
     rule   returns True if it ran; False: the next pass runs it

@@ -17,19 +17,19 @@ FORMER_AGAIN_S = 0.5
 UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
 
 
-def may_have_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
+def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
     """Search first for a job of this workload that may exist and is not known yet.  None: there is no such job."""
     for job in this_pass.world.mine(workload):
         hinted = job.key is None and job.alive
         own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.ended))):
             why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
-            read = look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            read = read_job(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
             return read + Decision(why=why)
-    return looked(workload, workload.look, this_pass) if workload.look is not None else None
+    return search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
 
 
-def looked(workload: Workload, look: JobSearch, this_pass: Pass) -> Decision | None:
+def search_for_job(workload: Workload, look: JobSearch, this_pass: Pass) -> Decision | None:
     """The search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: it is over, and found nothing."""
     world = this_pass.world
     searched = f"A submission was not answered; a job named {look.name} is looked for before it is repeated."
@@ -76,7 +76,7 @@ def trusted(job: Placeholder, this_pass: Pass) -> bool:
     return job.learned >= this_pass.world.trust_since
 
 
-def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> Decision:
+def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> Decision:
     """Read the one job, at most once in `absent_s`."""
     if Side.SLURM in this_pass.world.lost:
         return NOTHING
@@ -108,7 +108,7 @@ def cancel(
     if this_pass.now < until:
         return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
     if not trusted(job, this_pass):
-        return look_at(job, workload, this_pass, f"is job {job.id} still the same?")
+        return read_job(job, workload, this_pass, f"is job {job.id} still the same?")
     if workload.hold is None and Side.SLURM not in this_pass.world.lost:
         return do(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, told))
     return NOTHING

@@ -28,7 +28,7 @@ OWNERS_FIRST = "The pod's owners are read first, for their annotations."
 UNREAD_AGAIN_S = 5.0  # after a restart, a failed read of a queued pod's owner is repeated after so long
 
 
-def read_lately(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
     """Read the owners that were read long before their pods came.  None: all were read not long before that."""
     world, found = this_pass.world, list[Decision]()
     for pod, ref in _owners(pods, world):
@@ -54,18 +54,18 @@ def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Deci
 
 def read_in_passing(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> tuple[Decision, bool]:
     """Read the owners of queued pods again at a visit that is made anyway; also True if all owners have been read."""
-    found, all_known = list[Decision](), True
+    found, are_read = list[Decision](), True
     for pod, ref in _owners(pods, this_pass.world):
         key = owner_key(pod.namespace, ref)
         known = key in this_pass.world.owners
-        all_known = all_known and known
+        are_read = are_read and known
         due = _read_or_asked_at(key, this_pass.world) + (AGAIN_S if known else UNREAD_AGAIN_S)
         if this_pass.now >= due:
             read = _read(pod, ref, workload)
             found.append(do(read, "owners", is_optional=True) if known else do(read))
         elif not known:
             found.append(wake(due))
-    return every(found), all_known
+    return every(found), are_read
 
 
 def read_unknown(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:

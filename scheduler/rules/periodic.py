@@ -28,7 +28,7 @@ def read_unknown(this_pass: Pass) -> None:
     _read_put_off(this_pass)
     bucket = "scan" if world.looking or this_pass.now < world.scan_until else "unknown"
     for job_id in reversed(world.unread):
-        if this_pass.being_read(job_id):
+        if this_pass.is_being_read(job_id):
             continue
         not_before = world.unreadable.get(job_id, (0, float("-inf")))[1]
         if this_pass.now < not_before:
@@ -49,7 +49,7 @@ def _read_put_off(this_pass: Pass) -> None:
         if this_pass.now < not_before:
             this_pass.wake_shared(not_before)
             return
-        if this_pass.being_read(job_id):
+        if this_pass.is_being_read(job_id):
             continue
         if this_pass.free("reads") <= 0:
             return
@@ -67,7 +67,7 @@ def read_unsettled(this_pass: Pass) -> None:
     world = this_pass.world
     for uid, lost in world.may_land.items():
         workload, bind = world.workloads[world.key_of_pod[uid]], lost.action
-        if uid not in workload.pods or workload.is_being_bound(uid) or this_pass.being_read(uid):
+        if uid not in workload.pods or workload.is_being_bound(uid) or this_pass.is_being_read(uid):
             continue  # the pod left the workload, which was dropped (quarantine.py)
         if this_pass.now < lost.until:
             this_pass.wake_shared(lost.until)
@@ -84,7 +84,7 @@ def read_details(this_pass: Pass) -> None:
     again = ((key, last + tuning.detail_every_s) for key, last in world.detail_round.items())
     for key in chain(_due(world.detail_new.items(), this_pass), _front(this_pass), _due(again, this_pass)):
         job = guarded(this_pass, Kind.WORKLOAD, key, None, _chosen, this_pass, key)
-        if job is None or this_pass.being_read(job.id):
+        if job is None or this_pass.is_being_read(job.id):
             continue
         if this_pass.free("reads") <= 0:
             return
@@ -106,7 +106,7 @@ def read_running(this_pass: Pass) -> None:
     again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
     for key in chain(_due(world.running_new.items(), this_pass), _due(again, this_pass)):
         job = guarded(this_pass, Kind.WORKLOAD, key, None, _running, this_pass, key)
-        if job is None or this_pass.being_read(job.id):
+        if job is None or this_pass.is_being_read(job.id):
             continue
         if this_pass.free("reads") <= 0:
             return

@@ -21,11 +21,11 @@ from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
-from scheduler.rules.identity import former_may_live, look_at, looked
+from scheduler.rules.identity import former_may_live, read_job, search_for_job
 from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status
-from scheduler.rules.submission import all_known, spec_for
+from scheduler.rules.submission import read_first, spec_for
 from scheduler.state.own_keys import names_job
 from scheduler.state.workload import Placeholder, Workload
 
@@ -34,7 +34,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
     """Submit a job for the nodes again, or wait for its result.  None: that was tried, or is not possible."""
     if workload.hold is not None:
         return NOTHING
-    search = looked(workload, workload.look, this_pass) if workload.look is not None else None
+    search = search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
     if search is not None:
         return search
     if workload.reacquired is not None and workload.reacquired[0] == lost.id:
@@ -46,7 +46,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
         return None  # it ends, or is yet to be bound as a whole
     if this_pass.free("retake") < 1:  # a translation now would be thrown away
         return wait_for("retake")
-    if (reads := all_known(workload, members, this_pass)) is not None:
+    if (reads := read_first(workload, members, this_pass)) is not None:
         return reads
     until = lost.lost_since + this_pass.tuning.retake_s
     if this_pass.now < until and _not_in_slurm(workload, this_pass):
@@ -113,7 +113,7 @@ def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
     )
 
 
-def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
+def why_not_held(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     """Why the job that replaces a lost one does not hold the nodes of its pods, in words; "": it does."""
     assert job.spec is not None
     assert job.grant is not None
@@ -130,7 +130,7 @@ def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     return ""
 
 
-def show(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+def show_new_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Pods that name another job, mostly the lost one, name this job: the next process knows them by it (ARCHITECTURE 4)."""
     found = []
     for pod in workload.members:
@@ -139,7 +139,7 @@ def show(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
             continue  # not the id that the bind wrote: it is written back (restore_keys)
         if pod.node and not names_job(pod, job, this_pass.world):
             if job.job is None and not this_pass.world.clocks[Side.SLURM].told:  # by a clock that is not known yet
-                found.append(look_at(job, workload, this_pass, f"when was job {job.id} submitted?"))
+                found.append(read_job(job, workload, this_pass, f"when was job {job.id} submitted?"))
                 break
             if pod.annotations.get(names.JOB_ID) == str(job.id):
                 message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."

@@ -13,7 +13,7 @@ from scheduler.state.own_keys import TIME_FORMAT, names_job
 from scheduler.state.workload import Placeholder, Workload
 
 
-def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+def restore(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Write the right values again.  job: the job of the running pods, proven by a read"""
     found = []
     for uid, edited in workload.edited.items():
@@ -27,7 +27,7 @@ def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
         if right.get(names.JOB_ID, str(job.id)) != str(job.id):
             right |= keys_of(job, this_pass)
         elif names.JOB_ID not in right and not names_job(pod, job, this_pass.world):
-            continue  # reacquire.show writes both in this pass
+            continue  # reacquire.show_new_job writes both in this pass
         why = f"Changed by somebody else and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
         restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)
         found.append(do(restore))

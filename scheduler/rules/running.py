@@ -20,7 +20,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, JobStatus, do, every, wake
-from scheduler.rules.identity import look_at, trusted
+from scheduler.rules.identity import read_job, trusted
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
@@ -90,7 +90,7 @@ def _resumed(
 ) -> Decision:
     """The job was resumed since it was read, which moves its end; otherwise it is read again in its turn."""
     if any(_shown(workload, pod) == names.SUSPENDED for pod in pods):
-        return look_at(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
+        return read_job(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
     return _read_before(ends, workload, job, pods, this_pass) if ends is not None else NOTHING
 
 
@@ -156,7 +156,7 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
     if any(is_service(pod) for pod in pods):
         notice = max(notice, this_pass.tuning.service_notice_s)
     at = ends - notice
-    return wake(at) if this_pass.now < at else look_at(job, workload, this_pass, f"when does job {job.id} end?")
+    return wake(at) if this_pass.now < at else read_job(job, workload, this_pass, f"when does job {job.id} end?")
 
 
 def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
@@ -179,7 +179,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     """
     if pod.started is None:
         return NOTHING
-    if (wait := may_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
         return wait
     started, last_at = this_pass.world.started_at(pod), ends - lead.seconds
     if started is None and this_pass.now < last_at:
@@ -194,7 +194,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Evict a replica when no other one of its controller is on its way, or when just its grace is left."""
-    if (wait := may_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
         return wait
     assert pod.owner is not None, "a service has a controller"
     last_at = ends - lead.seconds
@@ -234,7 +234,7 @@ def _end_all(
     """End these pods while their job lives; see end_pod."""
     found = []
     for pod in pods:
-        wait = may_act(workload, pod, this_pass)
+        wait = wait_to_act(workload, pod, this_pass)
         end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
         found.append(wait if wait is not None else end)
     return every(found)
@@ -370,10 +370,10 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
     """Read the job.  None: it was read after `since`."""
     if job.job is not None and job.read_began >= since and trusted(job, this_pass):
         return None
-    return look_at(job, workload, this_pass, why)
+    return read_job(job, workload, this_pass, why)
 
 
-def may_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
+def wait_to_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
     held = workload.pod_holds.get(pod.uid)
     until = max(this_pass.world.quiet_until(), workload.wait_until)

@@ -231,7 +231,7 @@ class Pass:
         self.rationed[name] += self.world.cost(name)
         return True
 
-    def moves(self, owner: OwnerKey) -> bool:
+    def is_moving(self, owner: OwnerKey) -> bool:
         """True if a replica of that controller is moving: it leaves, is about to leave, or has not started (S4b)."""
         if self._replicas_moving is None:  # computed once a pass, and only if it is needed
             self._replicas_moving = {
@@ -274,14 +274,14 @@ class Pass:
                 there.taken.pop(resource, None)
         return there
 
-    def being_read(self, what: object) -> bool:
+    def is_being_read(self, what: object) -> bool:
         """True if a read of that job, owner or pod is planned or in flight."""
         return what in self.reading or what in self.world.reading or what in self.world.reading_refs
 
     def is_read_already(self, action: Action) -> bool:
         """True if the action is a read, and the same is being read already."""
         target = _read_by(action)
-        return target is not None and self.being_read(target)
+        return target is not None and self.is_being_read(target)
 
     def room(self, action: Action) -> int:
         """How many more actions of its limit class may be in flight; 1 if it has none."""

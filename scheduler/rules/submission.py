@@ -20,12 +20,12 @@ from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
 from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
-from scheduler.rules.gathering import components, together
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
+from scheduler.translate.gang import components, together
 from scheduler.translate.grouping import by_rank, group_of
 from scheduler.translate.job_spec import jobspec
 from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
@@ -78,13 +78,13 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     return None
 
 
-def all_known(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+def read_first(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
     """Read the owners and volume claims that have not been read, all at once.  None: all of these pods' are read."""
-    reads = [read for pod in pods if (read := _read_first(workload, pod, this_pass)) is not None]
+    reads = [read for pod in pods if (read := _reads_of(workload, pod, this_pass)) is not None]
     return every(reads) if reads else None
 
 
-def _read_first(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
+def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Owners and volume claims are read once, before the first decision about a pod."""
     world = this_pass.world
     _, ref = world.owners_of(pod)
@@ -119,19 +119,19 @@ def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     return _one_job(_asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
 
 
-def foreseen(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
+def foreseen_job(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit once the gang is complete, if the missing pods are like the last pod that exists."""
-    return _one_job(_asked_by(workload, here(workload), missing(workload), this_pass), this_pass)
+    return _one_job(_asked_by(workload, present_pods(workload), missing_pods(workload), this_pass), this_pass)
 
 
-def here(workload: Workload) -> list[Pod]:
+def present_pods(workload: Workload) -> list[Pod]:
     """Its waiting pods, by rank; gated pods, too, which count as soon as their gates are gone."""
     return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
 
 
-def missing(workload: Workload) -> int:
+def missing_pods(workload: Workload) -> int:
     """How many pods of its gang do not exist yet; 0 if the size is not known."""
-    return max(0, workload.size - len(here(workload)))
+    return max(0, workload.size - len(present_pods(workload)))
 
 
 def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
@@ -322,7 +322,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     return known
 
 
-def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
+def submit(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
     """The ladder (ARCHITECTURE 5): nodes at once if that is likely to be granted, else a place in the queue."""
     partition = spec.partition or this_pass.world.default_partition
     where = f"partition {partition} as {spec.user}"

@@ -12,7 +12,7 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, do, every, wake
-from scheduler.rules.identity import cancel, look_at, looked, scan_until
+from scheduler.rules.identity import cancel, read_job, scan_until, search_for_job
 from scheduler.rules.reacquire import reacquire
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status, statuses
@@ -261,7 +261,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
         return NOTHING
     for job in this_pass.world.mine(workload):
         if job.key is None and job.alive:
-            return look_at(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
+            return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
         if job.key == workload.key and job.alive:
             return _end_own_job(workload, job, this_pass)
     job_of_theirs = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
@@ -269,12 +269,12 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
         if this_pass.now < this_pass.world.quiet_until():  # there are more urgent things to read after a start
             return wake(this_pass.world.quiet_until())
         why = f"is job {job_of_theirs.id}, which ended, that of {workload.readable}?"
-        return look_at(job_of_theirs, workload, this_pass, why)
+        return read_job(job_of_theirs, workload, this_pass, why)
     if job_of_theirs is not None and is_to_be_recorded(job_of_theirs, workload, this_pass):
         return _record(job_of_theirs, workload, this_pass)
     if workload.pods or workload.unanswered or workload.proven:
         return NOTHING
-    search = looked(workload, workload.look, this_pass) if workload.look is not None else None
+    search = search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
     return search if search is not None else Decision(is_forgotten=True)
 
 

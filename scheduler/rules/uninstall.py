@@ -45,7 +45,7 @@ def is_ending_pods(this_pass: Pass) -> bool:
     return this_pass.world.config.leaving == END
 
 
-def gives_up(workload: Workload, this_pass: Pass) -> bool:
+def releases_grant(workload: Workload, this_pass: Pass) -> bool:
     """True if its grant is released, because none of its pods is bound, and no bind is in flight."""
     if not this_pass.world.config.leaving or any(map(workload.node_of, workload.unfinished)):
         return False

@@ -23,7 +23,7 @@ from scheduler.events import AbsenceBelieved, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
 from scheduler.place.assign import NodeInfo
-from scheduler.rules import binding, driver, identity, submission
+from scheduler.rules import binding, driver, granted, identity, submission, unsubmitted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state import anomalies
 from scheduler.state.workload import Placeholder, PodCounts, Workload
@@ -67,7 +67,8 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (identity, ("trusted",)),
     (anomalies, ("missing",)),
     (driver, ("apply", "write_status")),
-    (decide, ("bind", "ask")),
+    (granted, ("bind",)),
+    (unsubmitted, ("submit",)),
 )
 
 

@@ -78,7 +78,7 @@ def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Ow
 
 @given(PODS, OWNERS.map(tuple))
 @settings(max_examples=120)
-def test_whatever_is_said_nobody_is_charged_for_less_than_the_containers_may_take(
+def test_whatever_is_said_no_user_is_charged_for_less_than_the_containers_may_take(
     pod: Pod, owners: tuple[Owner, ...]
 ) -> None:
     """T6."""

@@ -60,7 +60,7 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     )
 
 
-def test_polls_alone_harm_nobody() -> None:
+def test_polls_alone_harm_no_pod() -> None:
     story = Story()
     running(story)
     for second in range(5, 60):
@@ -105,7 +105,7 @@ def test_a_job_that_was_denied_and_is_read_again_lives() -> None:
     assert story.world.placeholders[100].alive
 
 
-def test_an_id_that_was_given_out_again_is_somebody_elses_job() -> None:
+def test_an_id_that_was_given_out_again_is_another_clients_job() -> None:
     """slurmctld lost its state, and the id with it: the poll shows it running, and it is not ours."""
     story = Story()
     running(story)
@@ -268,7 +268,7 @@ def test_jobs_that_vanish_one_by_one_over_minutes_are_no_mass_absence() -> None:
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 0
 
 
-def test_nobody_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
+def test_no_pod_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
     story = Story()
     running(story)
     story.polls({}, at=NOW + 5)
@@ -309,7 +309,7 @@ def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
     assert told == 30
 
 
-def test_evictions_on_absence_are_rationed_over_all_passes() -> None:
+def test_evictions_on_absence_are_limited_by_tokens_over_all_passes() -> None:
     """X6: at most 20 a second."""
     story = Story(
         without(CONFIG, absent_share=0.5, retake_rate=50.0, submits=50), nodes=[node("x1", cpu=10**6, memory=10**6)]
@@ -423,7 +423,7 @@ def test_an_ended_job_that_leaves_the_list_is_not_kept_by_an_unreadable_item() -
 
 
 def claims(story: Story, count: int, **fields: Any) -> list[Pod]:
-    """So many pods that no bind of this life put on a node; each shows a job id that Slurm does not have."""
+    """So many pods that no bind of this process put on a node; each shows a job id that Slurm does not have."""
     shown = [
         pod(f"claims{number}", node="x1", phase=PodPhase.RUNNING, says={"job-id": str(9000 + number)}, **fields)
         for number in range(count)
@@ -450,7 +450,7 @@ def answers(story: Story, states: dict[int, str], *, at: float, jobs: dict[int, 
 ENDS = (FailByDeadline, DeletePod)
 
 
-def test_a_job_id_that_nobody_wrote_with_a_bind_counts_for_nothing() -> None:
+def test_a_job_id_that_no_bind_wrote_counts_for_nothing() -> None:
     """Twelve pods with spec.nodeName and an invented id: nothing is held back for it, and nobody's nodes are asked for."""
     story = Story()
     [honest] = running(story)
@@ -466,7 +466,7 @@ def test_a_job_id_that_nobody_wrote_with_a_bind_counts_for_nothing() -> None:
     assert [each.name for each in ends] == [honest.name], "a job that is lost indeed is believed as ever"
 
 
-def test_invented_ids_from_before_a_restart_hold_back_nobody_but_the_pods_that_show_them() -> None:
+def test_invented_ids_from_before_a_restart_hold_back_only_the_pods_that_show_them() -> None:
     story = Story()
     honest = running(story, 3)
     claims(story, 12, created=START - 60)
@@ -524,7 +524,7 @@ def test_ends_that_were_listed_and_not_read_before_slurm_lost_its_state_are_weig
 RUN3 = {100: "RUNNING", 101: "RUNNING", 102: "RUNNING"}
 
 
-def test_after_a_restart_beside_a_wrong_slurm_nobody_is_ended_until_an_admin_says_so() -> None:
+def test_after_a_restart_beside_a_wrong_slurm_no_pod_is_ended_until_an_admin_says_so() -> None:
     """Nothing was read yet: all that is known is what the pods show."""
     story = Story()
     shown = claims(story, 12, created=START - 60)

@@ -113,7 +113,7 @@ def test_an_anti_affinity_that_is_about_to_come_tells_pods_apart_that_are_alike_
     assert closed_to(meant, story.world.company("meant", [meant]), soon=True) == {"x1"}
 
 
-def test_a_grant_where_somebody_came_first_is_given_back() -> None:
+def test_a_grant_where_another_pod_came_first_is_released() -> None:
     story = Story()
     story.sees(app("new", apart=of_app("a")))
     [allocate] = story.acts(AllocateNow, NOW)
@@ -206,7 +206,7 @@ def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
     assert (spec.name.partition("~")[0], spec.excluded_nodes) == ("hpc/second", "x1")
 
 
-def test_who_wants_to_stand_beside_a_pod_that_waits_for_room_is_not_granted_and_given_back_meanwhile() -> None:
+def test_who_wants_to_stand_beside_a_pod_that_waits_for_room_is_not_granted_and_released_meanwhile() -> None:
     """A place in which a pod is only about to stand is no home yet: what it waits for may last, and it may never come."""
     story = Story()
     leaves = Pod(

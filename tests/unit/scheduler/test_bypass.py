@@ -110,7 +110,7 @@ def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
     assert "It is ended (settings: bypass)." in told(acts)["squatter"]
 
 
-def test_it_is_ended_though_somebody_deleted_it_with_a_grace_of_centuries() -> None:
+def test_it_is_ended_though_another_client_deleted_it_with_a_grace_of_centuries() -> None:
     story = Story(ENDING)
     story.sees(squatter(deleting_at=NOW + 10**10, grace_s=10**10))
     [end] = [each for each in goes_on(story) if isinstance(each, DeletePod)]
@@ -178,14 +178,14 @@ def test_a_job_id_that_it_invents_counts_for_nothing() -> None:
     assert story.world.placeholders[17].key == key_of(honest)
 
 
-def test_a_pod_that_was_created_in_the_second_in_which_this_life_began_is_of_this_life() -> None:
+def test_a_pod_that_was_created_in_the_second_in_which_this_process_began_is_of_this_process() -> None:
     """Creation times are cut to whole seconds."""
     story = Story()
     story.sees(squatter(created=START - 0.7, says={"job-id": "900001"}))
     assert told(goes_on(story)).keys() == {"squatter"}
 
 
-def test_pods_beside_a_gang_of_their_own_that_nobody_granted_anything_are_told() -> None:
+def test_pods_beside_a_gang_of_their_own_without_a_grant_are_told() -> None:
     """A gang of one, and three more that claim to be of it."""
     story = Story(ENDING)
     gang = {"labels": {names.PREFIX + names.GANG: "ring"}}
@@ -227,7 +227,7 @@ def asks(story: Story, answer: str) -> Job:
     ("answer", "in_flight"),
     [("PENDING", False), ("RUNNING", False), ("RUNNING", True), ("FAILED", False), ("CANCELLED", False)],
 )
-def test_a_pod_that_somebody_else_binds_is_not_ended_for_the_end_of_what_it_asked_for(
+def test_a_pod_that_another_client_binds_is_not_ended_for_the_end_of_what_it_asked_for(
     answer: str, in_flight: bool
 ) -> None:
     """An attempt that failed, a grant that was taken away, a job that is ended because its pod stands elsewhere.
@@ -263,7 +263,7 @@ def test_it_stands_for_the_job_that_it_names() -> None:
     assert ended(goes_on(story, since=NOW + 30, seconds=5, jobs={17: over})) == ["train"]
 
 
-def test_a_member_that_somebody_else_binds_lives_on_when_the_job_of_its_gang_ends() -> None:
+def test_a_member_that_another_client_binds_lives_on_when_the_job_of_its_gang_ends() -> None:
     story = Story()
     shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)
     story.loses(replace(shown[1], phase=PodPhase.SUCCEEDED), NOW + 2)
@@ -275,8 +275,8 @@ def test_a_member_that_somebody_else_binds_lives_on_when_the_job_of_its_gang_end
 
 
 @pytest.mark.parametrize("seen_waiting", [True, False])
-def test_an_older_pod_that_somebody_else_bound_is_not_ended(seen_waiting: bool) -> None:
-    """It names a job that never was, and this life saw it wait; or it names none, and each bind of the bridge names one."""
+def test_an_older_pod_that_another_client_bound_is_not_ended(seen_waiting: bool) -> None:
+    """It names a job that never was, and this process saw it wait; or it names no job, as no bind of the bridge does."""
     story = Story()
     older = pod(created=START - 100)
     says = {names.JOB_ID: "4000000"} if seen_waiting else {}
@@ -298,7 +298,7 @@ def test_a_pod_whose_job_id_is_no_id_is_told_that_no_job_holds_its_place() -> No
     assert told(goes_on(story)).keys() == {"train"}
 
 
-def test_a_pod_that_somebody_else_binds_just_where_its_bind_goes_is_not_ended_for_that_job() -> None:
+def test_a_pod_that_another_client_binds_just_where_its_bind_goes_is_not_ended_for_that_job() -> None:
     story = Story()
     job = asks(story, "RUNNING")
     [bind] = story.acts(BindPod, NOW)
@@ -326,7 +326,7 @@ def test_a_pod_whose_job_id_was_edited_before_anyone_saw_it_bound_ends_with_its_
     assert ended(goes_on(story, since=NOW + 3, jobs={17: over})) == ["train"]
 
 
-def test_the_rest_of_a_gang_says_why_it_waits_when_somebody_else_binds_a_member() -> None:
+def test_the_rest_of_a_gang_says_why_it_waits_when_another_client_binds_a_member() -> None:
     story = Story()
     first, second = ring(2)
     story.sees(first, second)
@@ -335,7 +335,7 @@ def test_the_rest_of_a_gang_says_why_it_waits_when_somebody_else_binds_a_member(
     assert "slurm-bridge did not bind them" in reports[-1].message
 
 
-def test_the_job_of_a_gang_that_waits_is_ended_when_somebody_else_binds_a_member_and_invents_a_job_for_it() -> None:
+def test_the_job_of_a_gang_that_waits_is_ended_when_another_client_binds_a_member_and_invents_a_job_for_it() -> None:
     """The invented id is not the gang's job: nobody's pods would have stood for the job, and no waiting pod said why."""
     story = Story()
     first, second = ring(2)
@@ -364,7 +364,7 @@ def test_a_pod_that_another_copy_of_the_bridge_bound_is_known_by_its_job() -> No
     assert story.world.placeholders[17].key == key_of(what)
 
 
-def test_also_where_somebody_took_the_job_id_from_the_pod() -> None:
+def test_also_where_another_client_took_the_job_id_from_the_pod() -> None:
     story = Story(ENDING)
     what = pod("train", created=START - 60)
     story.polls({17: "RUNNING"}, at=START + 1)
@@ -385,7 +385,7 @@ def test_a_pod_whose_job_may_have_been_renamed_by_its_user_is_left_in_peace() ->
     assert ended(acts) == []
 
 
-def test_nothing_is_said_while_a_job_is_there_that_nobody_has_read() -> None:
+def test_nothing_is_said_while_a_job_is_there_that_is_not_read() -> None:
     story = Story(ENDING)
     story.polls({4: "RUNNING"}, at=NOW)
     story.sees(squatter())

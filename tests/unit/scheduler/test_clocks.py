@@ -243,7 +243,7 @@ def test_after_a_restart_the_api_servers_own_time_tells_when_the_pod_started(slu
     assert abs(started + action.seconds - (ends - ALONE.grace_s - 10)) <= 3
 
 
-def test_where_nobody_knows_when_the_pod_started_it_is_ended_when_the_time_has_come() -> None:
+def test_if_it_is_not_known_when_the_pod_started_the_pod_is_ended_when_the_time_has_come() -> None:
     """After a restart its kubelet's time is in the future, and the API server has not said what time it is."""
     story = Story()
     ends = START + 600

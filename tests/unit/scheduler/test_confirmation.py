@@ -82,7 +82,7 @@ def test_an_end_that_is_repeated_and_confirmed_is_announced_by_its_answer_alone(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNREACHED])
-def test_an_end_that_did_not_happen_is_not_announced_though_somebody_deletes_the_pod(outcome: Outcome) -> None:
+def test_an_end_that_did_not_happen_is_not_announced_though_another_client_deletes_the_pod(outcome: Outcome) -> None:
     story = Story()
     what = pod("train", owner=OWNER)
     story.ended(ends(story, what), outcome, at=NOW + 2)

@@ -61,7 +61,7 @@ def test_where_no_other_node_is_left_that_is_said_and_explained() -> None:
     assert nodes.misses == (("claiming the same Slurm node as another", 2),)
 
 
-def test_a_grant_on_a_node_that_two_claim_by_now_is_given_back_and_nobody_is_bound() -> None:
+def test_a_grant_on_a_node_that_two_claim_by_now_is_released_and_no_pod_is_bound() -> None:
     story = Story()
     story.sees(pod())
     [allocate] = story.acts(AllocateNow, NOW)

@@ -39,7 +39,7 @@ def binds(story: Story, pods: list[Pod], grant: Grant) -> list[BindPod]:
     return story.acts(BindPod, NOW)
 
 
-def test_without_a_driver_kubelet_chooses_and_nobody_is_told() -> None:
+def test_without_a_driver_kubelet_chooses_and_no_pod_shows_anything() -> None:
     assert told(binds(Story(), ring(2, 2), granted({"gpu": "0-3"}, 4))) == {"w-0": "", "w-1": ""}
 
 
@@ -60,7 +60,7 @@ def test_who_asked_for_a_type_gets_that_type() -> None:
 
 
 @pytest.mark.parametrize("indices", ["", "0-99999999", "0", "x"])
-def test_what_slurm_does_not_tell_rightly_is_told_to_nobody(indices: str) -> None:
+def test_what_slurm_does_not_tell_rightly_is_shown_on_no_pod(indices: str) -> None:
     [bind] = binds(Story(DRIVEN), [pod(gpu=2)], granted({"gpu": indices}, 2))
     assert bind.annotations[names.JOB_GPUS] == ""
 

@@ -154,7 +154,7 @@ def begins_after_both_ended(job: Job) -> Story:
     return story
 
 
-def test_what_an_earlier_life_did_not_record_any_more_is_recorded_by_the_next() -> None:
+def test_what_a_previous_process_did_not_record_any_more_is_recorded_by_the_next() -> None:
     """It was killed between the end of the job and the record."""
     story = begins_after_both_ended(job_of(TRAIN, 17, "CANCELLED", comment="run 7"))
     [record] = story.decides(START + 20)
@@ -224,7 +224,7 @@ def test_a_pod_that_terminates_before_it_was_bound_is_as_good_as_gone() -> None:
     assert [type(each) for each in story.decides(NOW + 1)] == [CancelJob]
 
 
-def test_a_grant_that_arrives_for_a_deleted_pod_is_given_back() -> None:
+def test_a_grant_that_arrives_for_a_deleted_pod_is_released() -> None:
     story = Story()
     story.queues(TRAIN, 17, at=NOW)
     story.loses(TRAIN, NOW + 1)
@@ -444,7 +444,7 @@ def over(story: Story, shown: Pod, at: float) -> list[Action]:
     return story.decides(at)
 
 
-def test_a_pod_that_somebody_deleted_with_a_longer_grace_is_deleted_again_with_a_shorter_one() -> None:
+def test_a_pod_that_another_client_deleted_with_a_longer_grace_is_deleted_again_with_a_shorter_one() -> None:
     story = Story()
     shown = deleted(story, CENTURIES, at=NOW + 1)
     story.polls({17: "RUNNING"}, at=NOW + 2)
@@ -513,7 +513,7 @@ def test_what_becomes_of_nodes_or_of_their_names_ends_nothing_that_runs_there(ne
     assert story.world.placeholders[17].alive
 
 
-def test_a_pod_that_somebody_else_put_on_another_node_does_not_keep_the_place() -> None:
+def test_a_pod_that_another_client_put_on_another_node_does_not_keep_the_place() -> None:
     story = Story()
     story.sees(story.bound(TRAIN, 17, "x2"))
     story.polls({17: "RUNNING"}, at=NOW)

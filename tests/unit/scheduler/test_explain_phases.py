@@ -65,7 +65,7 @@ def test_where_it_cannot_run_every_reason_is_counted() -> None:
     assert told.spec is not None, "what it would need is shown all the same"
 
 
-def test_nodes_that_slurm_gives_nobody_are_named_with_their_states() -> None:
+def test_nodes_that_slurm_allocates_to_no_job_are_named_with_their_states() -> None:
     story, train = Story(), pod("train")
     story.sees(train)
     drained = replace(slurm_node("x1"), states=frozenset({"IDLE", "DRAIN", "EXTERNAL"}))
@@ -301,7 +301,7 @@ def test_before_the_first_lists_nothing_is_concluded() -> None:
     assert (told.spec, told.nodes, told.next) == (None, None, ())
 
 
-def test_a_pod_is_found_by_its_name_the_newest_life_of_it() -> None:
+def test_a_pod_is_found_by_its_name_the_newest_of_them() -> None:
     story = Story()
     old, new = pod("train"), replace(pod("train"), uid="another", created=START + 5)
     story.sees(old, new)

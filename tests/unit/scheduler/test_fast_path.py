@@ -319,7 +319,7 @@ def granted(story: Story, what: object = TRAIN, *, job_id: int = 17, at: float =
     return bind
 
 
-def test_a_refused_bind_is_tried_again_with_growing_pauses_and_then_the_grant_is_given_back() -> None:
+def test_a_refused_bind_is_tried_again_with_growing_pauses_and_then_the_grant_is_released() -> None:
     story = Story()
     bind, at = granted(story), NOW
     for failure in range(MAX_BIND_FAILURES):
@@ -394,7 +394,7 @@ def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
     story = Story()
     bind = granted(story)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)
-    story.sees(story.bound(TRAIN, 17, on="x2"))  # another life of ours, or somebody else, was faster
+    story.sees(story.bound(TRAIN, 17, on="x2"))  # another process of ours, or somebody else, was faster
     assert {name: set(there.pods) for name, there in story.world.standing.items()} == {"x2": {TRAIN.uid}}
 
 

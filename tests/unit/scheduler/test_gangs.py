@@ -206,7 +206,7 @@ def goes_on(story: Story, jobs: dict[int, str], since: float, *, seconds: int) -
 
 
 @pytest.mark.parametrize("still_here_s", [0, 20])
-def test_one_that_waits_in_the_queue_takes_a_place_that_nobody_else_takes_and_its_own_job_ends(
+def test_one_that_waits_in_the_queue_takes_a_place_that_no_other_pod_takes_and_its_own_job_ends(
     still_here_s: int,
 ) -> None:
     story = Story()
@@ -279,7 +279,7 @@ def test_a_gated_pod_goes_on_saying_that_it_is_gated() -> None:
     assert said == dict.fromkeys(("w-0", "w-1"), "2 of 4 pods of gang ring are here in namespace hpc.")
 
 
-def test_a_group_whose_size_nobody_tells_says_what_to_do() -> None:
+def test_a_group_of_unknown_size_says_what_to_do() -> None:
     story = Story()
     story.sees(*[pod(f"w-{number}", labels={names.PREFIX + "gang": "ring"}) for number in range(2)])
     assert all(
@@ -315,7 +315,7 @@ def test_members_of_which_one_is_called_as_another_begins_are_bound_by_rank() ->
     assert ranks == {"worker": "0", "worker1": "1"}
 
 
-def test_a_grant_with_too_few_places_is_given_back() -> None:
+def test_a_grant_with_too_few_places_is_released() -> None:
     story = Story()
     story.polls(at=NOW + 20)
     story.sees(*ring())
@@ -324,7 +324,7 @@ def test_a_grant_with_too_few_places_is_given_back() -> None:
     assert "room for 4 pods (it holds 3)" in cancel.reason
 
 
-def test_nobody_is_bound_while_one_place_is_taken() -> None:
+def test_no_pod_is_bound_while_one_place_is_taken() -> None:
     story = Story(nodes=(node("x1", cpu=4000), node("x2", cpu=4000)))
     going = pod("old", cpu=4000, node="x2", deleting_at=NOW + 30, phase=PodPhase.RUNNING, annotations={})
     story.sees(*ring(2), going)
@@ -390,7 +390,7 @@ def half_bound(story: Story, *outcomes: Outcome) -> list[Pod]:
     return pods
 
 
-def test_a_bind_of_which_nobody_knows_whether_it_happened_takes_no_second_place() -> None:
+def test_a_bind_with_an_unknown_outcome_takes_no_second_place() -> None:
     story = Story()
     half_bound(story, Outcome.DONE, Outcome.UNKNOWN, Outcome.UNREACHED, Outcome.UNREACHED)
     story.polls({17: "RUNNING"}, at=NOW + 12)
@@ -451,7 +451,7 @@ def test_those_that_run_are_seen_to_while_one_waits_for_its_place() -> None:
     assert story.acts(BindPod, NOW + 22) == []
 
 
-def test_somebody_elses_pod_in_a_freed_place_does_not_end_the_others() -> None:
+def test_another_clients_pod_in_a_freed_place_does_not_end_the_others() -> None:
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
     story.loses(shown[1], at=NOW + 5)
@@ -548,7 +548,7 @@ def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
 
 
 def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
-    """A gang of a previous life, one a node: a node is cordoned for later, and then another member is made again."""
+    """A gang of a previous process, one a node: a node is cordoned for later, and then another member is made again."""
     apart = (PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)
     pods = ring(2, labels={"app": "db"}, apart=apart)
     gang = runs(Story(), pods, ("x1", 1), ("x2", 1))
@@ -781,7 +781,7 @@ def test_members_of_several_shapes_are_components_of_one_job() -> None:
     assert {bind.name: bind.annotations[names.LOCAL_RANK] for bind in binds} == {"w-0": "0", "w-1": "0", "w-2": "1"}
 
 
-def test_a_component_is_no_twin_and_nobody_asks_for_it_again() -> None:
+def test_a_component_is_no_twin_and_is_not_submitted_again() -> None:
     story = Story()
     for bind in launched(story):
         story.ended(bind, at=NOW + 1)
@@ -800,7 +800,7 @@ def test_once_a_component_ended_the_whole_job_does() -> None:
     assert cancel.job_id == 17
 
 
-def test_a_component_that_ended_in_a_former_life_is_seen_when_its_leader_is_read() -> None:
+def test_a_component_that_ended_in_a_previous_process_is_seen_when_its_leader_is_read() -> None:
     story = Story()
     for bind in launched(story):
         story.ended(bind, at=NOW + 1)
@@ -941,7 +941,7 @@ def test_a_member_that_a_finalizer_holds_has_left_and_may_be_replaced_as_any_oth
     assert story.acts(CancelJob, at + 100) == []
 
 
-def test_a_member_that_a_finalizer_holds_and_that_nobody_replaces_costs_the_job_after_half_a_minute() -> None:
+def test_a_member_that_a_finalizer_holds_and_that_is_not_replaced_costs_the_job_after_half_a_minute() -> None:
     pods = ring(3, owner=JOB)
     story, at = queued_for_days(pods)
     story.sees(replace(pods[2], deleting_at=at))
@@ -961,7 +961,7 @@ def test_after_a_restart_a_member_that_is_missing_may_still_be_replaced() -> Non
     assert len(story.acts(CancelJob, START + 30)) == 1
 
 
-def test_a_new_life_gives_a_gang_that_is_half_bound_the_whole_time_to_be_bound() -> None:
+def test_a_new_process_gives_a_gang_that_is_half_bound_the_whole_time_to_be_bound() -> None:
     """V4: when the first bind of the former life went out nobody knows any more."""
     story = Story()
     one, other = ring(2)

@@ -90,7 +90,7 @@ def test_a_thousand_terms_of_others_neither_lengthen_a_pass_nor_hold_up_another_
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_a_pod_that_is_refused_for_its_terms_is_compared_with_nobody(shape: Shape) -> None:
+def test_a_pod_that_is_refused_for_its_terms_is_compared_with_no_pod(shape: Shape) -> None:
     story = Story(CONFIG, [node(name) for name in NODES])
     story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
     for number in range(WAITING):

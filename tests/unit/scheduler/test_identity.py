@@ -124,7 +124,7 @@ def test_a_job_of_the_user_that_the_policy_gave_before_ends_when_its_pod_is_gone
 
 
 @pytest.mark.parametrize("claim", [{}, {"job-id": "16"}], ids=["names none", "names another"])
-def test_a_pod_of_a_namespace_without_a_slurm_user_is_not_ended_with_a_job_that_somebody_named_after_it(
+def test_a_pod_of_a_namespace_without_a_slurm_user_is_not_ended_with_a_job_that_a_user_named_after_it(
     claim: dict[str, str],
 ) -> None:
     """Keys of gangs follow from names: any user of the policy can name a job after one.  It ends when the pod is gone."""
@@ -315,7 +315,7 @@ def test_nor_because_the_gang_that_it_was_too_many_for_has_ended() -> None:
 
 
 def of_an_earlier_life(story: Story, named: int) -> None:
-    """The pod runs on x1, names that job, and has been running since before this life began."""
+    """The pod runs on x1, names that job, and has been running since before this process began."""
     story.sees(story.bound(replace(TRAIN, created=START - 60), named, started=START - 50))
 
 

@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_refused_with_key_and_value(key: str, value: str)
         ("zzz", ""),
     ],
 )
-def test_a_key_that_nobody_knows_is_a_spelling_mistake(key: str, hint: str) -> None:
+def test_an_unknown_key_is_a_spelling_mistake(key: str, hint: str) -> None:
     assert refusal_of(annotated({key: "x"})) == f"Annotation {OWN}{key} is not a key of slurm-bridge.{hint}"
 
 
@@ -127,7 +127,7 @@ def test_what_the_pod_said_to_admission_means_nothing_to_the_bridge(value: str) 
     assert spec_of(annotated({"intercept": value})) == spec_of(pod())
 
 
-def test_an_unknown_key_of_an_owner_or_of_somebody_else_is_none_of_our_business() -> None:
+def test_an_unknown_key_of_an_owner_or_of_another_client_is_none_of_our_business() -> None:
     owner = Owner(OWNER, annotations={OWN + "made-up": "x"})
     assert spec_of(pod(annotations={"example.org/partitoin": "x", "partition": "y"}), owner) == spec_of(pod())
 
@@ -224,7 +224,7 @@ def test_an_alias_on_the_pod_wins_over_an_own_key_of_its_owner() -> None:
     assert job_options(annotated({"partition": "pod"}, ALIAS), (NEAR,)) == JobOptions(partition="pod", qos="near")
 
 
-def test_a_bad_value_that_a_nearer_object_overrules_harms_nobody() -> None:
+def test_a_bad_value_that_a_nearer_object_overrules_harms_no_pod() -> None:
     owner = Owner(OWNER, annotations={OWN + "nice": "-1"})
     assert job_options(annotated({"nice": "5"}), (owner,)) == JobOptions(nice=5)
 

@@ -286,7 +286,7 @@ def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() ->
     assert story.acts(UpdateJob, NOW + 60) == []
 
 
-def test_of_a_previous_lifes_job_the_nodes_of_every_component_are_compared() -> None:
+def test_of_a_job_of_a_previous_process_the_nodes_of_every_component_are_compared() -> None:
     read = components(two_components(), excluded="x1")
     story = Story()
     story.sees(LAUNCHER, *WORKERS)
@@ -312,7 +312,7 @@ def adopted(excluded: str) -> Story:
     return story
 
 
-def test_a_job_of_a_previous_life_is_not_changed_by_a_new_version_of_the_bridge() -> None:
+def test_a_job_of_a_previous_process_is_not_changed_by_a_new_version_of_the_bridge() -> None:
     """What is compared is the user's input, not the translation."""
     story = adopted("")
     assert not any(isinstance(each, UpdateJob | CancelJob) for each in story.decides(NOW + 1))

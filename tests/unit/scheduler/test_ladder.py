@@ -60,7 +60,7 @@ def test_while_one_tries_first_the_next_one_waits_for_what_becomes_of_it() -> No
     assert rungs(story.decides(NOW)) == ["now"]
 
 
-def test_nobody_waits_long_for_a_first_try_that_hangs() -> None:
+def test_no_pod_waits_long_for_a_first_try_that_hangs() -> None:
     story = Story()
     story.sees(pod("a"))
     assert rungs(story.decides(NOW)) == ["now"]
@@ -143,7 +143,7 @@ def test_another_refusal_says_nothing_about_room() -> None:
     assert rungs(story.decides(NOW)) == ["now"]
 
 
-def test_nobody_overtakes_his_own_queue() -> None:
+def test_no_pod_overtakes_the_queue_of_its_user() -> None:
     """It would be refused (2013), and leave a FAILED record in accounting."""
     story = Story()
     story.runs(pod("warm"), 16, at=NOW)
@@ -176,7 +176,7 @@ def test_what_may_not_start_now_queues(says: dict[str, str]) -> None:
     assert rungs(story.decides(NOW)) == ["queue"]
 
 
-def test_a_begin_time_that_is_past_keeps_nobody_from_trying() -> None:
+def test_a_begin_time_that_is_past_keeps_no_pod_from_trying() -> None:
     story = Story()
     story.sees(pod("late", says={"begin": "now"}))
     assert rungs(story.decides(NOW)) == ["now"]
@@ -185,7 +185,7 @@ def test_a_begin_time_that_is_past_keeps_nobody_from_trying() -> None:
 @pytest.mark.parametrize(
     "reason", ["BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"]
 )
-def test_a_job_that_wants_no_nodes_yet_is_in_nobodys_way(reason: str) -> None:
+def test_a_job_that_wants_no_nodes_yet_is_in_no_pods_way(reason: str) -> None:
     """Slurm grants immediate allocations beside it; a pod that begins tomorrow must not slow all others down today."""
     story = Story()
     later = pod("later", says={"begin": "now+1hour"})

@@ -64,7 +64,7 @@ def test_and_they_end_when_slurm_ends_their_job() -> None:
     assert len(story.acts(FailByDeadline, NOW + 2)) == 1
 
 
-def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_nobody_is_ended_for_it() -> None:
+def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_no_pod_is_ended_for_it() -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
@@ -81,7 +81,7 @@ def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_nobody_is_ended_
     assert asked.spec.required_nodes == "x1"
 
 
-def test_a_made_up_job_id_in_a_namespace_that_is_not_managed_gets_no_job(  # as if an earlier life had bound it
+def test_a_made_up_job_id_in_a_namespace_that_is_not_managed_gets_no_job(  # as if a previous process had bound it
 ) -> None:
     story = Story()
     ghost: Pod = pod("ghost", namespace="grey", node="x1", created=START - 60, says={"job-id": "900001"})
@@ -101,7 +101,7 @@ def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_befo
     assert report.message.startswith("Slurm knows no job 17 of this pod. It is left alone")
 
 
-def test_a_grant_for_a_pod_whose_namespace_lost_its_label_meanwhile_is_given_back() -> None:
+def test_a_grant_for_a_pod_whose_namespace_lost_its_label_meanwhile_is_released() -> None:
     story = Story()
     story.sees(TRAIN)
     [asked] = story.acts(AllocateNow, NOW)

@@ -38,7 +38,7 @@ def test_a_long_readable_part_is_cut_and_the_mark_never_is() -> None:
         f"x~0123456789.{KEY}",
     ],
 )
-def test_any_other_name_is_nobodys(name: str) -> None:
+def test_any_other_name_belongs_to_no_cluster(name: str) -> None:
     assert names.whose(name) is None
 
 
@@ -77,7 +77,7 @@ def test_a_condition_of_ours_shows_its_job(message: str, job: int | None) -> Non
     assert names.shown_job(message) == job
 
 
-def test_a_workload_has_one_trace_whichever_life_tells_it() -> None:
+def test_a_workload_has_one_trace_whichever_process_reports_it() -> None:
     """O3: the ids follow from the workload."""
     assert names.traceparent(CLUSTER, KEY) == names.traceparent(CLUSTER, KEY)
     assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", names.traceparent(CLUSTER, KEY))

@@ -125,7 +125,7 @@ def test_the_first_reason_stays_and_a_side_that_was_not_lost_cannot_come_back() 
     assert story.decides(NOW + 40) == []
 
 
-def test_an_outage_of_kubernetes_stops_nobody_from_asking_slurm() -> None:
+def test_an_outage_of_kubernetes_does_not_stop_submissions() -> None:
     story = Story()
     story.sees(SideLost(Side.KUBERNETES, NOW, "the API server does not answer."), pod("train"))
     assert len(story.acts(AllocateNow, NOW + 1)) == 1

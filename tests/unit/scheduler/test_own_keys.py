@@ -46,7 +46,7 @@ def restores(actions: list[Action]) -> list[tuple[Mapping[str, str | None], bool
     ("key", "invented", "right"),
     [("job-id", "4", "17"), ("job-nodes", "x9", "x1"), ("job-gpus", "0-7", ""), ("size", "9", "1"), ("rank", "3", "0")],
 )
-def test_an_edit_by_somebody_else_is_written_back_and_said(key: str, invented: str, right: str) -> None:
+def test_an_edit_by_another_client_is_written_back_and_said(key: str, invented: str, right: str) -> None:
     story = Story()
     shown = bound(story)
     story.sees(edited(shown, **{key: invented}))

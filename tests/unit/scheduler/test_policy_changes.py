@@ -449,7 +449,7 @@ ORPHANS = [
 
 
 @pytest.mark.parametrize(("readable", "comment", "user", "ended"), ORPHANS)
-def test_a_job_whose_pods_nobody_knows_is_ended_if_its_namespace_gives_its_user_or_is_gone(
+def test_a_job_whose_pods_are_unknown_is_ended_if_its_namespace_gives_its_user_or_is_gone(
     readable: str, comment: str, user: str, ended: bool
 ) -> None:
     story = story_of()

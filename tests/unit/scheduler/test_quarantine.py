@@ -189,7 +189,7 @@ def test_a_bound_pod_says_it_by_an_event_alone(monkeypatch: pytest.MonkeyPatch) 
     assert (said.condition, said.event) == ("", names.QUARANTINED)
 
 
-def test_the_kick_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nudge_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(guarded=True)
     for number, each in enumerate((BAD, GOOD)):
         story.queues(each, 17 + number, at=NOW + number)
@@ -374,7 +374,9 @@ def test_a_gang_is_dropped_and_made_anew_as_a_whole(monkeypatch: pytest.MonkeyPa
     assert asked.spec.tasks == 3
 
 
-def test_an_answer_that_cannot_be_folded_frees_its_lane_and_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     story = Story(guarded=True)
     story.sees(BAD)
     [asked] = story.acts(AllocateNow, NOW)
@@ -465,7 +467,7 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
+def test_a_node_that_cannot_be_folded_is_used_by_no_pod_and_kept_from_no_pod(
     monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
     from scheduler.nodes.observed import NodeState
@@ -560,7 +562,7 @@ def test_a_pod_that_comes_while_its_cluster_is_unknown_is_contained_too(monkeypa
     assert key(GOOD) in story.world.workloads
 
 
-def test_an_outcome_that_nobody_knows_is_looked_up_also_after_the_workload_was_dropped(
+def test_an_unknown_outcome_is_looked_up_also_after_the_workload_was_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     story = Story(guarded=True)

@@ -236,7 +236,7 @@ def test_a_job_that_ends_while_it_waits_may_be_what_others_waited_for() -> None:
     assert [nudge.job_id for nudge in story.acts(NudgeScheduler, NOW + 2)] == [17]
 
 
-def test_nobody_kicks_for_nobody() -> None:
+def test_without_waiting_jobs_there_is_no_nudge() -> None:
     story = Story()
     story.polls({5: "RUNNING"}, at=NOW)
     story.polls({}, at=NOW + 1)
@@ -266,7 +266,7 @@ def test_when_a_begin_time_has_come_slurm_is_asked_to_look_at_its_queue() -> Non
     assert story.acts(NudgeScheduler, DUE + 3) == []
 
 
-def test_a_begin_time_of_a_job_of_a_previous_life_is_what_slurm_tells() -> None:
+def test_a_begin_time_of_a_job_of_a_previous_process_is_what_slurm_tells() -> None:
     story = Story()
     story.sees(LATER)
     story.polls({17: "PENDING"}, at=NOW)
@@ -275,7 +275,7 @@ def test_a_begin_time_of_a_job_of_a_previous_life_is_what_slurm_tells() -> None:
     assert len(story.acts(NudgeScheduler, NOW + 101)) == 1
 
 
-def test_a_begin_time_waits_for_the_last_kick_to_be_a_second_ago() -> None:
+def test_a_begin_time_waits_for_the_last_nudge_to_be_a_second_ago() -> None:
     story = begins_in_an_hour()
     story.polls({17: "PENDING", 18: "RUNNING"}, at=DUE)
     story.polls({17: "PENDING"}, at=DUE + 0.5)

@@ -105,7 +105,7 @@ def test_running_jobs_count_until_they_have_ended() -> None:
     assert name_of(asked) == "hpc/p1"
 
 
-def test_after_a_restart_the_jobs_of_pods_that_run_count_though_nobody_has_read_them() -> None:
+def test_after_a_restart_the_jobs_of_pods_that_run_count_though_they_are_not_read() -> None:
     story = limited(max_jobs=1)
     story.sees(story.bound(pod("p0", created=START - 60), 1))
     story.polls({1: "RUNNING"}, at=NOW)
@@ -253,7 +253,7 @@ def test_with_more_namespaces_than_free_places_each_has_its_turn() -> None:
     assert sorted(served) == [f"{number}x" for number in range(10)]
 
 
-def test_jobs_that_an_earlier_life_left_without_pods_count_for_nobody() -> None:
+def test_jobs_that_a_previous_process_left_without_pods_count_for_no_pod() -> None:
     story = limited(max_jobs=1)
     story.polls({5: "PENDING"}, at=NOW)
     story.reads(job_of(pod("gone"), 5, "PENDING"), at=NOW)

@@ -262,7 +262,7 @@ def lost_beside_a_hint(story: Story) -> AllocateNow:
     return asked_again(story, TRAIN)
 
 
-def test_a_twin_that_only_a_pod_of_an_earlier_life_shows_is_read_and_takes_the_place() -> None:
+def test_a_twin_that_only_a_pod_of_a_previous_process_shows_is_read_and_takes_the_place() -> None:
     story = Story()
     story.ended(lost_beside_a_hint(story), Outcome.REFUSED, at=NOW + 8, number=2038)
     acts = story.decides(NOW + 8)
@@ -301,7 +301,7 @@ def test_a_pod_ends_when_the_job_that_might_have_been_its_twin_is_anothers() -> 
     assert len(story.acts(FailByDeadline, NOW + 10)) == 1
 
 
-def test_in_an_outage_nothing_is_asked_and_nobody_is_ended() -> None:
+def test_in_an_outage_nothing_is_asked_and_no_pod_is_ended() -> None:
     story = Story()
     asked = lost(story)
     story.sees(SideLost(Side.SLURM, NOW + 7, "slurmrestd does not answer."))
@@ -312,7 +312,7 @@ def test_in_an_outage_nothing_is_asked_and_nobody_is_ended() -> None:
     assert [each.spec.required_nodes for each in story.acts(AllocateNow, NOW + 40)] == ["x2"]
 
 
-def test_a_grant_that_lacks_what_the_pod_holds_is_given_back_and_the_pod_ends() -> None:
+def test_a_grant_that_lacks_what_the_pod_holds_is_released_and_the_pod_ends() -> None:
     story = Story()
     story.ended(lost(story), at=NOW + 7, job_id=30, grant=grant(30, "x2"))
     [cancel] = story.acts(CancelJob, NOW + 7)
@@ -444,7 +444,7 @@ def an_id_of_an_earlier_life_is_a_strangers(submitted: float | None) -> Story:
     return story
 
 
-def test_an_id_that_went_to_a_stranger_between_two_lives_is_a_job_lost() -> None:
+def test_an_id_that_went_to_a_stranger_between_two_processes_is_a_job_lost() -> None:
     story = an_id_of_an_earlier_life_is_a_strangers(START - 10)
     assert story.acts(CancelJob, NOW) == []
     assert asked_again(story).spec.required_nodes == "x2"
@@ -623,7 +623,7 @@ def test_a_time_that_the_tenant_writes_while_the_new_one_is_on_its_way_is_put_ba
     assert restore.annotations == {names.JOB_SINCE: said.annotations[names.JOB_SINCE]}
 
 
-def test_no_time_is_written_by_a_clock_that_nobody_knows() -> None:
+def test_no_time_is_written_by_an_unknown_clock() -> None:
     """Nothing has been read yet that told Slurm's time: the new job is read first."""
     story = Story()
     asked = lost(story)

@@ -112,7 +112,7 @@ def test_a_partition_that_slurm_does_not_have_is_told_before_anything_is_sent() 
 @pytest.mark.parametrize(
     "says", [{"nice": "-1"}, {"account": "teamx"}, {"gang-size": "4"}, {"partitoin": "gpu"}], ids=str
 )
-def test_what_is_refused_here_is_never_sent_and_harms_nobody_else(says: dict[str, str]) -> None:
+def test_what_is_refused_here_is_never_sent_and_harms_no_other_pod(says: dict[str, str]) -> None:
     story = Story()
     story.sees(pod("bad", says=says), pod("good"))
     acts = story.decides(NOW)

@@ -32,7 +32,7 @@ def granted(story: Story, what: Pod, given: Grant, at: float = NOW) -> None:
     story.ended(asked, at=at, job_id=given.job_id, grant=given)
 
 
-def test_a_grant_that_lacks_a_gpu_is_given_back_and_said() -> None:
+def test_a_grant_that_lacks_a_gpu_is_released_and_said() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1))
     [cancel] = story.decides(NOW)
@@ -50,7 +50,7 @@ def test_a_grant_that_lacks_a_gpu_is_given_back_and_said() -> None:
     assert again.spec.excluded_nodes == "x1"  # for a minute, or it would be granted and given back over and over
 
 
-def test_a_grant_is_said_to_be_given_back_when_its_job_has_ended_and_not_before() -> None:
+def test_a_grant_shows_its_release_when_its_job_has_ended_and_not_before() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1))
     [cancel] = story.acts(CancelJob, NOW)
@@ -62,7 +62,7 @@ def test_a_grant_is_said_to_be_given_back_when_its_job_has_ended_and_not_before(
     assert [each for each in story.acts(SetPodCondition, NOW + 60) if each.event == names.GIVEN_BACK] == [], "once"
 
 
-def test_it_is_not_given_back_in_the_quiet_period() -> None:
+def test_it_is_not_released_in_the_quiet_period() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1), at=START + 1)
     plan = story.plan(START + 1)
@@ -121,7 +121,7 @@ def test_where_only_that_node_is_left_the_next_workload_asks_for_it_and_finds_ou
     assert asked.spec.excluded_nodes == ""
 
 
-def test_the_first_grants_that_are_given_back_are_asked_for_elsewhere_at_once() -> None:
+def test_the_first_grants_that_are_released_are_asked_for_elsewhere_at_once() -> None:
     story = Story(nodes=[node(name) for name in NODES])
     story.sees(BIG)
     waited = []
@@ -204,7 +204,7 @@ def test_what_is_left_out_is_forgotten_when_the_pod_is_bound() -> None:
     assert story.world.workloads[key_of(BIG)].left_out is None
 
 
-def test_a_pod_of_ours_that_somebody_else_bound_keeps_its_node_from_being_granted_in_vain() -> None:
+def test_a_pod_of_ours_that_another_client_bound_keeps_its_node_from_being_granted_in_vain() -> None:
     story = Story()
     stray = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
     story.sees(stray)
@@ -367,7 +367,7 @@ def test_it_does_not_wait_for_ever() -> None:
     assert cancel.reason == "given back: on node x1 elsewhere/other still terminates"
 
 
-def test_somebody_who_comes_to_stay_ends_the_waiting() -> None:
+def test_a_pod_that_comes_to_stay_ends_the_waiting() -> None:
     story = Story()
     story.sees(PodSeen(Scope.OTHERS, replace(OTHER, deleting_at=NOW + 25)))
     granted(story, BIG, grant(17, cpus=40))
@@ -388,7 +388,7 @@ def test_a_preempted_pod_that_still_terminates_is_waited_for() -> None:
 
 
 def test_a_pod_that_is_refused_by_now_gives_its_grant_back() -> None:
-    """Adopted from a previous life, whose policy was another."""
+    """Adopted from a previous process, whose policy was another."""
     story = Story()
     edited = pod("train", says={"account": "teamx"})
     story.sees(edited)
@@ -399,7 +399,7 @@ def test_a_pod_that_is_refused_by_now_gives_its_grant_back() -> None:
 
 
 def test_a_pod_that_stands_elsewhere_than_its_grant_ends_that_job() -> None:
-    """Somebody bound it by hand, or by another life's grant: V2 holds for what we give."""
+    """Somebody bound it by hand, or by another process's grant: V2 holds for what we give."""
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
@@ -417,7 +417,7 @@ def test_where_slurm_does_not_count_memory_a_grant_without_it_is_used() -> None:
     assert (bind.job_id, bind.node) == (17, "x1")
 
 
-def test_a_grant_with_less_memory_than_asked_for_is_given_back_where_memory_is_counted() -> None:
+def test_a_grant_with_less_memory_than_asked_for_is_released_where_memory_is_counted() -> None:
     story = Story()
     granted(story, pod("train", memory=100), grant(17, memory=99))
     assert [cancel.reason for cancel in story.acts(CancelJob, NOW)] == [

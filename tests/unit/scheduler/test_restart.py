@@ -29,7 +29,7 @@ from scheduler.state.phase import Phase
 from scheduler.translate.job_spec import Translation
 from tests.builders import CONFIG, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
 
-OLD = START - 3600  # created before this life
+OLD = START - 3600  # created before this process
 TRAIN = pod("train", created=OLD)
 QUIET_END = START + 12
 
@@ -109,7 +109,7 @@ def test_a_hint_at_a_job_that_is_over_asks_for_no_read() -> None:
     assert [type(each) for each in story.decides(START + 0.1)] == [AllocateNow]
 
 
-def test_pods_that_are_older_than_this_life_wait_until_the_unknown_jobs_were_read() -> None:
+def test_pods_that_are_older_than_this_process_wait_until_the_unknown_jobs_were_read() -> None:
     story = Story()
     story.polls({15: "RUNNING", 16: "PENDING"}, at=START + 0.1)
     young = pod("young")
@@ -179,7 +179,7 @@ def test_a_job_without_a_workload_is_ended() -> None:
     assert story.world.placeholders == {}
 
 
-def test_a_pod_that_finished_while_nobody_looked_ends_its_job() -> None:
+def test_a_pod_that_finished_while_no_process_ran_ends_its_job() -> None:
     story = Story()
     story.polls({17: "RUNNING"}, at=START + 20)
     story.sees(story.bound(TRAIN, 17, phase=PodPhase.SUCCEEDED))
@@ -205,7 +205,7 @@ def test_finished_pods_of_long_ago_cost_no_read_and_are_no_absent_jobs() -> None
         assert story.world.held_back_since is None
 
 
-def test_a_job_that_vanished_while_nobody_looked_is_looked_for_twice_before_its_pod_is_evicted() -> None:
+def test_a_job_that_vanished_while_no_process_ran_is_looked_for_twice_before_its_pod_is_evicted() -> None:
     for polled_first in (True, False):
         story = Story()
         if not polled_first:
@@ -282,7 +282,7 @@ def test_a_job_that_does_more_than_run_is_read_though_thousands_wait_for_their_t
     ],
     ids=["annotation", "alias", "activeDeadlineSeconds"],
 )
-def test_jobs_of_an_earlier_life_are_read_before_their_time_is_over_however_many_there_are(
+def test_jobs_of_a_previous_process_are_read_before_their_time_is_over_however_many_there_are(
     asked: dict[str, Any],
 ) -> None:
     """kubelet is to be told in time; the round alone would come to some of them after hours (S4b)."""
@@ -329,7 +329,7 @@ def test_a_job_that_cannot_be_read_is_read_again_until_it_can_be_and_is_ended_if
     pytest.fail("it was never read again")
 
 
-def test_a_job_that_cannot_be_read_keeps_nobody_waiting_for_longer_than_a_minute() -> None:
+def test_a_job_that_cannot_be_read_keeps_no_pod_waiting_for_longer_than_a_minute() -> None:
     """A pod whose submission is in doubt waits for unknown jobs to be read, and not for ever for one that cannot be."""
     story = Story()
     story.polls({7: "RUNNING"}, at=START)
@@ -366,7 +366,7 @@ IGNORING = replace(CONFIG, translation=Translation(gres={"nvidia.com/gpu": "gpu"
 
 
 def a_lost_bind_and_a_grant_beside_it(fields: dict[str, Any], others: dict[str, Any]) -> tuple[Story, Pod, Pod]:
-    """An earlier life sent the first pod's bind to x1, and an admin suspended its job.  Slurm grants x1 to a second pod.
+    """A previous process sent the first pod's bind to x1, and an admin suspended its job.  Slurm grants x1 to a second pod.
 
     Slurm was asked for the second pod's nodes before the first pod's job was read.
     """
@@ -387,7 +387,7 @@ def a_lost_bind_and_a_grant_beside_it(fields: dict[str, Any], others: dict[str, 
 @pytest.mark.parametrize(
     "fields", [WEB, SHY, ONE_HCA], ids=["host port", "anti-affinity", "counted by Kubernetes alone"]
 )
-def test_a_bind_of_the_life_before_that_may_still_land_keeps_its_room(fields: dict[str, Any]) -> None:
+def test_a_bind_of_the_previous_process_that_may_still_land_keeps_its_room(fields: dict[str, Any]) -> None:
     story, first, _ = a_lost_bind_and_a_grant_beside_it(fields, fields)
     acts = story.decides(LATER)
     assert not [each for each in acts if isinstance(each, BindPod | CancelJob)]
@@ -401,14 +401,14 @@ def test_a_bind_of_the_life_before_that_may_still_land_keeps_its_room(fields: di
     assert [(type(each), each.job_id) for each in ended] == [(CancelJob, 18)]
 
 
-def test_a_bind_of_the_life_before_that_has_not_landed_by_the_end_of_the_quiet_period_never_does() -> None:
+def test_a_bind_of_the_previous_process_that_has_not_landed_by_the_end_of_the_quiet_period_never_does() -> None:
     story, _, second = a_lost_bind_and_a_grant_beside_it(WEB, WEB)
     assert not story.acts(BindPod, QUIET_END - 0.1)
     [bind] = story.acts(BindPod, QUIET_END)
     assert (bind.name, bind.node) == (second.name, "x1")
 
 
-def test_a_pod_that_has_room_beside_a_bind_of_the_life_before_is_bound_at_once() -> None:
+def test_a_pod_that_has_room_beside_a_bind_of_the_previous_process_is_bound_at_once() -> None:
     """Slurm gives no CPU twice, so the CPUs of the two are not added up; another host port is free."""
     story, _, second = a_lost_bind_and_a_grant_beside_it(
         {**WEB, "cpu": 40_000}, {"host_ports": (HostPort(81),), "cpu": 40_000}

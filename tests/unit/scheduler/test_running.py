@@ -303,7 +303,7 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
     assert len(story.acts(BindPod, NOW + 10)) == 1
 
 
-def test_what_an_earlier_life_said_is_not_said_again() -> None:
+def test_what_a_previous_process_said_is_not_said_again() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(replace(shown, on_job=Condition(False, names.SUSPENDED, "…")))
@@ -461,7 +461,7 @@ def test_where_thousands_run_an_idle_bridge_reads_one_of_them_in_several_seconds
 
 
 @pytest.mark.parametrize("how", ["time limit", "preemption", "never starts"])
-def test_a_new_life_ends_nobody_in_its_first_seconds(how: str) -> None:
+def test_a_new_process_ends_no_pod_in_its_first_seconds(how: str) -> None:
     """What the former life sent may still take effect."""
     story = Story(ALONE)
     started: dict[str, Any] = {"created": START - 900, "started": START - 800, "bound_at": START - 800}
@@ -502,7 +502,7 @@ def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_tak
         assert not [each for each in acts if isinstance(each, FailByDeadline | DeletePod)]
 
 
-def test_a_reason_that_nobody_knows_here_is_said_and_ends_nothing() -> None:
+def test_an_unknown_reason_is_said_and_ends_nothing() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(waiting(shown, "QuantumEntanglementPending, see its events"))
@@ -546,7 +546,7 @@ def test_a_pull_that_goes_on_after_a_failure_is_given_its_time_again() -> None:
     assert len(story.acts(FailByDeadline, NOW + 1300)) == 1
 
 
-def test_a_new_life_does_not_count_the_pull_that_an_earlier_one_said() -> None:
+def test_a_new_process_does_not_count_the_pull_that_a_previous_process_showed() -> None:
     story = Story(ALONE)
     shown = story.bound(TRAIN, 17, created=START - 2000, bound_at=START - 1900, started=START - 1900)
     earlier = Condition(

@@ -16,23 +16,23 @@ from scheduler.policy.rules import Choice, Policy, Rule
 from tests.builders import ALICE, CONFIG, START, Story, grant, job_of, node, pod, slurm_node
 
 NOW = START + 20
-TRAIN = pod("train", created=START - 60)  # older than this life
+TRAIN = pod("train", created=START - 60)  # older than this process
 
 
 def adopts(story: Story, **fields: str) -> None:
-    """A running job of a previous life, found by its id."""
+    """A running job of a previous process, found by its id."""
     story.sees(TRAIN)
     story.polls({17: "RUNNING"}, at=NOW)
     story.reads(replace(job_of(TRAIN, 17, "RUNNING"), **fields), at=NOW, granted=grant(17))  # type: ignore[arg-type]
 
 
-def test_a_job_of_a_previous_life_is_bound_where_the_policy_still_allows_it() -> None:
+def test_a_job_of_a_previous_process_is_bound_where_the_policy_still_allows_it() -> None:
     story = Story()
     adopts(story, account="teama")
     assert [each.job_id for each in story.acts(BindPod, NOW)] == [17]
 
 
-def test_a_job_in_a_partition_that_the_policy_does_not_give_is_given_back() -> None:
+def test_a_job_in_a_partition_that_the_policy_does_not_give_is_released() -> None:
     """V8: made under another policy, or by its user himself."""
     story = Story()
     adopts(story, partition="secret")
@@ -49,7 +49,7 @@ def queued_and_changed(story: Story, **fields: str) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"partition": "secret"}, {"qos": "urgent"}, {"account": "rich"}])
-def test_a_waiting_job_that_its_user_moved_out_of_the_policy_is_given_back(fields: dict[str, str]) -> None:
+def test_a_waiting_job_that_its_user_moved_out_of_the_policy_is_released(fields: dict[str, str]) -> None:
     tenant = replace(ALICE, accounts=Choice("teama"), qos=Choice("normal"))
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), tenant),))))
     queued_and_changed(story, **({"account": "teama", "qos": "normal"} | fields))

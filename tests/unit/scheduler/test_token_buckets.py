@@ -16,7 +16,7 @@ from tests.builders import CONFIG, START, Story, job_of, pod, without
 NOW = START + 20
 
 
-def test_a_lane_takes_no_more_than_it_holds_and_who_waited_comes_first() -> None:
+def test_a_limit_class_takes_no_more_than_it_holds_and_the_workload_that_waited_comes_first() -> None:
     story = Story(without(CONFIG, submits=2))
     story.queues(pod("first"), 1, at=NOW)
     early = [pod(f"early{number}") for number in range(3)]
@@ -36,7 +36,7 @@ def test_a_lane_takes_no_more_than_it_holds_and_who_waited_comes_first() -> None
     assert not any(story.world.parked.values())
 
 
-def test_every_lane_is_empty_again_when_everything_has_ended() -> None:
+def test_every_limit_class_is_empty_again_when_everything_has_ended() -> None:
     story = Story()
     story.runs(pod("a"), 1, at=NOW)
     story.queues(pod("b", says={"partition": "gpu"}), 2, at=NOW)
@@ -132,7 +132,7 @@ def test_unknown_ids_are_read_many_at_start_and_five_a_second_later() -> None:
     assert counts == [5, 5, 5, 5]
 
 
-def test_a_kick_comes_at_most_once_a_second() -> None:
+def test_a_nudge_comes_at_most_once_a_second() -> None:
     story = Story()
     story.queues(pod("p0"), 100, at=NOW)
     kicks = []
@@ -143,7 +143,7 @@ def test_a_kick_comes_at_most_once_a_second() -> None:
     assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in itertools.pairwise(kicks))
 
 
-def test_the_kick_that_had_to_wait_is_not_forgotten() -> None:
+def test_the_nudge_that_had_to_wait_is_not_forgotten() -> None:
     story = Story()
     story.queues(pod("p0"), 100, at=NOW)
     story.polls({100: "PENDING", 1: "RUNNING", 2: "RUNNING"}, at=NOW + 1)
@@ -157,7 +157,7 @@ def test_the_kick_that_had_to_wait_is_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("after_s", "left"), [(0.0, 0.0), (0.5, 2.5), (1.0, 5.0), (100.0, 10.0)])
-def test_a_ration_fills_at_its_rate_up_to_its_burst(after_s: float, left: float) -> None:
+def test_a_token_bucket_fills_at_its_rate_up_to_its_burst(after_s: float, left: float) -> None:
     token_bucket = TokenBucket(5.0, 10.0)
     assert token_bucket.available(NOW) == 10.0
     token_bucket.take(NOW, 10)

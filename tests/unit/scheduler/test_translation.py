@@ -354,7 +354,7 @@ UNDERSTATED = [
 @pytest.mark.parametrize(
     ("what", "asks", "take"), [line[1:] for line in UNDERSTATED], ids=[each[0] for each in UNDERSTATED]
 )
-def test_nobody_is_charged_for_less_than_the_containers_take(what: Pod, asks: str, take: str) -> None:
+def test_no_user_is_charged_for_less_than_the_containers_take(what: Pod, asks: str, take: str) -> None:
     """T6: kubelet gives them what their spec says, whatever Slurm charges."""
     assert becomes(what) == Refusal(names.REFUSED, f"Annotation slurm-bridge/{asks}, {TAKE} {take} {WITH}. {LESS}")
 

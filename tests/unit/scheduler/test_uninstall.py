@@ -43,7 +43,7 @@ def met(config: Any = WAIT) -> Story:
 
 
 def running(story: Story, what: Any = TRAIN, job: int = 17) -> Any:
-    """A pod that an earlier life bound, and its job, which is read."""
+    """A pod that a previous process bound, and its job, which is read."""
     shown = story.bound(what, job)
     story.polls({job: "RUNNING"}, at=START + 0.1)
     story.sees(shown)
@@ -184,7 +184,7 @@ def test_a_pod_that_runs_is_ended_if_that_is_wanted_and_the_job_only_after_it(ow
 
 
 @pytest.mark.parametrize(("grace_s", "shortened"), [(30, []), (10**10, [300])])
-def test_a_pod_that_somebody_deleted_goes_with_a_grace_that_counts(grace_s: int, shortened: list[int]) -> None:
+def test_a_pod_that_another_client_deleted_goes_with_a_grace_that_counts(grace_s: int, shortened: list[int]) -> None:
     story = met(END)
     shown = running(story)
     story.sees(replace(shown, deleting_at=START + grace_s, grace_s=grace_s))

@@ -81,7 +81,7 @@ def test_ids_that_came_after_the_call_are_read_before_anything_is_repeated() -> 
     assert [type(each) for each in story.decides(NOW + 20)] == [AllocateNow]
 
 
-def test_an_unknown_id_from_before_the_call_delays_nobody() -> None:
+def test_an_unknown_id_from_before_the_call_delays_no_pod() -> None:
     story = Story(without(CONFIG, scan_s=0.0, unknown_rate=0.001))
     story.polls({3: "RUNNING", 4: "RUNNING"}, at=NOW - 1)
     lost(story)
@@ -141,11 +141,11 @@ def test_a_twin_that_cannot_be_found_is_queued_behind() -> None:
     assert [type(each) for each in story.decides(NOW + 2)] == [SubmitJob]
 
 
-def test_a_twin_may_be_any_id_that_nobody_has_read_yet() -> None:
+def test_a_twin_may_be_any_id_that_is_not_read_yet() -> None:
     story = Story()
     story.polls({5: "RUNNING"}, at=NOW - 1)
     story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, NOW + 4)  # older than this life's scan
+    [asked] = story.acts(AllocateNow, NOW + 4)  # older than this process's scan
     story.ended(asked, Outcome.REFUSED, at=NOW + 4, number=2038)
     story.polls({5: "RUNNING"}, at=NOW + 7)
     assert SubmitJob not in [type(each) for each in story.decides(NOW + 7)]
@@ -172,7 +172,7 @@ def test_a_pod_that_shows_a_lost_job_as_its_own_does_not_hide_it(when: str) -> N
 
 
 @pytest.mark.parametrize("config", [CONFIG, ACCOUNTED], ids=["without accounting", "with it"])
-def test_a_twin_that_only_a_pod_of_an_earlier_life_shows_is_read(config: Config) -> None:
+def test_a_twin_that_only_a_pod_of_a_previous_process_shows_is_read(config: Config) -> None:
     story = Story(config)
     story.sees(replace(pod("thief", created=0.0), node="x1", annotations={"slurm-bridge/job-id": "17"}))
     story.polls({17: "RUNNING"}, at=NOW - 1)
@@ -281,7 +281,7 @@ def test_a_cancel_that_slurm_took_back_is_noticed_by_the_next_poll() -> None:
     story.polls({17: "PENDING"}, at=NOW + 0.5)
     story.loses(TRAIN, NOW + 1)
     [cancel] = story.acts(CancelJob, NOW + 1)
-    story.sees(TRAIN)  # the list of another life; the workload lives on
+    story.sees(TRAIN)  # the list of another process; the workload lives on
     story.ended(cancel, at=NOW + 1)
     story.polls({17: "PENDING"}, at=NOW + 2)
     [said, read] = story.decides(NOW + 2)

@@ -1,0 +1,153 @@
+"""BOUND: pods are on nodes; which job is theirs, and does it live and hold these nodes? (V7, S4b, S7)"""
+
+from __future__ import annotations
+
+from scheduler import names
+from scheduler.rules.bypass import beside_its_job, without_a_job
+from scheduler.rules.decision import NOTHING, Decision, every, wake
+from scheduler.rules.granted import cancel_elsewhere, stands_on_grant
+from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job
+from scheduler.rules.news import event_alone
+from scheduler.rules.reacquire import show_new_job, why_not_held
+from scheduler.rules.restore_keys import restore
+from scheduler.rules.running import read_hinted, watch
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import statuses
+from scheduler.rules.submission import is_managed
+from scheduler.rules.termination import end_job_of_the_silent, record_former, silent_until
+from scheduler.rules.uninstall import end_running, is_ending_pods
+from scheduler.state.phase import chosen
+from scheduler.state.workload import RUNNING, Placeholder, Workload
+
+
+def bound(workload: Workload, this_pass: Pass) -> Decision:
+    """Pods run: leave them in peace; if it is in doubt whether their job lives, read the job itself (V7)."""
+    return _report_late_changes(workload) + _by_its_job(workload, this_pass)
+
+
+def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
+    """What follows from what is known of the job that bound pods name."""
+    world, absent_s = this_pass.world, this_pass.tuning.absent_s
+    if workload.renamed is not None and workload.renamed == workload.hint:
+        return _without_its_name(workload, this_pass)
+    claimed = _claimed(workload, this_pass)
+    if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
+        return _bound_by_others(workload, this_pass)
+    if claimed.key not in (None, workload.key):
+        return _no_place(workload, f"Slurm lost their job (its id {claimed.id} is another's now)")
+    if claimed.proven_end(absent_s):
+        # what the pod names instead may be any job: an annotation is no proof
+        doubtful = (job for job in world.mine(workload) if job.key is None and not job.proven_end(absent_s))
+        if (other := next(doubtful, None)) is None:  # another client bound the pods, after that job or beside it
+            return _bound_by_others(workload, this_pass)
+        return read_job(other, workload, this_pass, _is_it_its_own(other, workload))
+    if claimed.ended or claimed.absent or claimed.denied:
+        return read_job(claimed, workload, this_pass, f"does job {claimed.id} live?")
+    if claimed.key == workload.key:
+        return _hold_together(workload, claimed, this_pass)
+    return _read_hint(workload, claimed, this_pass)
+
+
+def _claimed(workload: Workload, this_pass: Pass) -> Placeholder | None:
+    """The job that bound pods name, or else one that is proven to be their own."""
+    own = [job for job in this_pass.world.mine(workload) if job.key == workload.key]
+    claimed = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    if own and (claimed is None or claimed.key != workload.key):
+        return min(own, key=lambda job: (not job.alive, job.id))
+    return claimed
+
+
+def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Of the job that the pods name only the id is known: read it if more has to be known."""
+    if any(not workload.node_of(pod) for pod in workload.members):  # a member of a gang is to take a place in it
+        return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
+    if job.states != RUNNING:
+        return read_job(job, workload, this_pass, f"what became of job {job.id}?")
+    if any(each.right for each in workload.edited.values()) or is_ending_pods(this_pass):
+        return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
+    return read_hinted(workload, job, this_pass)  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
+
+
+def _is_it_its_own(job: Placeholder, workload: Workload) -> str:
+    return f"is job {job.id} the placeholder of {workload.readable}?"
+
+
+def _bound_by_others(workload: Workload, this_pass: Pass) -> Decision:
+    """No job of the bound pods is known.  If another client bound them all, the waiting pods of their gang show that."""
+    shown = _no_place(workload, "slurm-bridge did not bind them") if workload.stands_for_none else NOTHING
+    return shown + without_a_job(workload, this_pass)
+
+
+def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
+    """The user may have renamed the job of these pods.  Then another job with the name of the workload is its twin."""
+    job = chosen(workload, this_pass.world.mine(workload))
+    followed = this_pass.world.placeholders.get(workload.hint or 0)
+    found = []
+    if followed is not None and workload.key in followed.followed_by and (followed.ended or followed.absent):
+        read = f"does job {followed.id} live, which may be theirs under another name?"
+        found.append(read_job(followed, workload, this_pass, read))
+    why = f"their job {workload.hint} may have another name since, which its user gave it"
+    if job is not None and job.holds_nodes and job.grant is None:
+        found.append(read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?"))
+    elif job is not None and (job.grant is None or not stands_on_grant(workload, job, this_pass)):
+        found.append(cancel(job, workload, this_pass, f"job {job.id} is a twin: {why}"))
+    return every((*found, _no_place(workload, why), without_a_job(workload, this_pass)))
+
+
+def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """The own job of bound pods lives: does it hold the nodes of the pods?"""
+    if is_ending_pods(this_pass):
+        return end_running(workload, job, this_pass)
+    if (
+        ends := cancel_broken(workload, job, this_pass)
+    ) is not None:  # first: the rest of such a job is read as no grant
+        return ends
+    if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
+        return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
+    if job.grant is not None and not stands_on_grant(workload, job, this_pass):
+        return cancel_elsewhere(workload, job, this_pass)
+    is_replacement = job.grant is not None and job.spec is not None and bool(job.spec.required_nodes)
+    if is_replacement and (why := why_not_held(workload, job, this_pass)):
+        return cancel(job, workload, this_pass, why)
+    if "PENDING" in job.states and (job.id == workload.hint or workload.stands_for_none):
+        by_others = f"somebody else bound the pods that wait for job {job.id}"
+        requeued = f"Slurm requeued job {job.id} while its pods run"
+        return cancel(job, workload, this_pass, by_others if workload.stands_for_none else requeued)
+    silent = silent_until(workload, this_pass)
+    if silent is not None and this_pass.now >= silent:
+        return end_job_of_the_silent(workload, job, this_pass)
+    return (wake(silent) if silent is not None else NOTHING) + _run_on(workload, job, this_pass)
+
+
+def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """All is well: the pods run on the nodes of their job."""
+    found = []
+    if job.holds_nodes:
+        found.append(show_new_job(workload, job, this_pass))
+        if workload.edited and is_managed(workload.pod, this_pass.world):
+            found.append(restore(workload, job, this_pass))
+        if workload.strays:
+            found.append(beside_its_job(workload, job, this_pass))
+    found += [cancel_twins(workload, job, this_pass) or NOTHING, watch(workload, job, this_pass)]
+    return every((*found, record_former(workload, job, this_pass)))
+
+
+def _no_place(workload: Workload, why: str) -> Decision:
+    """The job of the gang cannot be known any more: running pods are left in peace, a new pod has no place to take."""
+    waiting = [pod for pod in workload.members if not workload.node_of(pod)]
+    message = (
+        f"The others of {workload.readable} run, but {why}, so that there is no place for this pod. It waits until they "
+        "end; delete them to start all of them anew."
+    )
+    return statuses(waiting, names.GATHERING, message)
+
+
+def _report_late_changes(workload: Workload) -> Decision:
+    """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is shown once (K8, T11)."""
+    found = []
+    for uid, what in workload.late_changes.items():
+        message = (
+            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+        )
+        found.append(event_alone(workload, workload.pods[uid], names.CHANGE_IGNORED, message))
+    return every(found)

@@ -1,0 +1,85 @@
+"""What the pods of a workload show once, in every phase: rejected observations, proven writes, released grants."""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.model.kubernetes import Pod
+from scheduler.rules.decision import NOTHING, Decision, do, every
+from scheduler.rules.identity import read_job
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import status
+from scheduler.state.confirmation import event_of
+from scheduler.state.phase import Phase
+from scheduler.state.workload import Workload
+
+
+def news(workload: Workload, this_pass: Pass) -> Decision:
+    """What the pods of a workload in any phase show once; and the read of a job that a waiting pod names."""
+    found = NOTHING
+    if workload.anomalies:
+        found += _report_anomaly(workload)
+    if workload.proven:
+        found += _report_proven(workload)
+    if workload.release_messages:
+        found += _report_release(workload)
+    if this_pass.world.phase_of[workload.key] in (Phase.QUEUED, Phase.GRANTED, Phase.BOUND):
+        found += _read_what_waiting_pods_show(workload, this_pass)
+    return found
+
+
+def _read_what_waiting_pods_show(workload: Workload, this_pass: Pass) -> Decision:
+    """Read the job that a waiting pod names since a previous process: unread, that job holds its nodes in vain.
+
+    No scan reads a job that a pod names.  The job that running pods name is not read for that: a hint is enough for it.
+    """
+    for job in this_pass.world.mine(workload):
+        if job.key is None and job.alive and job.id != workload.hint:
+            if all(map(workload.node_of, workload.members)):
+                return NOTHING
+            return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+    return NOTHING
+
+
+def _report_anomaly(workload: Workload) -> Decision:
+    """What was observed of its job and rejected is shown once."""
+    found = []
+    for uid, message in workload.anomalies.items():
+        if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload by now
+            found.append(event_alone(workload, pod, names.DISBELIEVED, message))
+    return every(found)
+
+
+def _report_proven(workload: Workload) -> Decision:
+    """The answer to a write was lost, and the pod shows that it happened: the event that the answer would have posted.
+
+    If another write on that pod is in flight, its answer announces it.
+    """
+    found = []
+    for uid, action in workload.proven.items():
+        held = workload.pod_holds.get(uid)
+        if held is None or held.until is not None:
+            event, message, warning = event_of(action)
+            said = act.SetPodCondition(
+                workload.key, uid, action.namespace, action.name, "", message, event=event, warning=warning
+            )
+            found.append(do(said))
+    return every(found)
+
+
+def _report_release(workload: Workload) -> Decision:
+    """The grant could not be used, and its job has ended: condition and event (S11, F6).
+
+    On a bound pod the event alone: the condition would have it that the pod is not scheduled.
+    """
+    found = []
+    for uid, message in workload.release_messages.items():
+        condition = "" if workload.node_of(workload.pods[uid]) else names.GIVEN_BACK
+        found.append(status(workload.pods[uid], condition, message, warning=True, event=names.GIVEN_BACK))
+    return every(found)
+
+
+def event_alone(workload: Workload, pod: Pod, event: str, message: str) -> Decision:
+    """As an event alone."""
+    report = act.SetPodCondition(workload.key, pod.uid, pod.namespace, pod.name, "", message, event=event, warning=True)
+    return do(report)

@@ -1,0 +1,139 @@
+"""QUEUED: a job waits in Slurm; keep it as the user wants it, and show what Slurm says (Q2, F2, K8)."""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import JobSpec
+from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
+from scheduler.rules.owners import read_in_passing
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import outage, status, waiting, waits
+from scheduler.rules.submission import spec_for
+from scheduler.rules.uninstall import withdraw
+from scheduler.state.phase import chosen
+from scheduler.state.workload import UNLOOKED, Placeholder, Workload
+from scheduler.translate import job_update
+
+BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock
+
+
+def queued(workload: Workload, this_pass: Pass) -> Decision:
+    """A placeholder waits in Slurm: keep it as the user wants it, and show what Slurm says (Q2, F2, K8)."""
+    world = this_pass.world
+    job = chosen(workload, world.mine(workload))
+    assert job is not None, "QUEUED has a placeholder"
+    if world.config.leaving:
+        return withdraw(workload, job, this_pass)
+    ends = cancel_twins(workload, job, this_pass) or cancel_broken(workload, job, this_pass)
+    if ends is not None:
+        return ends
+    if (lost := world.lost.get(Side.SLURM)) is not None:
+        return outage(workload.members, lost, f"The pod waits in its queue as job {job.id}.", this_pass)
+    kept, note = _keep_current(workload, job, this_pass)
+    if workload.refused is not None:
+        note = workload.refused.message
+    shown = [_why_queued(workload, pod, job, note, this_pass) for pod in workload.members]
+    return every((kept, _watch_begin(job, this_pass), *shown))
+
+
+def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_pass: Pass) -> Decision:
+    """Why the job waits, on the pod.  Most jobs that Slurm has not considered yet start soon: no status is written (Q2)."""
+    read = job.job
+    if read is None:
+        reason = this_pass.world.config.pending_reason or names.PENDING
+        return status(pod, reason, f"Waiting as job {job.id}. {note}") if note else NOTHING
+    said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
+    if read.reason in UNLOOKED and not note and this_pass.now < said_at:
+        return wake(said_at, waits(read, this_pass))
+    return waiting(workload, pod, read, this_pass, note)
+
+
+def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str]:
+    """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K8, F2).
+
+    Also returns what the pods show of it: a sentence, or "".
+    """
+    if workload.hold is not None or (job.spec is None and job.job is None):
+        return NOTHING, ""  # in flight; or adopted, and not read in detail yet
+    if not trusted(job, this_pass):
+        return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), ""
+    reads, all_read = read_in_passing(workload, workload.members, this_pass)
+    if not all_read:
+        return reads, ""
+    spec = spec_for(workload, this_pass)
+    if isinstance(spec, Refusal):
+        return reads, spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
+    asked = job.spec
+    if asked is None:
+        assert job.job is not None, "it was read, else nothing is known of it"
+        asked = job_update.adopted(spec, job.job)
+    if _tasks(asked) != _tasks(spec):
+        why = f"{workload.readable} has {_tasks(spec)} pods by shape now, and had {_tasks(asked)}"
+        return reads + cancel(job, workload, this_pass, why), ""
+    update, note = _update(workload, job, asked, spec, this_pass)
+    return reads + update, note
+
+
+def _update(
+    workload: Workload, job: Placeholder, asked: JobSpec, spec: JobSpec, this_pass: Pass
+) -> tuple[Decision, str]:
+    """Change what Slurm can change of the job from `asked` to `spec`; and what it cannot change, in words."""
+    changes = job_update.changes(asked, spec)
+    fixed = [job_update.unchangeable(*each) for each in zip((spec, *spec.parts), changes, strict=True)]
+    fixed_all = frozenset().union(*fixed)
+    said = ", ".join(job_update.keys(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all))
+    possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
+    component = next((index for index, changed in enumerate(possible) if changed), None)
+    update = NOTHING
+    if component is not None:
+        wanted = job_update.taken(asked, spec, component, possible[component])
+        update = _change(workload, job, wanted, component, possible[component], this_pass)
+    notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew."] if said else []
+    if "user" in fixed_all:
+        notes.append(
+            f"The policy gives the pod Slurm user {spec.user} now, and job {job.id} waits on as {job.user}'s; recreate the "
+            f"pod to ask as {spec.user}."
+        )
+    return update, " ".join(notes)
+
+
+def _change(
+    workload: Workload, job: Placeholder, spec: JobSpec, component: int, changes: frozenset[str], this_pass: Pass
+) -> Decision:
+    """Update one component of the job; at most one call a second, so that the other components follow."""
+    next_at = max(workload.wait_until, workload.updated_at + this_pass.tuning.feasibility_every_s)
+    parts = job.job.parts if job.job is not None else ()
+    if this_pass.now < next_at:
+        return wake(next_at)
+    if component and len(parts) != len(spec.parts):
+        return read_job(job, workload, this_pass, f"which ids have the components of job {job.id}?")
+    component_id = (job.id, *(part.id for part in parts))[component]
+    why = f"job {component_id} gets new {', '.join(sorted(changes))}"
+    return do(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why, component, component_id))
+
+
+def _watch_begin(job: Placeholder, this_pass: Pass) -> Decision:
+    """A begin time is no event: without a nudge slurmctld starts the job at its next pass, up to 30 s later."""
+    told = _begins(job)
+    begins = this_pass.from_slurm(told) if told is not None else None
+    nudged_at = this_pass.world.nudged_at
+    if begins is None or nudged_at >= begins + BEGIN_SLACK_S:
+        return NOTHING
+    due = begins + BEGIN_SLACK_S
+    again = wake(max(due, nudged_at + this_pass.tuning.kick_every_s))
+    return again + Decision(begin_is_due=this_pass.now >= due)
+
+
+def _begins(job: Placeholder) -> float | None:
+    if job.spec is not None:
+        return job.spec.begin
+    return job.job.starts if job.job is not None and job.job.reason == "BeginTime" else None
+
+
+def _tasks(spec: JobSpec) -> list[int]:
+    return [each.tasks for each in (spec, *spec.parts)]

@@ -1,0 +1,96 @@
+"""UNSUBMITTED: find the job that may exist, or submit one (ARCHITECTURE 5, rules T, F and I)."""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import JobSpec
+from scheduler.rules.decision import NOTHING, Decision, wait_for, wake
+from scheduler.rules.identity import find_unseen_job, former_may_live, scan_until
+from scheduler.rules.missing_rights import without_rights
+from scheduler.rules.owners import read_again, read_stale_owners
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import clock, exact_clock, outage, statuses
+from scheduler.rules.submission import is_managed, not_managed, over_limit, read_first, spec_for, submit, too_large
+from scheduler.rules.uninstall import no_new_job
+from scheduler.state.job_ownership import living_stray
+from scheduler.state.workload import Workload
+
+
+def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
+    """No placeholder lives: find the one that may exist, or ask Slurm for one (ARCHITECTURE 5, rules T, F and I)."""
+    if workload.hold is not None:
+        since = clock(workload.hold.placed, this_pass.now)
+        return Decision(why=f"Under way since {since}: {workload.hold.action.reason}.")
+    if _may_be_bound_yet(workload, this_pass):
+        return Decision(why="A bind for a job that has ended may still take effect; that is looked at first.")
+    pods = workload.members
+    if (lost := this_pass.world.lost.get(Side.SLURM)) is not None:
+        return outage(pods, lost, "The pod waits to be submitted.", this_pass)
+    if (first := find_unseen_job(workload, this_pass)) is not None:
+        return first
+    if not is_managed(pods[0], this_pass.world):
+        return statuses(pods, names.NOT_MANAGED, not_managed(pods[0]))
+    first = no_new_job(workload, this_pass) or without_rights(workload, this_pass) or _waits(workload, pods, this_pass)
+    if first is not None:
+        return first
+    if workload.refused is None and this_pass.free("submits") <= 0:  # a translation now would be thrown away
+        return wait_for("submits", "Other pods are before it: so many submissions are under way as may be at a time.")
+    return _translate_and_ask(workload, pods, this_pass)
+
+
+def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
+    """Ask Slurm for the job of these pods, or show why that is refused; after a refusal by Slurm not before its time."""
+    spec = spec_for(workload, this_pass)
+    refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, this_pass.world)
+    shown = NOTHING
+    if (why_not := refusal or workload.refused) is not None:
+        shown = statuses(pods, why_not.reason, why_not.message) + read_again(workload, pods, this_pass)
+    if refusal is not None:
+        return shown
+    assert isinstance(spec, JobSpec)
+    tried_at = workload.retry_at if workload.refused is not None else workload.wait_until
+    scanned_at = scan_until(workload, this_pass)
+    if this_pass.now < max(tried_at, scanned_at):
+        return shown + wake(max(tried_at, scanned_at), _why_later(workload, tried_at, scanned_at, this_pass.now))
+    return shown + submit(workload, spec, this_pass)
+
+
+def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: float) -> str:
+    """Why Slurm is not asked now, a sentence."""
+    if tried_at < scanned_at:
+        return (
+            f"The pod is older than this process of slurm-bridge, and a Slurm job of it may be among those that are still to "
+            f"be read: nothing is asked before {exact_clock(scanned_at, now)}."
+        )
+    if workload.refused is not None:
+        return f"It is tried again at {clock(tried_at, now)}, or when pod or policy change."
+    return f"An attempt failed; the next one is at {clock(tried_at, now)}."
+
+
+def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | None:
+    """None: nothing ends first or has to be read before Slurm is asked."""
+    if (first := _stray_ends_first(workload, this_pass)) is not None:
+        return first
+    if (first := over_limit(workload, this_pass)) is not None:
+        return first
+    if (first := read_first(workload, pods, this_pass)) is not None:
+        return first
+    return read_stale_owners(workload, pods, this_pass)
+
+
+def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
+    """A job that was made for the pods when they had another user lives, or may live: two jobs would run for them (V1)."""
+    first = former_may_live(workload, this_pass)
+    if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
+        return first
+    return statuses(workload.members, names.PENDING, first.why) + first
+
+
+def _may_be_bound_yet(workload: Workload, this_pass: Pass) -> bool:
+    """True if a bind for a job that has ended is in flight, or its answer was lost and the pod was not read since."""
+    binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
+    return binding or any(uid in this_pass.world.may_land for uid in workload.pods)

@@ -1,0 +1,65 @@
+"""One job for the pods of a gang: what they have to agree on, and its components (W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from scheduler import names
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import JobSpec
+
+# What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
+SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
+# What users call a field whose name differs from its annotation.
+_CALLED = {
+    "name": "job-name",
+    "time_limit_min": "time-limit (in minutes)",
+    "time_least_min": "time-min (in minutes)",
+    "tasks_per_node": "required pod anti-affinity (how many of them a node)",
+}
+# What follows from when a pod was created: the last pod counts.
+LATEST = frozenset({"begin"})
+
+
+def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
+    """One job for all of them, each asked for as if it were alone; or what they do not agree on (W7)."""
+    first_pod, first = asked[0]
+    if len(asked) == 1:
+        return first
+    others = {
+        id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
+    }  # thousands of pods may share one
+    for field in fields(JobSpec):
+        if field.name in SHAPE | LATEST:
+            continue
+        for pod, spec in reversed(others.values()):
+            one, other = getattr(first, field.name), getattr(spec, field.name)
+            if one != other:
+                return Refusal(
+                    names.REFUSED,
+                    f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
+                    f"{first_pod.name} has {_value(one)}, {pod.name} has {_value(other)}.",
+                )
+    head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
+    return replace(head, parts=tuple(parts))
+
+
+def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
+    """The shapes and their pods, in the order in which they first come: each is a component of the job (W7)."""
+    begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
+    found: dict[JobSpec, list[Pod]] = {}
+    same: dict[int, list[Pod]] = {}
+    for pod, spec in asked:
+        pods = same.get(id(spec))
+        if pods is None:
+            pods = same[id(spec)] = found.setdefault(replace(spec, begin=begin), [])
+        pods.append(pod)
+    return list(found.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
+    return str(value) if value not in ("", None) else "none"
