@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from bridge.cli.explain_text import encoded
-from bridge.cli.release import HEADER
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
-from bridge.http_access import BearerFile, refusal
+from bridge.explanation_json import encoded
+from bridge.http_access import HEADER, BearerFile, refusal
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
