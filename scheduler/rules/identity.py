@@ -59,7 +59,7 @@ def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> 
         if not job.absent:
             this_pass.add(act.ReadJob(job.id, why, workload.key), workload.key)
         elif this_pass.take_token("missing"):
-            this_pass.add(act.ReadJob(job.id, why, workload.key, limit_class="missing"), workload.key)
+            this_pass.add(act.ReadJob(job.id, why, workload.key, bucket="missing"), workload.key)
         else:
             this_pass.park(workload.key, "missing")
 

@@ -78,8 +78,7 @@ class Pass:
 
         together   one of many that go out at once (W9): they may fill the lane beyond its limit, which others then wait for
         """
-        limit_class = act.LIMIT_CLASSES.get(type(action))
-        if limit_class is not None:
+        if limit_class := action.limit_class:
             if self.free(limit_class) <= (-TOGETHER if together else 0):
                 if key:
                     self.park(key, limit_class)
@@ -111,7 +110,7 @@ class Pass:
     def take_back(self, planned: int, forgotten: int) -> None:
         """Plan nothing that was added since there were so many actions, and so many workloads to be forgotten."""
         for action in self.actions[planned:]:
-            if (limit_class := act.LIMIT_CLASSES.get(type(action))) is not None:
+            if limit_class := action.limit_class:
                 self.used[limit_class] -= 1
             match action:
                 case act.AllocateNow():

@@ -206,9 +206,7 @@ class World:
         }
         self.identities = Identities(config.policy)
         self.quotas = Quotas(config.policy, self.tenant_of, self.token_buckets)
-        self.parked: dict[str, FairQueue] = {
-            name: FairQueue() for name in (*act.LIMIT_CLASSES.values(), *self.token_buckets)
-        }
+        self.parked: dict[str, FairQueue] = {name: FairQueue() for name in (*act.LIMIT_CLASSES, *self.token_buckets)}
         self.claimed_by_others: dict[
             int, set[str]
         ] = {}  # job ids that pods of other schedulers name, to their workloads
