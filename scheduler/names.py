@@ -50,7 +50,7 @@ GANG = "gang"
 GANG_SIZE = "gang-size"
 GANG_TIMEOUT = "gang-timeout"
 GROUPING = frozenset({GANG, GANG_SIZE, GANG_TIMEOUT})
-WISHES = frozenset(
+JOB_OPTIONS = frozenset(
     {
         ACCOUNT,
         PARTITION,

@@ -40,7 +40,7 @@ NAME = "a name: letters, digits and `. _ @ + = : -`"
 TIME = "`M`, `M:S`, `H:MM:SS`, `D-H`, `D-H:MM`, `D-HH:MM:SS`; seconds are rounded up to minutes"
 COUNT = "a whole number from 1"
 
-WISHES = (
+JOB_OPTIONS = (
     Wish(names.ACCOUNT, "--account", NAME, ("teama",), "Account of the job. The policy must allow it.", ("team a",)),
     Wish(
         names.PARTITION, "--partition", f"{NAME}; one partition", ("gpu",),
