@@ -11,7 +11,7 @@ from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requiremen
 from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.feasible import Feasible, checks, demand, feasible, matcher, slurm_name, untolerated
 from scheduler.place.host_ports import HostPorts
-from scheduler.place.host_ports import clash as ports_clash
+from scheduler.place.host_ports import clash as ports_conflict_
 from tests.builders import amounts, node, pod, slurm_node
 
 
@@ -216,7 +216,7 @@ WEB = HostPort(80)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "clash"),
+    ("one", "other", "conflict"),
     [
         (WEB, WEB, True),
         (WEB, HostPort(81), False),
@@ -228,10 +228,10 @@ WEB = HostPort(80)
     ],
 )
 def test_two_pods_cannot_listen_on_the_same_port_of_the_same_address(
-    one: HostPort, other: HostPort, clash: bool
+    one: HostPort, other: HostPort, conflict: bool
 ) -> None:
-    assert ports_clash([one], [other]) is clash
-    assert ports_clash([other], [one]) is clash
+    assert ports_conflict_([one], [other]) is conflict
+    assert ports_conflict_([other], [one]) is conflict
 
 
 def test_a_node_whose_host_port_is_taken_is_left_out() -> None:

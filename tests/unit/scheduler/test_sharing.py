@@ -71,7 +71,7 @@ def test_members_with_ports_of_their_own_share_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "clash"),
+    ("one", "other", "conflict"),
     [
         (HostPort(80), HostPort(80), True),
         (HostPort(80), HostPort(81), False),
@@ -81,9 +81,9 @@ def test_members_with_ports_of_their_own_share_a_node() -> None:
         (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "0.0.0.0"), True),
     ],
 )
-def test_two_pods_have_a_port_in_common_if_both_cannot_listen(one: HostPort, other: HostPort, clash: bool) -> None:
+def test_two_pods_have_a_port_in_common_if_both_cannot_listen(one: HostPort, other: HostPort, conflict: bool) -> None:
     pods = [pod("one", host_ports=(one,)), pod("other", host_ports=(HostPort(7), other))]
-    assert common_port(pods) == common_port(pods[::-1]) == (80 if clash else 0)
+    assert common_port(pods) == common_port(pods[::-1]) == (80 if conflict else 0)
 
 
 def test_members_that_each_want_the_one_adapter_of_a_node_stand_on_a_node_each() -> None:
