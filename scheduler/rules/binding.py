@@ -61,7 +61,8 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
     if job.grant is None or not trusted(job, this_pass):
         look_at(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
         return
-    if not all_known(workload, unbound, this_pass):
+    # Pods that were not listed since this process leads may lack one that takes the room; the list wakes this workload.
+    if world.pods_inherited or not all_known(workload, unbound, this_pass):
         return
     replacing = any(map(workload.node_of, workload.members)) and _came_later(workload, unbound, job)
     if why_not := next((why for pod in unbound if (why := _not_allowed(pod, workload, job, this_pass))), ""):

@@ -76,6 +76,7 @@ class World:
     def __init__(self, config: Config, started: float, *, guarded: bool = False) -> None:
         self.config = config
         self.started = started
+        self.pods_inherited: set[Scope] = set()  # scopes whose pods were not listed since this process began to lead
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
         self.policy_at = float("-inf")  # when the policy changed last
