@@ -85,6 +85,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
     if is_first and event.scope is Scope.OURS:
         world.found_at_start = frozenset(world.listed[event.scope])
     _undecoded_listed(world, event.scope, event.undecoded)
+    _inherited(world, event)
     for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
         world.apply(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
@@ -95,6 +96,16 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
             world.listed[event.scope].add(uid)
         else:
             world.apply(ev.PodGone(event.scope, last, event.at))
+
+
+def _inherited(world: World, event: ev.PodsListed) -> None:
+    """Note whether the pods of that scope were listed since this process leads; if all were, binds go on."""
+    if event.inherited:
+        world.pods_inherited.add(event.scope)
+    elif event.scope in world.pods_inherited:
+        world.pods_inherited.discard(event.scope)
+        if not world.pods_inherited:
+            world.dirty.update(world.by_phase[Phase.GRANTED])
 
 
 def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:

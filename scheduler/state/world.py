@@ -67,6 +67,7 @@ class World:
         self._apply_event = apply_event
         self.config = config
         self.started = started
+        self.pods_inherited: set[Scope] = set()  # scopes whose pods were not listed since this process began to lead
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
         self.policy_at = float("-inf")  # when the policy changed last
