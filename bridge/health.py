@@ -30,6 +30,7 @@ from scheduler.actions import Kind
 from scheduler.events import AbsenceBelieved, Side
 from scheduler.explain import explain, key_of, prepared
 from scheduler.phase import Phase
+from scheduler.rivals import another_bridge
 from scheduler.rules.status import clock as time_of_day
 from scheduler.state.anomalies import Anomaly, held_back, missing
 from scheduler.state.world import World
@@ -259,7 +260,7 @@ class Health:
         """See readiness."""
         world = self._loop.world
         notes = [undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world)]
-        notes.append(self._lease_trouble())
+        notes += [self._lease_trouble(), another_bridge(world, self._clock())]
         return readiness(self.not_ready(), *notes)
 
     async def metrics(self, _: web.Request) -> web.Response:

@@ -513,6 +513,8 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Non
         and (why := check(workload, job, this_pass))
     ):
         cancel(job, workload, this_pass, why)
+    elif _may_have_started(workload, job, this_pass):
+        return
     elif "PENDING" in job.states and (job.id == workload.hint or workload.stands_for_none):
         by_others = f"somebody else bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
@@ -527,6 +529,21 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Non
         cancel_twins(workload, job, this_pass)
         watch(workload, job, this_pass)
         record_former(workload, job, this_pass)
+
+
+def _may_have_started(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
+    """True if the job waited when Slurm told of it last, and somebody else bound the pods since, who name that job.
+
+    Another bridge does that once the job has started, which Slurm tells here a little later.
+    """
+    if "PENDING" not in job.states or job.id != workload.hint or not workload.stands_for_none:
+        return False
+    polled = this_pass.world.polled.began if this_pass.world.polled is not None else float("-inf")
+    settled = max(workload.strays.values()) + this_pass.tuning.settle_s
+    if max(polled, job.read_began) >= settled:
+        return False
+    this_pass.wake_at(workload.key, max(settled, this_pass.now + this_pass.tuning.absent_s))
+    return True
 
 
 def _cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler import events as ev
-from scheduler import names
+from scheduler import names, rivals
 from scheduler.apply.membership import counts_the_same, settle, workload_of
 from scheduler.apply.policy import identity_changed
 from scheduler.events import Scope
@@ -209,6 +209,7 @@ def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: P
     may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
     if pod.uid not in workload.brought and not may_be_of_earlier_life:
         workload.strays[pod.uid] = world.heard_at
+        rivals.note(world, workload, pod)
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:

@@ -11,14 +11,14 @@ a poll that began before that answer, and what vanished is remembered as absent,
 from __future__ import annotations
 
 import bisect
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
-from scheduler import names
+from scheduler import names, rivals
 from scheduler.apply import kubernetes, policy, results, slurm
 from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
@@ -79,6 +79,7 @@ class World:
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
         self.policy_at = float("-inf")  # when the policy changed last
+        self.bound_by_others: deque[rivals.BoundByOther] = deque(maxlen=rivals.MOST)
         self.labels_at: dict[str, float] = {}  # namespace to when its labels changed last, in this life
         self.clocks = {side: FarClock() for side in Side}
         # errors of our own
