@@ -22,7 +22,7 @@ from scheduler.model.kubernetes import Namespace, Node, Owner, OwnerKey, Pod, Un
 from scheduler.model.refusal import Refusal
 from scheduler.nodes.observed import NEVER
 from scheduler.place.feasible import slurm_name
-from scheduler.state import confirmation, quarantine, strays
+from scheduler.state import confirmation, quarantine, rivals, strays
 from scheduler.state.job_ownership import is_theirs
 from scheduler.state.own_keys import note_edits, shown_id
 from scheduler.state.phase import Phase
@@ -219,6 +219,7 @@ def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: P
     may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
     if pod.uid not in workload.brought and not may_be_of_earlier_life:
         workload.strays[pod.uid] = world.heard_at
+        rivals.note(world, workload, pod)
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
