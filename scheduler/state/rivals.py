@@ -5,8 +5,8 @@ client bound for a job, proves another bridge: the job is the pod's own by this 
 gives, and a user that another policy gives.  A request of a previous process may take effect after the start, so a bind
 before `settle_s` proves nothing.
 
-The proof leads to a sentence and to no action.  The name of a job proves nothing against its user: if a bridge submitted no job
-because a job of that name lives, any user could keep pods from running.
+The proof leads to a sentence and to no action.  The name of a job proves nothing against its user: if a bridge submitted no
+job because a job of that name lives, any user could keep pods from running.
 """
 
 from __future__ import annotations
