@@ -50,7 +50,7 @@ from bridge.slurm.user_tokens import SETTING, UserTokens, follow
 from bridge.starting import Waiting, unless
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
-from scheduler.events import Event
+from scheduler.events import Event, Side
 from scheduler.model.kubernetes import Undecoded
 from scheduler.policy.templates import is_template
 from scheduler.state.phase import Phase
@@ -213,7 +213,8 @@ async def run(
             tokens = token_source(settings, clock())
             acting = _acting_tokens(settings, clock())
             users = user_tokens(settings)
-            pools, slurm = _slurm_client(settings, tokens, acting, users, telemetry, clock, stack)
+            tls = tls_files(settings)
+            pools, slurm = _slurm_client(settings, tokens, acting, users, tls, telemetry, clock, stack)
             both = [tokens, acting] if acting is not None else [tokens]
             waiting = Waiting()
             starting = Starting(waiting.reasons, both, telemetry, clock, bearer)
@@ -223,6 +224,13 @@ async def run(
             access = await auth.load(settings.kubeconfig or None)
             transport = HttpTransport(access)
             stack.push_async_callback(transport.close)
+            kept = Kept(tls, access)
+            starting.notes = kept.sentences
+            telemetry.gauge(
+                "slurm_bridge_credentials_rejected",
+                "1 while renewed credentials or TLS files for that side cannot be used",
+                kept.rejected,
+            )
             kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
             reached = waiting.both(
                 lambda: check_kubernetes(kube, access.server), lambda: check_slurm(slurm, settings, tokens.user)
@@ -269,6 +277,7 @@ async def run(
                 telemetry,
                 starting,
                 both,
+                kept,
                 bearer,
                 guard,
                 allowed,
@@ -286,11 +295,29 @@ async def run(
             await (act or _schedule)(ends, lease, signalled)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Renewed credentials and TLS files that cannot be used, so that those before stay in use until these expire."""
+
+    slurm: TlsFiles
+    kubernetes: auth.Access
+
+    def sentences(self) -> list[str]:
+        """Why, of each side."""
+        return [why for why in (self.slurm.trouble, self.kubernetes.trouble()) if why]
+
+    def rejected(self) -> list[tuple[float, dict[str, str]]]:
+        """For a gauge: 1 while there is something."""
+        found = {Side.SLURM: self.slurm.trouble, Side.KUBERNETES: self.kubernetes.trouble()}
+        return [(1.0 if why else 0.0, {"side": side.value}) for side, why in found.items()]
+
+
 @dataclass(slots=True)
 class Ends:
     """The two clusters as they were found, between which bridges are made: one, or one each time that a replica leads.
 
     tokens, bearer   as of Health
+    kept             what of the credentials could not be renewed
     slurm_user       as of Bridge
     file             where the policy is read anew from; None: it stays as it is
     leaving          as of Config
@@ -305,6 +332,7 @@ class Ends:
     telemetry: Telemetry
     starting: Starting
     tokens: Sequence[TokenSource]
+    kept: Kept
     bearer: BearerFile | None
     guard: Guard
     allowed: rights.HeldRights
@@ -342,6 +370,7 @@ class Ends:
                 self.bearer,
                 partly=self._partly,
                 lease_trouble=leads,
+                calls_trouble=self.transport.trouble,
             )
         self.health.follow(bridge.loop)
         self.starting.health = self.health
@@ -351,7 +380,8 @@ class Ends:
         settings = self.file.settings if self.file is not None else self.settings
         about_file = self.file.notes(self.clock()) if self.file is not None else []
         about_users = tokenless(self.slurm.user_tokens, settings, self.clock()) if self.slurm.user_tokens else []
-        return [*policy_trouble(settings, world), *about_file, *about_users, *self.allowed.sentences()]
+        about_rights = self.allowed.sentences()
+        return [*policy_trouble(settings, world), *about_file, *about_users, *about_rights, *self.kept.sentences()]
 
     def replica(self, lease: Lease) -> Replica:
         """One of several, which acts while it holds the lease: from now on nothing is written without that."""
@@ -467,10 +497,14 @@ def without_node_rights(settings: Settings, whose: str, slurm_user: str) -> Conf
     )
 
 
-def slurm_pool(settings: Settings, connections: int, on_unasked: Callable[[], None] = lambda: None) -> HttpPool:
+def tls_files(settings: Settings) -> TlsFiles:
+    """For connections to the slurmrestd of the settings."""
+    return TlsFiles(settings.slurm_ca_file, settings.slurm_cert_file, settings.slurm_key_file)
+
+
+def slurm_pool(settings: Settings, connections: int) -> HttpPool:
     """Connections to the slurmrestd of the settings.  Raises ConfigError for TLS files that cannot be used."""
-    tls = TlsFiles(settings.slurm_ca_file, settings.slurm_cert_file, settings.slurm_key_file)
-    return HttpPool(settings.slurm_url, connections=connections, tls=tls, on_unasked=on_unasked)
+    return HttpPool(settings.slurm_url, connections=connections, tls=tls_files(settings))
 
 
 def _slurm_client(
@@ -478,14 +512,17 @@ def _slurm_client(
     tokens: TokenSource,
     acting: TokenSource | None,
     users: UserTokens | None,
+    tls: TlsFiles,
     telemetry: Telemetry,
     clock: SlewedClock,
     stack: AsyncExitStack,
 ) -> tuple[Sequence[HttpPool], SlurmClient]:
     if not settings.slurm_url:
         raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
-    pool = slurm_pool(settings, settings.slurm_connections, telemetry.unasked)
-    polls = slurm_pool(settings, 1, telemetry.unasked)
+    pool, polls = (
+        HttpPool(settings.slurm_url, connections=count, tls=tls, on_unasked=telemetry.unasked)
+        for count in (settings.slurm_connections, 1)
+    )
     stack.callback(pool.close)
     stack.callback(polls.close)
     on_call = telemetry.on_call("slurm")

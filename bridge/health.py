@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from bridge.cli.explain_text import encoded
-from bridge.cli.release import HEADER
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
-from bridge.http_access import BearerFile, refusal
+from bridge.explanation_json import encoded
+from bridge.http_access import HEADER, BearerFile, refusal
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
@@ -136,6 +135,7 @@ class Health:
     bearer   the token that /explain and /release ask for; None: they are for this machine
     partly   further troubles that do not keep it from its work, a sentence each
     lease_trouble   why the lease that it leads by cannot be renewed now; "": it can be, or there is none
+    calls_trouble   why no call to Kubernetes was answered for a while; "": calls are answered.  The watches may go on
     """
 
     def __init__(
@@ -147,9 +147,11 @@ class Health:
         bearer: BearerFile | None = None,
         partly: Callable[[World], list[str]] = lambda _: [],
         lease_trouble: Callable[[], str] = lambda: "",
+        calls_trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._partly = partly
         self._lease_trouble = lease_trouble
+        self._calls_trouble = calls_trouble
         self._loop = loop
         self._tokens = tokens
         self._telemetry = telemetry
@@ -241,7 +243,10 @@ class Health:
 
     def not_ready(self) -> list[str]:
         """Every reason why it cannot do its work now."""
-        return not_ready(self._loop.world, self._tokens, self._clock())
+        reasons = not_ready(self._loop.world, self._tokens, self._clock())
+        if Side.KUBERNETES not in self._loop.world.lost and (why := self._calls_trouble()):
+            reasons.insert(0, _away(Side.KUBERNETES, why))
+        return reasons
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
@@ -324,6 +329,7 @@ class Starting:
 
     reasons   by cluster, why it has not answered yet; may change
     standby   of a replica that waits for its turn; None: it is about to start
+    notes     further troubles, which do not keep it from its work, a sentence each
     """
 
     def __init__(
@@ -342,6 +348,7 @@ class Starting:
         self._scraping = Share()
         self.health: Health | None = None
         self.standby: StandingBy | None = None
+        self.notes: Callable[[], list[str]] = list
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """As `Health.serve`."""
@@ -362,7 +369,8 @@ class Starting:
 
     async def readyz(self, _: web.Request) -> web.Response:
         """503, and what is waited for; of a standby that could lead 200, and who leads."""
-        return readiness(self.not_ready(), *([self.standby.role()] if self.standby is not None else []))
+        role = [self.standby.role()] if self.standby is not None else []
+        return readiness(self.not_ready(), *role, *self.notes())
 
     async def metrics(self, _: web.Request) -> web.Response:
         """OpenMetrics."""

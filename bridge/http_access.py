@@ -25,6 +25,8 @@ from aiohttp.typedefs import Handler, Middleware
 from bridge.errors import ConfigError
 
 OPTION = "http_token_file"
+# /release requires this header.  A page of another origin in a browser on this machine may not add a header of its own.
+HEADER = "X-Slurm-Bridge"
 MAX_TOKEN_BYTES = 4096
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")  # RFC 6750, long enough not to be guessed
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")

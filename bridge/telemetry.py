@@ -45,7 +45,6 @@ MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
 LATEST_S = 9.2e9  # a span's times are nanoseconds in 64 bits, of which some readers take one for a sign
 WORKLOAD = "slurm_bridge.workload"  # the attribute that says whose span it is
-READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.ReadPod | act.FindJobs | act.PollNodes | act.NudgeScheduler
 log = logging.getLogger("slurm-bridge")
 
 
@@ -226,9 +225,9 @@ class Telemetry:
 
     def planned(self, action: Action, at: float) -> None:
         """One line an action that changes something; reads are for the debug log."""
-        level = logging.DEBUG if isinstance(action, READING) else logging.INFO
+        level = logging.DEBUG if action.effect is act.Effect.NOTHING else logging.INFO
         if log.isEnabledFor(level):
-            log.log(level, "%s %s: %s", type(action).__name__, _about(action), action.reason)
+            log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
     def seen(self, event: Event) -> None:
         """Sides that come and go are worth a line; a new pod is remembered for how long it waited."""
@@ -268,7 +267,7 @@ class Telemetry:
         self._actions[kind, event.outcome.value] += 1
         if event.outcome is not Outcome.DONE:
             why = event.refusal.message if event.refusal else ""
-            log.log(_level(event), "%s %s: %s: %s", kind, _about(event.action), event.outcome.value, why)
+            log.log(_level(event), "%s %s: %s: %s", kind, event.action.subject, event.outcome.value, why)
             return
         match event.action:
             case act.BindPod() as bind:
@@ -382,33 +381,6 @@ def _well_formed(traceparent: str) -> bool:
         return all(int(part, 16) >= 0 for part in fields) and int(fields[1], 16) > 0 and int(fields[2], 16) > 0
     except ValueError:
         return False
-
-
-_ON_A_POD = (
-    act.BindPod
-    | act.DeletePod
-    | act.FailByDeadline
-    | act.SetDeadline
-    | act.EvictPod
-    | act.SetJobCondition
-    | act.SetPodCondition
-    | act.RestoreKeys
-)
-
-
-def _about(action: Action) -> str:
-    """Whom it concerns, for a log line."""
-    if isinstance(action, act.AllocateNow | act.SubmitJob):
-        return action.spec.name
-    if isinstance(action, _ON_A_POD):
-        return f"{action.namespace}/{action.name}"
-    if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.NudgeScheduler | act.RecordEnd):
-        return f"job {action.job_id}"
-    if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
-        return f"Slurm node {action.name}"
-    if isinstance(action, act.SetNodeCondition | act.TaintNode | act.ReleaseNode):
-        return f"node {action.node}"
-    return ""
 
 
 def _level(event: ActionEnded) -> int:

@@ -21,8 +21,9 @@ import aiohttp
 
 from bridge import app, settings
 from bridge.cli import manifest
-from bridge.cli.explain_text import Answer, as_json, as_text, decoded
+from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.explanation_json import decoded
 from bridge.http_access import headers
 from bridge.kube import admin_reads, auth, watch
 from bridge.kube.client import KubeClient

@@ -16,11 +16,9 @@ import aiohttp
 from bridge import settings
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
-from bridge.http_access import headers
+from bridge.http_access import HEADER, headers
 
 DEADLINE_S = 10.0
-# A page in a browser on that machine cannot send it: no other origin may add a header of its own.
-HEADER = "X-Slurm-Bridge"
 
 
 def main(options: Mapping[str, str | None]) -> int:

@@ -8,7 +8,8 @@ these things are done here, because that package does not:
     what changes        tokens rotate (the kubelet rewrites a service account's), certificates are renewed, exec
                         plugins issue short-lived ones: looked at again once a minute, and at once after a 401.  A file
                         can be seen while it is written (kubectl rewrites a kubeconfig in place): what was read is used
-                        when it reads the same half a second later, and what was used before is kept meanwhile
+                        when it reads the same half a second later, and what was used before is kept meanwhile.
+                        `Access.trouble` and the log say so: nothing else shows it before the older ones expire
     exec plugins        a missing or failing plugin is an error, not an anonymous client; it has a deadline;
                         certificates it issues expire too
     auth providers      are refused: the package renews OIDC tokens without checking whose answer it takes
@@ -24,7 +25,9 @@ An `Access` is plain: an address, and where its `Credentials` come from.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import logging
 import os
 import ssl
 import subprocess
@@ -50,6 +53,7 @@ RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
 EXEC_DEADLINE_S = 30.0
 SETTLE_S = 0.5  # what changed is believed when it reads the same after so long: it may have been seen half-written
 SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it
+LAST_EPOCH = 1e11  # seconds; a year of four digits
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
 # What to do.
 POINT = "Point --kubeconfig or KUBECONFIG at one."
@@ -65,6 +69,8 @@ _KubeConfigMerger: Any = kube_config.KubeConfigMerger
 
 Headers = tuple[tuple[str, str], ...]
 Now = Callable[[], float]
+
+log = logging.getLogger("slurm-bridge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,9 @@ class Access:
     credentials      those of now; looks for newer ones where that is due
     renew            after a 401 on those of that generation: are there newer ones?  Raises ConfigError.
     doubt            marks that TLS failed: the sources are read again soon, because they may name another authority
+    trouble          why the sources as they are now are not used, as a sentence; "": they are
+    refused          what to say if the server does not accept the credentials of now; "": nothing more than its answer
+    named            what names the authorities to trust, for sentences; "": nothing does
     """
 
     server: str
@@ -98,6 +107,9 @@ class Access:
     credentials: Callable[[], Awaitable[Credentials]]
     renew: Callable[[int], Awaitable[bool]]
     doubt: Callable[[], None] = lambda: None
+    trouble: Callable[[], str] = lambda: ""
+    refused: Callable[[], str] = lambda: ""
+    named: str = ""
 
 
 async def load(
@@ -121,7 +133,7 @@ async def load(
     if home.exists():
         return await _from_kubeconfig(str(home), now, wall)
     if environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
-        return await _from_service_account(service_account, now, environ)
+        return await _from_service_account(service_account, now, wall, environ)
     raise ConfigError(
         f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {home}) and this is not "
         "a pod of a cluster.",
@@ -144,7 +156,7 @@ def anonymous(server: str) -> Access:
 # --- the service account of a pod -----------------------------------------------------------------------------------
 
 
-async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, str]) -> Access:
+async def _from_service_account(folder: Path, now: Now, wall: Now, environ: Mapping[str, str]) -> Access:
     async def configuration() -> Configuration:
         loader = _InClusterLoader(
             str(folder / "token"), str(folder / "ca.crt"), try_refresh_token=False, environ=environ
@@ -160,7 +172,7 @@ async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, st
             ) from None
         return loaded
 
-    return await _access(configuration, "the pod's service account", (), now)
+    return await _access(configuration, f"the pod's service account in {folder}", (), now, wall)
 
 
 # --- a kubeconfig ---------------------------------------------------------------------------------------------------
@@ -186,14 +198,14 @@ async def _from_kubeconfig(named: str, now: Now, wall: Now) -> Access:
             missing = str(error).partition("File does not exists: ")[2]
             raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}.", TRY) from None
         except OSError as error:
-            raise ConfigError(f"{where}: {_reason(error)}.", TRY) from None
+            raise ConfigError(f"{where}: {_file_and_reason(error)}.", TRY) from None
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
             raise ConfigError(f"{where}: cannot be used, for something in its entries.", TRY) from None
         if user.keys() & {"token", "tokenFile"} and not loaded.api_key.get("BearerToken") and not loaded.cert_file:
             raise ConfigError(f"{where}: its token is empty.", TRY)
         return loaded
 
-    return await _access(configuration, where, impersonate, now, plugin)
+    return await _access(configuration, where, impersonate, now, wall, plugin)
 
 
 def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any], str, str]:
@@ -279,10 +291,11 @@ async def _access(
     where: str,
     impersonate: Headers,
     now: Now,
+    wall: Now,
     plugin: _ExecPlugin | None = None,
 ) -> Access:
     loaded = await configuration()
-    kept = _Kept(configuration, where, loaded.host.rstrip("/"), impersonate, now, plugin)
+    kept = _Kept(configuration, where, loaded.host.rstrip("/"), impersonate, now, wall, plugin)
     await kept.start()
     return Access(
         server=kept.server,
@@ -291,6 +304,9 @@ async def _access(
         credentials=kept.credentials,
         renew=kept.renew,
         doubt=kept.doubt,
+        trouble=kept.trouble,
+        refused=kept.refused,
+        named=where,
     )
 
 
@@ -324,6 +340,7 @@ class _Kept:
     server: str
     impersonate: Headers
     now: Now
+    wall: Now
     plugin: _ExecPlugin | None
     _found: _Found = _Found()
     _current: Credentials = Credentials(0, (), None)
@@ -358,6 +375,22 @@ class _Kept:
         """See Access."""
         self._doubted = True
 
+    def trouble(self) -> str:
+        """See Access."""
+        if self._problem is None:
+            return ""
+        return " ".join(filter(None, [self._problem.what, "What was read before stays in use.", self._problem.do]))
+
+    def refused(self) -> str:
+        """See Access."""
+        if not self._found.says_who:
+            return f"{self.where}: it names no credentials, and the API server asks for some"
+        what = "token" if self._found.token else "client certificate"
+        ends = _jwt_ends(self._found.token or "")
+        if ends is not None and ends <= self.wall():
+            return f"{self.where}: its {what} expired at {_moment(ends)}. Renew it"
+        return f"{self.where}: the API server does not accept its {what}. Renew it, or name one of this cluster"
+
     def _is_due(self) -> bool:
         age = self.now() - self._looked_at
         if self.plugin is not None:
@@ -379,8 +412,12 @@ class _Kept:
                     await self._settled(found)
                 self._use(found)
         except ConfigError as problem:
-            self._problem = problem
+            before, self._problem = self.trouble(), problem
+            if (trouble := self.trouble()) != before:
+                log.warning("%s", trouble)
         else:
+            if self._problem is not None:
+                log.info("%s: in order again", self.where)
             self._problem = None
         finally:
             self._looked_at, self._doubted = self.now(), False
@@ -408,7 +445,7 @@ class _Kept:
             trusted, certificate, key = map(_content, (loaded.ssl_ca_cert, loaded.cert_file, loaded.key_file))
         except OSError as error:
             raise ConfigError(
-                f"{self.where}: a certificate or key of it cannot be read: {_reason(error)}.", TRY
+                f"{self.where}: a certificate or key of it cannot be read: {_file_and_reason(error)}.", TRY
             ) from None
         if loaded.ssl_ca_cert and b"-----BEGIN" not in trusted:  # else those of the machine would be trusted instead
             raise self._no_authority()
@@ -573,12 +610,31 @@ def _file(content: bytes) -> Iterator[str | None]:
         yield made.name
 
 
+def _jwt_ends(token: str) -> float | None:
+    """When it says that it expires, epoch seconds; None: it says nothing, as one that is no JWT."""
+    part = [*token.split("."), "", ""][1].rstrip("=")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        ends = float(claims["exp"])
+        return ends if 0 <= ends < LAST_EPOCH else None
+    except (ValueError, TypeError, LookupError, RecursionError):  # binascii's errors are of the first kind
+        return None
+
+
+def _moment(epoch: float) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _epoch(timestamp: str) -> float | None:
     try:
         moment = datetime.fromisoformat(timestamp)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def _file_and_reason(error: OSError) -> str:
+    return f"{error.filename}: {_reason(error)}" if error.filename else _reason(error)
 
 
 def _reason(error: Exception) -> str:

@@ -25,8 +25,8 @@ This page lists every reason of Slurm 26.05. The pod shows a reason of a newer S
 LIMITS = """
 ## Limits
 
-The name of the limit is in parentheses, as in `sacctmgr`. `Assoc…` limits belong to the association (account and user) or to a
-parent account. Other limits belong to the QOS of the job or of its partition.
+The name of the limit is in parentheses, as in `sacctmgr`. `Assoc…` limits belong to the association (account and user) or to
+a parent account. Other limits belong to the QOS of the job or of its partition.
 
 """
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from scheduler import actions as act
 from scheduler.events import Side
 from scheduler.rules.decision import NOTHING, Decision, do, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock
+from scheduler.state.job_ownership import living_stray
 from scheduler.state.workload import JobSearch, Placeholder, Workload
+
+FORMER_AGAIN_S = 0.5
+UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
 
 
 def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
@@ -44,6 +51,26 @@ def scan_until(workload: Workload, this_pass: Pass) -> float:
     return this_pass.world.scanning_until() if this_pass.world.inherited(workload) else float("-inf")
 
 
+def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The next visit, if a job of a former user of the pods lives or may be among jobs not read yet.  None: no such job.
+
+    Such jobs are those that are read because the policy or the labels changed, and, soon after a start, those whose reads
+    failed.  Singleton protects jobs of one user from one another only (V1).
+    """
+    world = this_pass.world
+    since = world.first_polled if world.first_polled is not None else this_pass.now
+    unread: Iterable[int] = workload.foreign_jobs & world.seen_first.keys()
+    if world.inherited(workload):
+        unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
+    if any(job_id not in world.put_off for job_id in unread):
+        return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
+    stray = living_stray(world, workload) if workload.former else None
+    if stray is None:
+        return None
+    why = f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
+    return wake(this_pass.now + FORMER_AGAIN_S, why)
+
+
 def trusted(job: Placeholder, this_pass: Pass) -> bool:
     """True if slurmctld has not been away since the job was read: its id was not reused meanwhile (ARCHITECTURE 4)."""
     return job.learned >= this_pass.world.trust_since
@@ -61,7 +88,7 @@ def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) ->
     if this_pass.now < next_at:
         return wake(next_at)
     if job.absent:
-        return do(act.ReadJob(job.id, why, workload.key, limit_class="missing"), "missing")
+        return do(act.ReadJob(job.id, why, workload.key, bucket="missing"), "missing")
     return do(act.ReadJob(job.id, why, workload.key))
 
 

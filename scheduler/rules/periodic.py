@@ -26,7 +26,7 @@ def read_unknown(this_pass: Pass) -> None:
     if Side.SLURM in world.lost:
         return
     _read_put_off(this_pass)
-    limit_class = "scan" if world.looking or this_pass.now < world.scan_until else "unknown"
+    bucket = "scan" if world.looking or this_pass.now < world.scan_until else "unknown"
     for job_id in reversed(world.unread):
         if this_pass.is_being_read(job_id):
             continue
@@ -36,10 +36,10 @@ def read_unknown(this_pass: Pass) -> None:
             continue
         if this_pass.free("reads") <= 0:
             return  # a read that ends makes the next pass
-        if not this_pass.take_token(limit_class):
-            this_pass.wake_shared(world.token_buckets[limit_class].next_at(this_pass.now) + 0.001)
+        if not this_pass.take_token(bucket):
+            this_pass.wake_shared(world.token_buckets[bucket].next_at(this_pass.now) + 0.001)
             return
-        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours?", limit_class=limit_class))
+        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours?", bucket=bucket))
 
 
 def _read_put_off(this_pass: Pass) -> None:
@@ -56,7 +56,7 @@ def _read_put_off(this_pass: Pass) -> None:
         if not this_pass.take_token("unknown"):
             this_pass.wake_shared(world.token_buckets["unknown"].next_at(this_pass.now) + 0.001)
             return
-        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours? Its reads failed before", limit_class="unknown"))
+        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours? Its reads failed before", bucket="unknown"))
 
 
 def read_unsettled(this_pass: Pass) -> None:
@@ -91,7 +91,7 @@ def read_details(this_pass: Pass) -> None:
         if not this_pass.take_token("detail"):
             this_pass.wake_shared(world.token_buckets["detail"].next_at(this_pass.now) + 0.001)
             return
-        this_pass.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, limit_class="detail"))
+        this_pass.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, bucket="detail"))
 
 
 def read_running(this_pass: Pass) -> None:
@@ -114,7 +114,7 @@ def read_running(this_pass: Pass) -> None:
             this_pass.wake_shared(world.token_buckets["running"].next_at(this_pass.now) + 0.001)
             return
         known = job.grant is not None
-        this_pass.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, limit_class="running", grant=not known))
+        this_pass.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, bucket="running", grant=not known))
 
 
 def _chosen(this_pass: Pass, key: str) -> Placeholder | None:

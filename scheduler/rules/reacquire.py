@@ -21,7 +21,7 @@ from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
-from scheduler.rules.identity import read_job, search_for_job
+from scheduler.rules.identity import former_may_live, read_job, search_for_job
 from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status
@@ -39,6 +39,8 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
         return search
     if workload.reacquired is not None and workload.reacquired[0] == lost.id:
         return None
+    if (former := former_may_live(workload, this_pass)) is not None:
+        return former
     members = workload.members
     if not members or any(not workload.node_of(pod) for pod in members) or _is_being_ended(workload, this_pass):
         return None  # it ends, or is yet to be bound as a whole

@@ -81,8 +81,7 @@ class Pass:
 
         together   one of many binds that go out at once (W9) and may exceed the limit, which other workloads then wait for
         """
-        limit_class = act.LIMIT_CLASSES.get(type(action))
-        if limit_class is not None:
+        if limit_class := action.limit_class:
             if self.free(limit_class) <= (-TOGETHER if together else 0):
                 if key:
                     self.park(key, limit_class)
@@ -114,7 +113,7 @@ class Pass:
     def take_back(self, planned: int, forgotten: int) -> None:
         """Remove from the plan all but the first `planned` actions and the first `forgotten` workloads to be forgotten."""
         for action in self.actions[planned:]:
-            if (limit_class := act.LIMIT_CLASSES.get(type(action))) is not None:
+            if limit_class := action.limit_class:
                 self.used[limit_class] -= 1
             match action:
                 case act.AllocateNow():
@@ -286,8 +285,7 @@ class Pass:
 
     def room(self, action: Action) -> int:
         """How many more actions of its limit class may be in flight; 1 if it has none."""
-        limit_class = act.LIMIT_CLASSES.get(type(action))
-        return self.free(limit_class) if limit_class is not None else 1
+        return self.free(action.limit_class) if action.limit_class else 1
 
 
 def _read_by(action: Action) -> object:

@@ -34,17 +34,7 @@ MESSAGE = (
     "slurm-bridge is being uninstalled, and asks Slurm for no more nodes. The pod waits for nothing: delete it, or make it "
     "anew with another schedulerName."
 )
-WRITES = (
-    *act.CHANGES,
-    act.SetPodCondition,
-    act.SetJobCondition,
-    act.RegisterNode,
-    act.ChangeNode,
-    act.RemoveNode,
-    act.SetNodeCondition,
-    act.TaintNode,
-    act.ReleaseNode,
-)
+WRITES = frozenset({act.Effect.WORKLOAD, act.Effect.STATUS, act.Effect.NODE})
 
 
 # --- what is decided ------------------------------------------------------------------------------------------------
@@ -137,7 +127,7 @@ def waits_for(world: World, now: float) -> str:
 
 
 def _under_way(world: World) -> str:
-    writes = sum(isinstance(action, WRITES) for action in world.in_flight.values())
+    writes = sum(action.effect in WRITES for action in world.in_flight.values())
     unseen = len(world.node_state.holds) + len(world.node_state.saying)
     return f"{max(writes, unseen)} changes are under way." if writes or unseen else ""
 

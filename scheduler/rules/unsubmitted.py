@@ -9,7 +9,7 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, wait_for, wake
-from scheduler.rules.identity import find_unseen_job, scan_until
+from scheduler.rules.identity import find_unseen_job, former_may_live, scan_until
 from scheduler.rules.missing_rights import without_rights
 from scheduler.rules.owners import read_again, read_stale_owners
 from scheduler.rules.scheduling_pass import Pass
@@ -18,9 +18,6 @@ from scheduler.rules.submission import is_managed, not_managed, over_limit, read
 from scheduler.rules.uninstall import no_new_job
 from scheduler.state.job_ownership import living_stray
 from scheduler.state.workload import Workload
-
-STRAY_AGAIN_S = 0.5
-UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
 
 
 def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
@@ -86,26 +83,11 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
 
 
 def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A job that was made for its pods when they had another user still lives: two would run for them (V1).
-
-    Also waits while such a job may be among jobs of its name, or jobs that other pods show, that are read because the policy
-    or the labels changed; or, soon after a start, among jobs that could not be read yet: singleton protects jobs of one user
-    from one another only.  None: there is no such job.
-    """
-    world = this_pass.world
-    since = world.first_polled if world.first_polled is not None else this_pass.now
-    unread = workload.foreign_jobs & world.seen_first.keys()
-    if world.inherited(workload):
-        unread |= world.hidden | (world.unreadable.keys() if this_pass.now < since + UNREAD_S else set())
-    if any(job_id not in world.put_off for job_id in unread):
-        return wake(this_pass.now + STRAY_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
-    stray = living_stray(world, workload) if workload.former else None
-    if stray is None:
-        return None
-    message = (
-        f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
-    )
-    return statuses(workload.members, names.PENDING, message) + wake(this_pass.now + STRAY_AGAIN_S)
+    """A job that was made for its pods when they had another user lives, or may live: two would run for them (V1)."""
+    first = former_may_live(workload, this_pass)
+    if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
+        return first
+    return statuses(workload.members, names.PENDING, first.why) + first
 
 
 def _may_be_bound_yet(workload: Workload, this_pass: Pass) -> bool:

@@ -192,7 +192,7 @@ class Defects(Histories):
         return super().stands_on_its_job(one) or workload.renamed is not None
 
     def limit_classes(self) -> Counter[str]:
-        return Counter(act.LIMIT_CLASSES.get(type(each), "") for each in self.world.in_flight.values())
+        return Counter(each.limit_class for each in self.world.in_flight.values())
 
     # --- when the defects end ---------------------------------------------------------------------------------------
 

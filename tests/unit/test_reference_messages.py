@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 # Texts of the scheduler that are part of no message, and who sees them.
 NO_MESSAGE = {
     "scheduler.decide": r"reads of .*|the kick|nodes in step",  # the log, after an error of our own
+    "scheduler.actions": r"job \{job id\}|(Slurm )?node \{(name|node)\}|\{ref.kind\} \{namespace\}/\{ref.name\}",  # the log
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
     "scheduler.state.anomalies": r"Slurm lists .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`
