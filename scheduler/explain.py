@@ -24,6 +24,7 @@ from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
 from scheduler.rules.driver import apply
+from scheduler.rules.gathering import why_gathering
 from scheduler.rules.guard import sentence
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
@@ -292,7 +293,7 @@ def _sentence(
 ) -> str:
     match this_pass.world.phase_of[workload.key]:
         case Phase.GATHERING:
-            return _why_gathering(workload, pod, refusal, decision)
+            return _why_gathering(workload, refusal, decision, this_pass)
         case Phase.UNSUBMITTED:
             return _why_unsubmitted(pod, refusal, decision, this_pass)
         case Phase.QUEUED:
@@ -324,12 +325,12 @@ def _is_of(status: Status, pod: Pod) -> bool:
     return isinstance(status, PodStatus) and status.pod.uid == pod.uid
 
 
-def _why_gathering(workload: Workload, pod: Pod, refusal: Refusal | None, decision: Decision) -> str:
+def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
     gated = sum(pod.gated for pod in workload.unfinished)
     if workload.group is None or gated == workload.pod_counts.unfinished:
         return GATES
     waiting = next(each for each in workload.unfinished if not each.gated)
-    said = [_shown(decision, waiting) or workload.gathered]
+    said = [_shown(decision, waiting) or why_gathering(workload, this_pass)]
     if gated:
         has, counts = ("has", "counts") if gated == 1 else ("have", "count")
         said.append(f"{gated} more {has} scheduling gates, and {counts} when those who set them take them away.")

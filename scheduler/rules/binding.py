@@ -15,7 +15,7 @@ from scheduler.place.affinity import shun
 from scheduler.place.assign import Blocked, NodeInfo, Part, Place, blocked, lacks, places, shortfall
 from scheduler.place.devices import dealt
 from scheduler.place.feasible import CLOSED, demand, miss, slurm_name
-from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, wake
+from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, note, wake
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
 from scheduler.rules.status import outage, status, statuses
@@ -515,4 +515,4 @@ def _release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: s
     """
     message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
     ended = cancel(job, workload, this_pass, f"given back: {why}", told=message)
-    return ended.followed_by(if_planned=Decision(exclude=exclude))
+    return ended.followed_by(if_planned=note(exclude=exclude))

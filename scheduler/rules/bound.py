@@ -22,7 +22,8 @@ from scheduler.state.workload import RUNNING, Placeholder, Workload
 
 def bound(workload: Workload, this_pass: Pass) -> Decision:
     """Pods run: leave them in peace; if it is in doubt whether their job lives, read the job itself (V7)."""
-    return _report_late_changes(workload) + _by_its_job(workload, this_pass)
+    late = _report_late_changes(workload) if workload.late_changes else NOTHING
+    return late + _by_its_job(workload, this_pass)
 
 
 def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from scheduler.actions import Action, BindPod
+from scheduler.actions import Action, BindPod, EvictPod
 from scheduler.model.kubernetes import OwnerKey, Pod
 
 NEVER = float("inf")
@@ -25,15 +25,20 @@ class Act:
 
     bucket       the token bucket that the action takes from; "": none.  If it is empty, the workload waits for its turn
     is_optional  the action is dropped if it is not possible now; the workload does not wait for it
-    alone_of     the controller of which no other replica may be on its way meanwhile (S4b); None: that does not matter
-    retry_at     when the action is tried again if another replica is on its way; epoch seconds
     """
 
     action: Action
     bucket: str = ""
     is_optional: bool = False
-    alone_of: OwnerKey | None = None
-    retry_at: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class EvictAlone:
+    """Plan the eviction if no other replica of the controller is moving (S4b); otherwise try again at `retry_at`."""
+
+    action: EvictPod
+    controller: OwnerKey
+    retry_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,41 +113,51 @@ class Branch:
     not_planned: Decision
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the plan records of the workload beside actions.
+
+    awaits        the owner at whose read the workload is visited again; None: none
+    exclude       Slurm node on which a grant of the workload could not be used (F6); "": none
+    leave_out     Slurm nodes that the workload does not ask for from now on (F6); None: as before
+    is_charged    the submission counts against the limits of the policy's rule
+    written_off   UID of a pod of a former job that counts as over (S8); "": none
+    is_forgotten  nothing is left of the workload
+    begin_is_due  the job's begin time has come, and slurmctld is to be nudged
+    """
+
+    awaits: OwnerKey | None = None
+    exclude: str = ""
+    leave_out: frozenset[str] | None = None
+    is_charged: bool = False
+    written_off: str = ""
+    is_forgotten: bool = False
+    begin_is_due: bool = False
+
+
 Status = PodStatus | PodStatuses | JobStatus
-Step = Act | BindTogether | Status | InTurn | Branch
+Step = Act | EvictAlone | BindTogether | Status | Note | InTurn | Branch
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What is to be done about one workload now.
 
-    steps         actions and statuses, in the order in which they come into the plan
-    wake_at       when the workload is visited again though nothing happened, epoch seconds
-    limited_by    limit classes and token buckets in which the workload waits for its turn
-    why           why the workload waits, a sentence that no pod shows; "": the statuses say it, or it does not wait
-    awaits        the owner at whose read the workload is visited again
-    exclude       Slurm node on which a grant of the workload could not be used (F6)
-    leave_out     Slurm nodes that the workload does not ask for from now on (F6); None: as before
-    is_charged    the submission counts against the limits of the policy's rule
-    written_off   UIDs of pods of a former job that count as over (S8)
-    is_forgotten  nothing is left of the workload
-    begin_is_due  the job's begin time has come, and slurmctld is to be told to look at its queue
+    steps       actions, statuses and notes, in the order in which they come into the plan
+    wake_at     when the workload is visited again though nothing happened, epoch seconds
+    limited_by  limit classes and token buckets in which the workload waits for its turn
+    why         why the workload waits, a sentence that no pod shows; "": the statuses say it, or it does not wait
     """
 
     steps: tuple[Step, ...] = ()
     wake_at: float = NEVER
     limited_by: tuple[str, ...] = ()
     why: str = ""
-    awaits: OwnerKey | None = None
-    exclude: str = ""
-    leave_out: frozenset[str] | None = None
-    is_charged: bool = False
-    written_off: tuple[str, ...] = ()
-    is_forgotten: bool = False
-    begin_is_due: bool = False
 
     def __add__(self, other: Decision) -> Decision:
         """Both, this one first."""
+        if other is NOTHING or self is NOTHING:
+            return self if other is NOTHING else other
         return every((self, other))
 
     def followed_by(self, if_planned: Decision | None = None, if_not: Decision | None = None) -> Decision:
@@ -153,7 +168,7 @@ class Decision:
     def actions(self) -> Iterator[Action]:
         """All actions that the driver may plan, in order."""
         for step in _flat(self):
-            if isinstance(step, Act):
+            if isinstance(step, Act | EvictAlone):
                 yield step.action
             elif isinstance(step, BindTogether):
                 yield from step.binds
@@ -178,16 +193,23 @@ class Decision:
 NOTHING = Decision()
 
 
-def do(
-    action: Action,
-    bucket: str = "",
-    *,
-    is_optional: bool = False,
-    alone_of: OwnerKey | None = None,
-    retry_at: float = NEVER,
-) -> Decision:
+def do(action: Action, bucket: str = "", *, is_optional: bool = False) -> Decision:
     """One action; see Act."""
-    return Decision((Act(action, bucket, is_optional, alone_of, retry_at),))
+    return Decision((Act(action, bucket, is_optional),))
+
+
+def note(
+    *,
+    awaits: OwnerKey | None = None,
+    exclude: str = "",
+    leave_out: frozenset[str] | None = None,
+    is_charged: bool = False,
+    written_off: str = "",
+    is_forgotten: bool = False,
+    begin_is_due: bool = False,
+) -> Decision:
+    """What the plan records of the workload; see Note."""
+    return Decision((Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due),))
 
 
 def wake(at: float, why: str = "") -> Decision:
@@ -210,19 +232,14 @@ def every(decisions: Iterable[Decision]) -> Decision:
     found = [decision for decision in decisions if decision is not NOTHING]
     if len(found) < 2:
         return found[0] if found else NOTHING
-    return Decision(
-        steps=tuple(step for each in found for step in each.steps),
-        wake_at=min(each.wake_at for each in found),
-        limited_by=tuple(name for each in found for name in each.limited_by),
-        why=next((each.why for each in found if each.why), ""),
-        awaits=next((each.awaits for each in reversed(found) if each.awaits is not None), None),
-        exclude=next((each.exclude for each in reversed(found) if each.exclude), ""),
-        leave_out=next((each.leave_out for each in reversed(found) if each.leave_out is not None), None),
-        is_charged=any(each.is_charged for each in found),
-        written_off=tuple(uid for each in found for uid in each.written_off),
-        is_forgotten=any(each.is_forgotten for each in found),
-        begin_is_due=any(each.begin_is_due for each in found),
-    )
+    steps, limited_by = list[Step](), list[str]()
+    wake_at, why = NEVER, ""
+    for each in found:
+        steps += each.steps
+        limited_by += each.limited_by
+        wake_at = min(wake_at, each.wake_at)
+        why = why or each.why
+    return Decision(tuple(steps), wake_at, tuple(limited_by), why)
 
 
 def _flat(decision: Decision) -> Iterator[Step]:

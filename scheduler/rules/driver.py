@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from scheduler.rules.decision import (
     NEVER,
+    NOTHING,
     Act,
     BindTogether,
     Branch,
     Decision,
+    EvictAlone,
     InTurn,
     JobStatus,
+    Note,
     PodStatus,
     PodStatuses,
     Step,
@@ -24,9 +27,11 @@ from scheduler.state.workload import Workload
 
 def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
     """Enter the decision in the plan; True if at least one action came into it."""
+    if decision is NOTHING:
+        return False
     planned = len(this_pass.actions)
     _take_steps(decision, workload, this_pass)
-    _take_rest(decision, workload, this_pass)
+    _wait(decision, workload, this_pass)
     if (again := this_pass.judges_again.get(workload.key)) is not None:
         this_pass.wake_at(workload.key, again)
     return len(this_pass.actions) > planned
@@ -34,28 +39,17 @@ def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
 
 def _take_steps(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
     """False if the token bucket of one of the actions is empty."""
-    found = [_take(step, workload, this_pass) for step in decision.steps]
-    return all(found)
+    all_taken = True
+    for step in decision.steps:
+        all_taken = _take(step, workload, this_pass) and all_taken
+    return all_taken
 
 
-def _take_rest(decision: Decision, workload: Workload, this_pass: Pass) -> None:
-    """What a decision has beside its steps."""
-    key = workload.key
+def _wait(decision: Decision, workload: Workload, this_pass: Pass) -> None:
     if decision.wake_at < NEVER:
-        this_pass.wake_at(key, decision.wake_at)
+        this_pass.wake_at(workload.key, decision.wake_at)
     for limit_class in decision.limited_by:
-        this_pass.park(key, limit_class)
-    if decision.awaits is not None:
-        this_pass.wait_for_owner(key, decision.awaits)
-    if decision.leave_out is not None:
-        this_pass.left_out[key] = decision.leave_out
-    if decision.is_charged:
-        _charge(workload, this_pass)
-    if decision.is_forgotten:
-        this_pass.forgotten.append(key)
-    this_pass.exclude(key, decision.exclude)
-    this_pass.written_off += [(key, uid) for uid in decision.written_off]
-    this_pass.begin_is_due = this_pass.begin_is_due or decision.begin_is_due
+        this_pass.park(workload.key, limit_class)
 
 
 def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
@@ -69,35 +63,59 @@ def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
             write_statuses(step, workload, this_pass)
         case JobStatus():
             write_job_status(step, workload, this_pass)
+        case Note():
+            _take_note(step, workload, this_pass)
         case BindTogether():
             all(this_pass.add(bind, workload.key, together=len(step.binds) > 1) for bind in step.binds)
-        case InTurn():
-            for part in step.parts:
-                if not _take_steps(part, workload, this_pass):
-                    return False
-                _take_rest(part, workload, this_pass)
+        case EvictAlone() if this_pass.is_moving(step.controller):
+            this_pass.wake_at(workload.key, step.retry_at)
+        case EvictAlone():
+            this_pass.add(step.action, workload.key)
         case Branch():
             follows = step.planned if apply(step.first, workload, this_pass) else step.not_planned
             apply(follows, workload, this_pass)
+        case InTurn():
+            return _take_in_turn(step, workload, this_pass)
+    return True
+
+
+def _take_in_turn(step: InTurn, workload: Workload, this_pass: Pass) -> bool:
+    """False if a token bucket is empty: what comes after that is left out."""
+    for part in step.parts:
+        if not _take_steps(part, workload, this_pass):
+            return False
+        _wait(part, workload, this_pass)
     return True
 
 
 def _act(step: Act, workload: Workload, this_pass: Pass) -> bool:
     """Plan the action, within its limits.  False if its token bucket is empty."""
-    key = workload.key
     if this_pass.is_read_already(step.action):
-        return True
-    if step.alone_of is not None and this_pass.is_moving(step.alone_of):
-        this_pass.wake_at(key, step.retry_at)
         return True
     if step.is_optional and this_pass.room(step.action) <= 0:
         return True
     if step.bucket and not this_pass.take_token(step.bucket):
         if not step.is_optional:
-            this_pass.park(key, step.bucket)
+            this_pass.park(workload.key, step.bucket)
         return False
-    this_pass.add(step.action, key)
+    this_pass.add(step.action, workload.key)
     return True
+
+
+def _take_note(note: Note, workload: Workload, this_pass: Pass) -> None:
+    key = workload.key
+    if note.awaits is not None:
+        this_pass.wait_for_owner(key, note.awaits)
+    if note.leave_out is not None:
+        this_pass.left_out[key] = note.leave_out
+    if note.is_charged:
+        _charge(workload, this_pass)
+    if note.written_off:
+        this_pass.written_off.append((key, note.written_off))
+    if note.is_forgotten:
+        this_pass.forgotten.append(key)
+    this_pass.exclude(key, note.exclude)
+    this_pass.begin_is_due = this_pass.begin_is_due or note.begin_is_due
 
 
 def _charge(workload: Workload, this_pass: Pass) -> None:

@@ -6,7 +6,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.apply.membership import members_of
 from scheduler.model.kubernetes import Pod, owner_key
-from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
 from scheduler.rules.identity import cancel, find_unseen_job
 from scheduler.rules.owners import unreadable
 from scheduler.rules.scheduling_pass import Pass
@@ -65,7 +65,7 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
             return read + _shown(workload, why_gathering(workload, this_pass)) if known else read
     said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SHOWN_S
     if this_pass.now < said_at:
-        return read + wake(said_at, why_gathering(workload, this_pass))
+        return read + wake(said_at)
     held_at = _held_at(workload, this_pass)
     if this_pass.now < held_at:
         read += wake(held_at)
@@ -143,7 +143,7 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
         read = do(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"))
     what = f"{ref.kind} {ref.name}"
     failing = [unreadable(each, what, key, this_pass) for each in _not_gated(workload)] if not workload.size else []
-    return every((read, Decision(awaits=key), *failing))
+    return every((read, note(awaits=key), *failing))
 
 
 def _ended_since(workload: Workload, read_at: float | None, this_pass: Pass) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import OwnerKey, OwnerRef, Pod, owner_key
-from scheduler.rules.decision import NOTHING, Decision, do, every, in_turn, wake
+from scheduler.rules.decision import NOTHING, Decision, do, every, in_turn, note, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.state.phase import Phase
@@ -38,7 +38,7 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
             continue
         is_late = this_pass.now < workload.wait_until
         found.append(wake(workload.wait_until) if is_late else do(_read(pod, ref, workload)))
-        found.append(Decision(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
+        found.append(note(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
     return every(found) + Decision(why=OWNERS_FIRST) if found else None
 
 

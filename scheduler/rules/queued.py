@@ -8,11 +8,11 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
-from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import outage, status, waiting, waits
+from scheduler.rules.status import outage, status, waiting
 from scheduler.rules.submission import spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.phase import chosen
@@ -49,7 +49,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         return status(pod, reason, f"Waiting as job {job.id}. {note}") if note else NOTHING
     said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
     if read.reason in UNLOOKED and not note and this_pass.now < said_at:
-        return wake(said_at, waits(read, this_pass))
+        return wake(said_at)
     return waiting(workload, pod, read, this_pass, note)
 
 
@@ -126,7 +126,7 @@ def _watch_begin(job: Placeholder, this_pass: Pass) -> Decision:
         return NOTHING
     due = begins + BEGIN_SLACK_S
     again = wake(max(due, nudged_at + this_pass.tuning.kick_every_s))
-    return again + Decision(begin_is_due=this_pass.now >= due)
+    return again + note(begin_is_due=True) if this_pass.now >= due else again
 
 
 def _begins(job: Placeholder) -> float | None:

@@ -19,7 +19,7 @@ from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
-from scheduler.rules.decision import NOTHING, Decision, JobStatus, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, do, every, wake
 from scheduler.rules.identity import read_job, trusted
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
@@ -202,7 +202,8 @@ def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lea
     evict = act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why)
     if this_pass.now >= last_at:
         return do(evict)
-    return do(evict, alone_of=owner_key(pod.namespace, pod.owner), retry_at=min(last_at, this_pass.now + 1.0))
+    controller, retry_at = owner_key(pod.namespace, pod.owner), min(last_at, this_pass.now + 1.0)
+    return Decision((EvictAlone(evict, controller, retry_at),))
 
 
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from scheduler.place.sharing import keep_apart, most_on, unsharing
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
-from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
+from scheduler.rules.decision import NOTHING, Decision, do, every, note, wait_for, wake
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -93,7 +93,7 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
         read = wake(workload.wait_until) if is_late else do(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
         failing = unreadable(pod, what, key, this_pass)
-        return every((read, failing, Decision(awaits=key, why=OWNERS_FIRST)))
+        return every((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
     if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
         return None
     claims = world.claims.get(pod.uid)
@@ -335,10 +335,11 @@ def submit(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
         return wait_for("submits", ANOTHER_FIRST)  # where the other pods are placed decides where these may be (F5)
     wanted, left_out = _where_there_is_room(workload, spec, this_pass)
     if is_immediate and first_try is None:
-        return _charged(do(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")))
+        allocate = act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")
+        return _charged(do(allocate), this_pass)
     # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
     submit = do(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
-    return _charged(submit) + Decision(leave_out=left_out)
+    return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
 
 def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, frozenset[str] | None]:
@@ -368,9 +369,11 @@ def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
     return replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *nodes]))
 
 
-def _charged(submit: Decision) -> Decision:
+def _charged(submit: Decision, this_pass: Pass) -> Decision:
     """If the submission comes into the plan, it counts against the limits of its rule."""
-    return submit.followed_by(if_planned=Decision(is_charged=True))
+    if not this_pass.world.quotas.limited:
+        return submit
+    return submit.followed_by(if_planned=note(is_charged=True))
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:

@@ -11,7 +11,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
 from scheduler.place.feasible import slurm_name
-from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
 from scheduler.rules.identity import cancel, read_job, scan_until, search_for_job
 from scheduler.rules.reacquire import reacquire
 from scheduler.rules.scheduling_pass import Pass
@@ -71,7 +71,7 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
         where = f"{pod.full_name} on node {workload.node_of(pod)}"
         over_at = _over_at(workload, pod, this_pass)
         if over_at is not None and this_pass.now >= over_at:
-            found.append(Decision(written_off=(pod.uid,)))
+            found.append(note(written_off=pod.uid))
             continue
         if over_at is not None:
             since = clock(this_pass.world.silent_since[pod.node], this_pass.now)
@@ -275,7 +275,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
     if workload.pods or workload.unanswered or workload.proven:
         return NOTHING
     search = search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
-    return search if search is not None else Decision(is_forgotten=True)
+    return search if search is not None else note(is_forgotten=True)
 
 
 def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

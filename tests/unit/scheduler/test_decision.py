@@ -12,7 +12,7 @@ from scheduler import names
 from scheduler.decide import RULES
 from scheduler.events import Planned
 from scheduler.model.kubernetes import Pod
-from scheduler.rules.decision import NOTHING, Decision, do, every, in_turn, wait_for, wake
+from scheduler.rules.decision import NOTHING, do, every, in_turn, note, wait_for, wake
 from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -205,7 +205,7 @@ def test_statuses_beyond_the_limit_are_written_later() -> None:
 
 def test_the_workload_is_forgotten_and_its_node_left_out_by_the_driver() -> None:
     workload, this_pass = visit(waiting())
-    apply(Decision(exclude="x1", is_forgotten=True, written_off=("u",)), workload, this_pass)
+    apply(note(exclude="x1", is_forgotten=True, written_off="u"), workload, this_pass)
     plan = this_pass.plan()
     assert plan.excluded == {workload.key: "x1"}
     assert plan.forgotten == (workload.key,)
