@@ -28,6 +28,13 @@ class Phase(StrEnum):
     DONE = "done"
 
 
+WAITING = (
+    Phase.UNSUBMITTED,
+    Phase.QUEUED,
+    Phase.GRANTED,
+)  # nodes are still to be chosen, or to be checked before the bind
+
+
 def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:
     """The one answer."""
     pod_counts = workload.pod_counts

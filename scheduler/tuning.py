@@ -62,6 +62,8 @@ class Tuning:
     node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is cured; least time between two cures (N3)
     node_retry_s      what Slurm did not do to a node is tried again after this time
     quarantine_s      an object in quarantine is tried again after this time, though nothing changed
+    validate_every    all indexes of the World are checked after each so many events, for debugging; 0: never.  A check
+                      takes milliseconds, and a failed one ends the process (scheduler/state/derived.py)
     """
 
     pass_effort: int = 4_000
@@ -211,6 +213,7 @@ class Tuning:
     cure_every_s: float = 600.0
     node_retry_s: float = 60.0
     quarantine_s: float = 180.0
+    validate_every: int = 0
 
     @classmethod
     def meanings(cls) -> dict[str, str]:

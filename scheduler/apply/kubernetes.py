@@ -48,7 +48,7 @@ def _fold_early(world: World) -> None:
     if world.cluster_known:
         early, world.early = world.early, []
         for each in early:
-            world.apply(each)
+            world.fold(each)
 
 
 def _pod_seen(world: World, event: ev.PodSeen) -> None:
@@ -87,7 +87,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         world.found_at_start = frozenset(world.listed[event.scope])
     _undecoded_listed(world, event.scope, event.undecoded)
     for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
-        world.apply(ev.PodSeen(event.scope, pod))
+        world.fold(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
         last = _last_known(world, event.scope, uid)
         if last is None:
@@ -95,7 +95,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
             world.listed[event.scope].add(uid)
         else:
-            world.apply(ev.PodGone(event.scope, last, event.at))
+            world.fold(ev.PodGone(event.scope, last, event.at))
 
 
 def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
@@ -182,10 +182,7 @@ def _our_pod(world: World, pod: Pod) -> None:
         workload.bound.pop(pod.uid, None)
     if came_to_node:
         _tell_where(world, workload, pod)
-    if pod.apart or pod.beside:
-        world.minds(workload, pod)
-    if pod.host_ports:
-        world.wants_ports.add(workload.key)
+    world.note_needs(workload, pod)
     if counts_the_same(workload, before, pod) or settle(world, workload, pod):
         world.refresh(workload)
 
@@ -301,8 +298,8 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
             world.foreign.discard(job_id)
             world.schedule_read(job_id, world.last_poll_began)
         world.expected.add(job_id)
-    workload.jobs.add(job_id)
     if (job := world.placeholders.get(job_id)) is not None:
+        workload.jobs.add(job_id)
         if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
             world.schedule_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)

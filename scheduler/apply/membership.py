@@ -296,6 +296,7 @@ def _split(world: World, workload: Workload) -> None:
         workload.told.pop(pod.uid, None)
         after = _of_group(world, pod, group)
         after.put(pod)
+        world.note_needs(after, pod)
         if settle(world, after):
             world.refresh(after)
     world.refresh(workload)
@@ -398,6 +399,7 @@ def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     before.take_out(pod.uid)
     before.told.pop(pod.uid, None)
     world.key_of_pod[pod.uid] = after.key
+    world.note_needs(after, pod)
     if after.group is not None:
         after.surplus.pop(pod.uid, None)
     else:

@@ -579,7 +579,7 @@ def _accounting_is_away(world: World, event: ev.ActionEnded) -> bool:
     """What this answer says of slurmdbd is a fact from now on."""
     away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
     if away and event.refusal is not None:
-        world.apply(ev.AccountingLost(event.at, event.refusal.message))
+        world.fold(ev.AccountingLost(event.at, event.refusal.message))
     return away
 
 

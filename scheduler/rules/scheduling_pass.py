@@ -14,11 +14,11 @@ from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
-from scheduler.phase import Phase
+from scheduler.phase import WAITING, Phase
 from scheduler.place.affinity import Coming
 from scheduler.place.assign import NodeInfo
 from scheduler.state.workload import Workload
-from scheduler.state.world import WAITING, World
+from scheduler.state.world import World
 from scheduler.tuning import Tuning
 
 TOGETHER = 1000  # how many actions of one gang may go out at once, beyond what is under way otherwise

@@ -8,7 +8,7 @@ for its turn in it, so however many wait, no more are looked at than can act.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from scheduler import actions as act
 from scheduler.model.kubernetes import Pod
@@ -73,6 +73,10 @@ class Quotas:
     def has_one(self, workload: Workload) -> bool:
         """True if the workload counts already: it has a job, or a submission is in flight."""
         return workload.key in self._counted
+
+    def counted_in(self) -> Mapping[str, str]:
+        """Keys of the workloads that count, to the limit class in which each counts."""
+        return self._counted
 
     def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
         """Count the workload, or count it no more, by the jobs that it has now.  mine: its jobs

@@ -97,8 +97,8 @@ class FairQueue:
         queues = [iter(queue) for queue in islice(self._queues.values(), max(0, count))]
         while queues and len(found) < count:
             again = []
-            for queue in queues[: count - len(found)]:
-                if (key := next(queue, None)) is not None:
+            for queue in queues:
+                if len(found) < count and (key := next(queue, None)) is not None:
                     found.append(key)
                     again.append(queue)
             queues = again

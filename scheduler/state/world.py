@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from scheduler.model.kubernetes import Claim, Namespace, Node, NodeTerm, Owner, 
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Partition, SlurmNode, States, holds_nodes, is_ended
 from scheduler.nodes.observed import NodeState
-from scheduler.phase import Phase, chosen, phase
+from scheduler.phase import WAITING, Phase, chosen, phase
 from scheduler.place.affinity import NOWHERE, Coming, Company, Neighbours, kinds_of
 from scheduler.place.affinity_terms import WaitingTerms
 from scheduler.place.assign import NodeInfo
@@ -35,7 +35,7 @@ from scheduler.place.feasible import Feasible, NodeRequirements, slurm_name
 from scheduler.place.host_ports import HostPorts
 from scheduler.policy.rules import Tenant
 from scheduler.policy.tenants import Identities
-from scheduler.state import quarantine
+from scheduler.state import derived, quarantine
 from scheduler.state.anomalies import Anomaly
 from scheduler.state.clocks import EXACT_S, FarClock, Sighting
 from scheduler.state.quotas import Quotas
@@ -52,7 +52,6 @@ NO_CONTENDER = frozenset(
 )
 WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
 MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
-WAITING = (Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)  # whose nodes are still to be chosen, or looked at once more
 RELEASED_AT_ONCE = 3  # so many grants that a workload gives back one after another are asked for elsewhere at once
 MAX_CROWDED = 128  # nodes; of more those that were noted last
 MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
@@ -76,6 +75,7 @@ class World:
     def __init__(self, config: Config, started: float, *, guarded: bool = False) -> None:
         self.config = config
         self.started = started
+        self.applied = 0  # events, while they are counted (Tuning.validate_every)
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
         self.policy_at = float("-inf")  # when the policy changed last
@@ -463,17 +463,19 @@ class World:
     def about_to_be_bound(self) -> Sequence[Coming]:
         """The workloads that have been granted nodes and are not bound there yet."""
         if self.coming is None:
-            found = []
-            for key in self.by_phase[Phase.GRANTED]:
-                workload = self.workloads[key]
-                job = chosen(workload, self.mine(workload))
-                granted = job.grant.everywhere if job is not None and job.grant is not None else ()
-                nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
-                coming = [pod for pod in workload.members if not workload.node_of(pod)]
-                if nodes and (kinds := kinds_of(coming)):
-                    found.append(Coming(key, {pod.uid: pod for pod in kinds}, nodes))
-            self.coming = tuple(found)
+            self.coming = tuple(self.find_coming())
         return self.coming
+
+    def find_coming(self) -> Iterator[Coming]:
+        """As `about_to_be_bound`, computed anew."""
+        for key in self.by_phase[Phase.GRANTED]:
+            workload = self.workloads[key]
+            job = chosen(workload, self.mine(workload))
+            granted = job.grant.everywhere if job is not None and job.grant is not None else ()
+            nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
+            coming = [pod for pod in workload.members if not workload.node_of(pod)]
+            if nodes and (kinds := kinds_of(coming)):
+                yield Coming(key, {pod.uid: pod for pod in kinds}, nodes)
 
     def may_still_land(self, coming: Coming) -> list[Pod]:
         """Those pods of a workload which an earlier life of the bridge may have bound without an answer.
@@ -505,6 +507,18 @@ class World:
 
     def apply(self, event: ev.Event) -> None:
         """Fold one event into the facts."""
+        self.fold(event)
+        if every := self.config.tuning.validate_every:
+            self.applied += 1
+            if self.applied % every == 0:
+                self.validate()
+
+    def validate(self) -> None:
+        """Compute all indexes, counts and phases anew from the facts.  Raises InvalidIndex where the World differs."""
+        derived.validate(self)
+
+    def fold(self, event: ev.Event) -> None:
+        """As `apply`, for an event that is a part of the event which is being applied."""
         at = getattr(event, _TOLD_AT.get(type(event), "at"), None)
         if at is not None and at > self.heard_at:
             self.heard_at = at
@@ -523,7 +537,8 @@ class World:
         """What was refused may be accepted now (Q4)."""
         workload.refused = None
         workload.retry_at = float("-inf")
-        self.limited.pop(workload.key, None)
+        for held in self.limited.values():
+            held.pop(workload.key, None)
 
     def _ports_changed(self) -> None:
         """A pod took or left a host port: only pods that want one are concerned."""
@@ -609,11 +624,14 @@ class World:
         self._neighbours_changed([left])
         self.room_changed()
 
-    def minds(self, workload: Workload, pod: Pod) -> None:
-        """Note that it matters to this pod beside whom it stands (F5)."""
-        self.affinity_workloads.add(workload.key)
-        if workload.key in self.waiting_terms:
-            self.waiting_terms.add(workload.key, [pod])
+    def note_needs(self, workload: Workload, pod: Pod) -> None:
+        """Note whether the pod, which is one of the workload's, wants host ports (F1) or has affinity terms (F5)."""
+        if pod.host_ports:
+            self.wants_ports.add(workload.key)
+        if pod.apart or pod.beside:
+            self.affinity_workloads.add(workload.key)
+            if workload.key in self.waiting_terms:
+                self.waiting_terms.add(workload.key, [pod])
 
     def about_to_stand(self, workload: Workload) -> None:
         """Where it is to stand is known now, or not any more: that closes a node, as if it stood there already (F5)."""
@@ -912,18 +930,31 @@ class World:
         """Its pods run; or those of a gang that others have yet to join, however long these wait for their places."""
         return now is Phase.BOUND or (now is Phase.GRANTED and workload.group is not None)
 
-    def count_queued(self, workload: Workload) -> None:
-        """An immediate allocation beside a job of ours that waits, or is about to, would be refused because of it."""
-        now, partition = self.phase_of.get(workload.key), ""
+    def waits_in(self, workload: Workload) -> str:
+        """The partition in which a job of the workload waits, or is about to wait, for nodes; "": none does.
+
+        An immediate allocation beside such a job would be refused because of it.
+        """
+        now = self.phase_of.get(workload.key)
         if now is Phase.UNSUBMITTED and workload.refused is None:
             submits = workload.hold is not None and isinstance(workload.hold.action, act.SubmitJob)
             about_to = workload.immediate_refused and not quarantine.holds(self, workload.key)
-            partition = workload.asked_in if submits or about_to else ""
-        elif now is Phase.QUEUED:
-            job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
-            if job is not None and (job.job is None or job.job.reason not in NO_CONTENDER):
-                asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")
-                partition = asked or self.default_partition
+            return workload.asked_in if submits or about_to else ""
+        if now is not Phase.QUEUED:
+            return ""
+        job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
+        if job is None or (job.job is not None and job.job.reason in NO_CONTENDER):
+            return ""
+        asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")
+        return asked or self.default_partition
+
+    def partition_asked(self, action: act.AllocateNow | act.SubmitJob) -> str:
+        """The partition of that submission."""
+        return action.spec.partition or self.default_partition
+
+    def count_queued(self, workload: Workload) -> None:
+        """Count in which partition a job of the workload waits now."""
+        partition = self.waits_in(workload)
         before = self.partition_of.pop(workload.key, "")
         if before:
             self.queued_in[before] -= 1
@@ -974,6 +1005,8 @@ class World:
                 continue
             job.hinted_by.discard(key)
             if job.key == key or (job.key is None and not job.hinted_by):
+                for other in self.concerned(job):
+                    other.jobs.discard(job_id)
                 self.placeholders.pop(job_id)
                 self.absent.discard(job_id)
                 self.expected.discard(job_id)

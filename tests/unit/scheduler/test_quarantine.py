@@ -467,7 +467,7 @@ def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
 ) -> None:
     from scheduler.nodes.observed import NodeState
 
-    mend = breaks(monkeypatch, NodeState, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    mend = breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     changed = (node("x1", cpu=63000), node("x2"))
     story.sees(*([NodesListed(changed)] if listed else [NodeSeen(each) for each in changed]))
@@ -485,7 +485,7 @@ def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
 def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     from scheduler.nodes.observed import NodeState
 
-    breaks(monkeypatch, NodeState, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     story.sees(NodeSeen(node("x1", cpu=63000)))
     story.sees(NodeGone("x1"))
