@@ -42,7 +42,6 @@ from scheduler.apply import node_results
 from scheduler.apply.membership import come_back, settle, settle_by_plan
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import States
 from scheduler.phase import Phase
 from scheduler.policy.rules import with_filled
 from scheduler.rules import confirmation
@@ -331,46 +330,64 @@ def _wait_as_told(workload: Workload, refusal: Refusal, at: float) -> None:
         workload.retry_at = max(workload.retry_at, until)
 
 
-def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded) -> None:
-    partition = world.immediate_in.pop(action.key, action.spec.partition or world.default_partition)
-    breaker = world.breakers.setdefault(partition, Breaker())
-    immediate = isinstance(action, act.AllocateNow)
-    if immediate:
-        world.immediate_under_way[partition] -= 1
-        world.apart_under_way.discard(action.key)
+_Submission = act.AllocateNow | act.SubmitJob
+
+
+def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) -> None:
+    breaker = _count_out(world, action)
     workload = world.workloads.get(action.key)
     if workload is None:
         return
     held = workload.release(action)
-    lost = held.lost_job if held is not None else None
-    if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
-        # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
-        reject(world, Anomaly.ID_AGAIN)
-        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
-        world.seen_first[event.job_id] = event.at
-        world.search_again(event.job_id)
-    elif event.outcome is Outcome.DONE and event.job_id is not None:
-        if immediate:
-            breaker.granted()
-        _made(world, workload, action, event, RUNNING if immediate else PENDING, held)
+    if event.outcome is Outcome.DONE and event.job_id is not None:
+        if _is_anothers_since(world, workload, event):
+            _submitted_id_was_reused(world, workload, action, event, event.job_id)
+        else:
+            _submitted(world, workload, action, event, event.job_id, held, breaker)
     elif event.outcome is Outcome.UNKNOWN:
-        until = event.at + world.config.tuning.settle_s
-        workload.look = JobSearch(event.began, until, action.spec.name)
-        if action.spec.required_nodes:
-            _not_reacquired(workload, lost, "it is not known whether Slurm granted them again")
-            _read_hinted(world, event.began)
+        _submission_unanswered(world, workload, action, event, held)
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) < SLURMS_OWN:
-        world.back_off(workload, event.at)  # our token is not accepted: that says nothing of the nodes
+        world.back_off(workload, event.at)  # the token was rejected, which says nothing about the nodes
         workload.refused = event.refusal
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
-        _reacquire_refused(world, workload, lost, event)
+        _reacquire_refused(world, workload, held, event)
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
         world.back_off(workload, event.at)
 
 
-def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
+def _count_out(world: World, action: _Submission) -> Breaker:
+    """Count the submission as in flight no more.  Returns the breaker of its partition."""
+    partition = world.immediate_in.pop(action.key, world.partition_asked(action))
+    if isinstance(action, act.AllocateNow):
+        world.immediate_under_way[partition] -= 1
+        world.apart_under_way.discard(action.key)
+    return world.breakers.setdefault(partition, Breaker())
+
+
+def _submitted_id_was_reused(
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, job_id: int
+) -> None:
+    """slurmctld lost its state between two answers and gave the id to another job: the job is looked up by its name."""
+    reject(world, Anomaly.ID_AGAIN)
+    workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+    world.seen_first[job_id] = event.at
+    world.search_again(job_id)
+
+
+def _submission_unanswered(
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, held: InFlight | None
+) -> None:
+    """The job may exist: it is looked up by its name before anything is submitted again."""
+    until = event.at + world.config.tuning.settle_s
+    workload.look = JobSearch(event.began, until, action.spec.name)
+    if action.spec.required_nodes:
+        _not_reacquired(workload, held, "it is not known whether Slurm granted them again")
+        _read_hinted(world, event.began)
+
+
+def _is_anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
     """True if the id was found to be another job's after this call was sent."""
     assert event.job_id is not None
     if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
@@ -383,29 +400,30 @@ def _number(event: ev.ActionEnded) -> int:
     return event.refusal.number if event.refusal is not None else 0
 
 
-def _reacquire_refused(world: World, workload: Workload, lost: int | None, event: ev.ActionEnded) -> None:
+def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, event: ev.ActionEnded) -> None:
     """Slurm does not give the nodes of that lost job again: somebody has them, and that may be an unread job of these pods.
 
     Slurm checks limits before it looks for a twin, and the twin counts for the limits.
     """
     assert isinstance(event.action, act.AllocateNow)
     world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
-    if _number(event) in NOBODYS and _may_come_back(world, workload, lost, event.at):
+    if _number(event) in NOBODYS and _may_come_back(world, workload, held, event.at):
         world.back_off(workload, event.at)
         return
-    _not_reacquired(workload, lost, event.refusal.message if event.refusal is not None else "")
+    _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
     if _read_hinted(world, event.began):
         workload.look = JobSearch(event.began, event.at, event.action.spec.name, twin=True)
 
 
-def _not_reacquired(workload: Workload, lost: int | None, why: str) -> None:
-    """The nodes of that lost job are not had again, and it is not asked once more (S7)."""
-    if lost is not None:
-        workload.reacquired = (lost, why)
+def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None:
+    """The nodes of the lost job that was to be replaced were not granted again.  They are not asked for once more (S7)."""
+    if held is not None and held.lost_job is not None:
+        workload.reacquired = (held.lost_job, why)
 
 
-def _may_come_back(world: World, workload: Workload, lost: int | None, at: float) -> bool:
-    """A node that is not in service is given to nobody meanwhile: a slurmctld that starts anew finds it again soon."""
+def _may_come_back(world: World, workload: Workload, held: InFlight | None, at: float) -> bool:
+    """True if the lost job's nodes may soon be in service again: slurmctld finds them again some time after it started."""
+    lost = held.lost_job if held is not None else None
     known = next((job for job in world.mine(workload) if job.id == lost), None)
     return known is not None and at < known.lost_since + world.config.tuning.retake_s
 
@@ -415,23 +433,27 @@ def _lost_job(world: World, workload: Workload) -> Placeholder | None:
     return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
 
 
-def _made(
+def _submitted(
     world: World,
     workload: Workload,
-    action: act.AllocateNow | act.SubmitJob,
+    action: _Submission,
     event: ev.ActionEnded,
-    states: States,
+    job_id: int,
     held: InFlight | None,
+    breaker: Breaker,
 ) -> None:
-    assert event.job_id is not None
-    world.stop_reading(event.job_id)
-    world.foreign.discard(event.job_id)
-    world.foreign_read.pop(event.job_id, None)
-    job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
+    """Slurm made the job: it is the workload's placeholder from now on, whatever had its id before."""
+    immediate = isinstance(action, act.AllocateNow)
+    if immediate:
+        breaker.granted()
+    world.stop_reading(job_id)
+    world.foreign.discard(job_id)
+    world.foreign_read.pop(job_id, None)
+    job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
     job.asked_for = held.asked_for if held is not None else frozenset()
     _forget_lost(world, workload)
-    stale = world.placeholders.get(event.job_id)
+    stale = world.placeholders.get(job_id)
     if stale is not None:
         world.given_to(workload.key, stale, event.at)
         world.absent.discard(stale.id)
@@ -441,7 +463,7 @@ def _made(
     workload.hint = job.id
     workload.look = workload.releasing = workload.reacquired = workload.renamed = None
     workload.immediate_refused = False
-    world.set_states(job, states, event.at)
+    world.set_states(job, RUNNING if immediate else PENDING, event.at)
 
 
 def _forget_lost(world: World, workload: Workload) -> None:
@@ -456,33 +478,40 @@ def _submission_refused(
     world: World,
     workload: Workload,
     breaker: Breaker,
-    action: act.AllocateNow | act.SubmitJob,
+    action: _Submission,
     event: ev.ActionEnded,
     refusal: Refusal,
 ) -> None:
+    if isinstance(action, act.AllocateNow) and _is_queued_instead(world, workload, breaker, action, event, refusal):
+        workload.immediate_refused = True
+        return
+    world.back_off(workload, event.at)
+    if refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        return
+    if refusal.number in NAMES_UNKNOWN and workload.pods:
+        refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
+    workload.refused = refusal
     tuning = world.config.tuning
-    if isinstance(action, act.AllocateNow) and refusal.number in NO_ROOM:
-        breaker.refused(event.at, tuning.breaker_open_s)
-        workload.immediate_refused = True
-    elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:  # before limits: this may pass by itself, too
-        workload.immediate_refused = True
+    workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+    if refusal.later:
+        world.limited.setdefault(action.spec.user, {})[workload.key] = None
+
+
+def _is_queued_instead(
+    world: World, workload: Workload, breaker: Breaker, action: act.AllocateNow, event: ev.ActionEnded, refusal: Refusal
+) -> bool:
+    """True if the job may be queued though Slurm refused to allocate nodes at once (ARCHITECTURE 5)."""
+    if refusal.number in NO_ROOM:
+        breaker.refused(event.at, world.config.tuning.breaker_open_s)
+        return True
+    if refusal.number == TWIN:  # before limits, because this may pass by itself, too
         _look_for_a_twin(world, workload, action, event)
         if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
             world.back_off(workload, event.at)
             workload.refused = refusal
-    elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
-        workload.immediate_refused = True  # a limit that a place in the queue may get around
-    elif refusal.number == UNKNOWN_NODE:
-        world.nodes_stale = True
-        world.back_off(workload, event.at)
-    else:
-        world.back_off(workload, event.at)
-        if refusal.number in NAMES_UNKNOWN and workload.pods:
-            refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
-        workload.refused = refusal
-        workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
-        if refusal.later:
-            world.limited.setdefault(action.spec.user, {})[workload.key] = None
+        return True
+    return refusal.later and refusal.number >= SLURMS_OWN  # a limit that a place in the queue may get around
 
 
 def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:

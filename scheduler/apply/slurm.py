@@ -427,52 +427,69 @@ def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
 
 
 def _ours(world: World, event: ev.JobRead, key: str) -> None:
+    """A read showed that the job belongs to the workload of that key."""
     assert event.job is not None
+    read = event.job
     world.stop_reading(event.job_id)
     world.foreign.discard(event.job_id)
     world.foreign_read.pop(event.job_id, None)
+    workload = world.workloads.get(key) or _workload_without_pods(world, key, read)
+    job = _record_of(world, key, event, read.user)
+    for part in read.parts:
+        _component(world, part.id, job.id)
+    job.broken = any(is_ended(part.states) for part in read.parts)
+    _details(world, workload, job, read, event.grant)
+    _prove(world, workload, job, read, event.began)
+    _takes_over(world, workload, job, read.states)
+    world.set_states(job, read.states, event.ended)
+    job.states_since = min(job.states_since, event.began)
+    if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.mine(workload)):
+        _search_unknown_twin(world, workload, event.ended)
+    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
+    if read.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
+        world.detail_round.pop(key, None)
+        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
+    world.refresh(workload)
+
+
+def _workload_without_pods(world: World, key: str, read: Job) -> Workload:
+    """Add a workload of which only the job is known: as old as the job, by the clock of Kubernetes."""
+    submitted = world.clocks[Side.SLURM].ours(read.submitted or 0.0)
+    created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
+    workload = world.workloads[key] = Workload(key, created=created)
+    return workload
+
+
+def _record_of(world: World, key: str, event: ev.JobRead, user: str) -> Placeholder:
+    """The record of the job that was read.  A record of another workload's job, which had the id before, is made its own."""
     job = world.placeholders.get(event.job_id)
-    workload = world.workloads.get(key)
-    if workload is None:
-        submitted = world.clocks[Side.SLURM].ours(event.job.submitted or 0.0)
-        created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
-        workload = world.workloads[key] = Workload(key, created=created)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
-            event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
+            event.job_id, key, user, frozenset(), learned=float("-inf")
         )
-    else:
-        if job.key not in (None, key):
-            job.spec = job.grant = None  # the id was given out again: this is another job
-        world.given_to(key, job, event.began)
-    for part in event.job.parts:
-        _component(world, part.id, job.id)
-    job.broken = any(is_ended(part.states) for part in event.job.parts)
-    _details(world, workload, job, event.job, event.grant)
-    job.key, job.user = key, event.job.user
-    job.read_began, job.learned, job.denied = event.began, event.began, False
-    job.end_read = is_ended(event.job.states)
+        return job
+    if job.key not in (None, key):
+        job.spec = job.grant = None  # the id was given out again: this is another job
+    world.given_to(key, job, event.began)
+    return job
+
+
+def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began: float) -> None:
+    """Note that the job exists and is the workload's.  began: when the read was sent"""
+    job.key, job.user = workload.key, read.user
+    job.read_began, job.learned, job.denied = began, began, False
+    job.end_read = is_ended(read.states)
     job.mark_present()
     if job.id in world.absent:
         world.absent.discard(job.id)
         if not job.end_read:
             reject(world, Anomaly.NOT_LISTED, job.id, [workload])
     world.expected.add(job.id)
-    if not is_ended(event.job.states):
+    if not is_ended(read.states):
         workload.look = workload.reacquired = None
     workload.jobs.add(job.id)
     if workload.renamed == job.id:
         workload.renamed = None
-    _takes_over(world, workload, job, event.job.states)
-    world.set_states(job, event.job.states, event.ended)
-    job.states_since = min(job.states_since, event.began)
-    if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
-        _an_unknown_twin(world, workload, event.ended)
-    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
-    if event.job.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
-        world.detail_round.pop(key, None)
-        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
-    world.refresh(workload)
 
 
 def _details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
@@ -513,7 +530,7 @@ def _takes_over(world: World, workload: Workload, job: Placeholder, states: Stat
         workload.hint, workload.lost_job = job.id, None
 
 
-def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:
+def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
     """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at.
 
     Everything is read anew for it, seldom for each workload: its user may have made a job of that name himself.

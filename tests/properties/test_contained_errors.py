@@ -45,7 +45,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (NodeState, ("seen", "lost")),
     (Pass, ("add", "wake_at", "park", "standing")),
     (kubernetes, ("settle", "workload_of", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
-    (results, ("_made", "_submission_refused", "_take_changes")),
+    (results, ("_submitted", "_submission_refused", "_take_changes")),
     (slurm, ("_whose", "_ours", "_denied", "_details", "_lacks")),
     (membership, ("_move", "_size", "rank_of", "group_of", "_of_group", "_alone")),
     (submission, ("jobspec", "feasible")),
