@@ -15,8 +15,9 @@ from scheduler.model.kubernetes import OwnerKey, OwnerRef, Pod, owner_key
 from scheduler.phase import Phase
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import say
+from scheduler.state.facts import MAX_OWNERS
 from scheduler.state.workload import Workload
-from scheduler.state.world import MAX_OWNERS, World
+from scheduler.state.world import World
 
 LATELY_S = 300.0  # what was read so long before a pod came is read again before the first decision about the pod
 AGAIN_S = 60.0  # and while pods wait, once in so long, where not more than MANY of them are refused

@@ -31,6 +31,7 @@ from scheduler.place.feasible import slurm_name
 from scheduler.state.workload import DeletedPod, JobSearch, Placeholder, PodCounts, Workload
 
 if TYPE_CHECKING:
+    from scheduler.state.tables import Tables
     from scheduler.state.world import World
 
 
@@ -86,7 +87,7 @@ def origin_of(error: BaseException) -> Origin:
     return type(error).__name__, file, place.tb_lineno if place is not None else 0
 
 
-def holds(world: World, key: str) -> bool:
+def holds(world: Tables, key: str) -> bool:
     """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
     return bool(world.quarantine) and (Kind.WORKLOAD, key) in world.quarantine
 
