@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler import events as ev
 from scheduler import names
-from scheduler.apply.membership import counts_the_same, settle, workload_of
+from scheduler.apply.membership import counts_the_same, settle, take_workload
 from scheduler.apply.policy import identity_changed
 from scheduler.events import Scope
 from scheduler.model.kubernetes import Namespace, Node, Owner, OwnerKey, Pod, Undecoded, owner_key
@@ -36,7 +36,7 @@ MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the ol
 USUAL_OWNER = 4096  # characters; one that says more counts as several
 
 
-def _too_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
+def _keep_if_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
     """What pods show of an earlier life is told apart by the cluster's mark, which comes with its namespaces."""
     if event.scope is not Scope.OURS or world.cluster_known:
         return False
@@ -52,12 +52,12 @@ def _fold_early(world: World) -> None:
 
 
 def _pod_seen(world: World, event: ev.PodSeen) -> None:
-    if _too_early(world, event):
+    if _keep_if_early(world, event):
         return
     if event.scope in world.listed:
         world.listed[event.scope].add(event.pod.uid)
-    _decoded(world, event.scope, event.pod)
-    _stands(world, event.pod, _stand)
+    _note_decoded(world, event.scope, event.pod)
+    _fold_place(world, event.pod, _stand)
     if world.quarantine and quarantine.keep_pod(world, event.pod):
         return
     if event.scope is Scope.OURS:
@@ -67,18 +67,18 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
 
 
 def _pod_gone(world: World, event: ev.PodGone) -> None:
-    if _too_early(world, event):
+    if _keep_if_early(world, event):
         return
     world.listed.get(event.scope, set()).discard(event.pod.uid)
-    _decoded(world, event.scope, event.pod)
+    _note_decoded(world, event.scope, event.pod)
     if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
-        _stands(world, event.pod, _unstand)
+        _fold_place(world, event.pod, _unstand)
     else:
         _forget_pod(world, event.scope, event.pod, event.at)
 
 
 def _pods_listed(world: World, event: ev.PodsListed) -> None:
-    if _too_early(world, event):
+    if _keep_if_early(world, event):
         return
     is_first = event.scope not in world.listed
     before = world.listed.get(event.scope, set())
@@ -104,7 +104,7 @@ def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecod
         world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
 
 
-def _decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
+def _note_decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
     namespace = thing.namespace if isinstance(thing, Pod) else ""
     if world.undecoded.decoded(where, namespace, thing.name, thing.uid):
         world.dirty.update(world.by_phase[Phase.DONE])
@@ -122,7 +122,7 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
     return None if node is None else world.standing[node].pods[uid]
 
 
-def _stands(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+def _fold_place(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
     """What is counted of a pod on its node: where that raises, what is counted of all others stays right."""
     try:
         fold(world, pod)
@@ -156,7 +156,7 @@ def _unstand(world: World, pod: Pod) -> None:
 
 
 def _our_pod(world: World, pod: Pod) -> None:
-    workload = workload_of(world, pod)
+    workload = take_workload(world, pod)
     before = workload.pods.get(pod.uid)
     _note_sighting(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
@@ -231,7 +231,7 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
         seen = world.sightings[pod.uid] = Sighting(world.heard_at)
     if before is None:
         seen.waits_since = pod.waits_since
-        seen.stuck = world.heard_at if _said_otherwise(pod) else None
+        seen.stuck = world.heard_at if _was_said_otherwise(pod) else None
         return
     if not kubelet.needs_a_person(pod.waits):
         seen.stuck = None
@@ -245,7 +245,7 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
         seen.waits, seen.waits_since = world.heard_at, pod.waits_since
 
 
-def _said_otherwise(pod: Pod) -> bool:
+def _was_said_otherwise(pod: Pod) -> bool:
     """An earlier life said that this pod does not start, for another reason than the one that needs a person now."""
     said = pod.on_job
     if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
@@ -320,7 +320,7 @@ def _disown_jobs_of_others(world: World, workload: Workload) -> None:
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
-    _stands(world, pod, _unstand)
+    _fold_place(world, pod, _unstand)
     world.may_land.pop(pod.uid, None)
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
@@ -358,7 +358,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
 
 
 def _node_seen(world: World, event: ev.NodeSeen) -> None:
-    _decoded(world, NODE, event.node)
+    _note_decoded(world, NODE, event.node)
     if world.nodes is None or world.nodes.get(event.node.name) == event.node:
         return
     before = world.nodes.get(event.node.name)
@@ -427,7 +427,7 @@ def _nodes_changed(world: World) -> None:
 
 
 def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
-    _decoded(world, NAMESPACE, event.namespace)
+    _note_decoded(world, NAMESPACE, event.namespace)
     if world.namespaces is not None:
         before = world.namespaces.get(event.namespace.name)
         world.namespaces[event.namespace.name] = event.namespace

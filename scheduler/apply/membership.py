@@ -39,20 +39,20 @@ PAUSE_PER_POD_S = 5e-5  # after pods were looked at because a plan said so: some
 MAX_PAUSE_S = 5.0
 
 
-def workload_of(world: World, pod: Pod) -> Workload:
+def take_workload(world: World, pod: Pod) -> Workload:
     """The workload that a pod belongs to, made where there is none yet."""
     key = world.key_of_pod.get(pod.uid)
     if key is not None:
         workload = world.workloads[key]
         if workload.group is not None and pod.uid in workload.pods:
             _show(world, workload, pod)
-        elif _could_not_be_read(workload, pod.uid):
-            return _read_at_last(world, workload, pod)
+        elif _was_refused_alone(workload, pod.uid):
+            return _join_group(world, workload, pod)
         return workload
     group = _shown_by(world, pod)
-    if isinstance(group, Group) and not _stood_alone(world, pod, group):
-        return _of_group(world, pod, group)
-    return _alone(world, pod)
+    if isinstance(group, Group) and not _was_bound_alone(world, pod, group):
+        return _take_group(world, pod, group)
+    return _take_alone(world, pod)
 
 
 def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
@@ -71,14 +71,14 @@ def _jobset_of(world: World, pod: Pod) -> Owner | None:
     return world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
 
 
-def _could_not_be_read(workload: Workload, uid: str) -> bool:
+def _was_refused_alone(workload: Workload, uid: str) -> bool:
     """What it showed of its group said nothing, so that it stood for itself, and was refused for that."""
     before = workload.pods.get(uid)
     idle = workload.hold is None and workload.look is None and not workload.jobs
     return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
 
 
-def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
+def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
     """Mended by an edit: it belongs to its gang from now on."""
     group = _shown_by(world, pod)
     if not isinstance(group, Group):
@@ -86,10 +86,10 @@ def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
     alone.take_out(pod.uid)
     alone.told.pop(pod.uid, None)
     world.refresh(alone)
-    return _of_group(world, pod, group)
+    return _take_group(world, pod, group)
 
 
-def _stood_alone(world: World, pod: Pod, group: Group) -> bool:
+def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
     """An earlier life bound it by a job of its own: there were members enough.
 
     Not so where it was the last of its gang, and traced as that.
@@ -100,17 +100,17 @@ def _stood_alone(world: World, pod: Pod, group: Group) -> bool:
     return pod.annotations.get(names.TRACEPARENT) != trace
 
 
-def _alone(world: World, pod: Pod) -> Workload:
-    return _made(world, names.workload_key(pod.uid), pod, pod.full_name)
+def _take_alone(world: World, pod: Pod) -> Workload:
+    return _take_or_make(world, names.workload_key(pod.uid), pod, pod.full_name)
 
 
-def _of_group(world: World, pod: Pod, group: Group) -> Workload:
-    workload = _made(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
+def _take_group(world: World, pod: Pod, group: Group) -> Workload:
+    workload = _take_or_make(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
     if workload.group is None:
         workload.group, workload.size = group, 0
-    if _one_too_many(workload, pod, group):
+    if _is_surplus(workload, pod, group):
         workload.surplus[pod.uid] = None
-        alone = _alone(world, pod)
+        alone = _take_alone(world, pod)
         alone.show(pod.uid, group)
         _tell_alone(workload, alone, pod)
         return alone
@@ -118,7 +118,7 @@ def _of_group(world: World, pod: Pod, group: Group) -> Workload:
     return workload
 
 
-def _one_too_many(workload: Workload, pod: Pod, group: Group) -> bool:
+def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
     """Told without counting them all, so that a label on a hundred thousand pods costs each of them the same.
 
     It has all that it needs, and this one comes after the last of them; or nobody knows how many it needs, and there are
@@ -145,7 +145,7 @@ def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
     )
 
 
-def _made(world: World, key: str, pod: Pod, readable: str) -> Workload:
+def _take_or_make(world: World, key: str, pod: Pod, readable: str) -> Workload:
     world.key_of_pod[pod.uid] = key
     workload = world.workloads.get(key)
     if workload is None:
@@ -257,7 +257,7 @@ def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
     members_unbound = workload.pod_counts.members_unbound
     room = max(0, workload.size - (workload.pod_counts.members - members_unbound))
     if members_unbound > room:  # those that are told to end leave places, too, though nobody deletes them (S4)
-        room = min(workload.size, room + sum(map(stays, _told_to_end(workload))))
+        room = min(workload.size, room + sum(map(stays, _ending_pods(workload))))
     if not workload.size or members_unbound < room:
         workload.last_rank = None
     if not workload.size:
@@ -273,7 +273,7 @@ def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
         idle = [pod for pod in waiting if pod.uid not in being_bound]
         left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
         for pod in idle[left:]:
-            _move(world, workload, _alone_again(world, workload, pod), pod)
+            _move(world, workload, _leave_group(world, workload, pod), pod)
         workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
     elif members_unbound < room and workload.surplus:
         _take_back(world, workload, room - members_unbound)
@@ -294,7 +294,7 @@ def _split(world: World, workload: Workload) -> None:
             continue
         workload.take_out(pod.uid)
         workload.told.pop(pod.uid, None)
-        after = _of_group(world, pod, group)
+        after = _take_group(world, pod, group)
         after.put(pod)
         world.note_needs(after, pod)
         if settle(world, after):
@@ -302,7 +302,7 @@ def _split(world: World, workload: Workload) -> None:
     world.refresh(workload)
 
 
-def _told_to_end(workload: Workload) -> list[Pod]:
+def _ending_pods(workload: Workload) -> list[Pod]:
     """Its bound pods whose end was ordered."""
     ends = (uid for uid, held in workload.pod_holds.items() if isinstance(held.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
@@ -387,9 +387,9 @@ def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
     return workload.is_being_bound(pod.uid) or pod.uid in world.may_land
 
 
-def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:
+def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
     workload.surplus[pod.uid] = None
-    return _alone(world, pod)
+    return _take_alone(world, pod)
 
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:

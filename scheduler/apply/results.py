@@ -531,7 +531,9 @@ def _read_hinted(world: World, began: float) -> bool:
     return bool(hinted)
 
 
-def _meant(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float) -> Placeholder | None:
+def _placeholder_of(
+    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
+) -> Placeholder | None:
     """The placeholder that the call was sent for; None: it is known no more, or its id is another job's by now."""
     job = world.placeholders.get(action.job_id)
     if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
@@ -543,7 +545,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
     workload = world.workloads.get(action.key)
     if workload is not None:
         workload.release(action)
-    job = _meant(world, action, event.began)
+    job = _placeholder_of(world, action, event.began)
     if event.outcome is Outcome.DONE:
         renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
         if job is not None and not job.ended and not renamed:
@@ -568,12 +570,12 @@ def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) ->
     if workload is None:
         return
     workload.release(action)
-    job = _meant(world, action, event.began)
+    job = _placeholder_of(world, action, event.began)
     if event.outcome is Outcome.DONE:
         world.accounting_lost = None
         if job is not None:
             job.recorded = True
-    elif _accounting_is_away(world, event):
+    elif _note_accounting_lost(world, event):
         world.dirty[workload.key] = None
     else:
         world.back_off(workload, event.at)
@@ -587,7 +589,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if workload is None:
         return
     workload.release(action)
-    job = _meant(world, action, event.began)
+    job = _placeholder_of(world, action, event.began)
     if job is None:
         return
     if event.outcome is Outcome.DONE:
@@ -604,7 +606,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     workload.refused = event.refusal
 
 
-def _accounting_is_away(world: World, event: ev.ActionEnded) -> bool:
+def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
     """What this answer says of slurmdbd is a fact from now on."""
     away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
     if away and event.refusal is not None:
@@ -635,7 +637,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     if workload is None:
         return
     workload.release(action)
-    _accounting_is_away(world, event)
+    _note_accounting_lost(world, event)
     for job_id in event.found:
         job = world.placeholders.get(job_id)
         if (job is None or job.key is None) and job_id not in world.foreign:
@@ -677,7 +679,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
     if workload is None:
         if (other := world.workloads.get(action.key)) is not None:
             other.release_pod(action.uid, action)
-        _unassume(world, action.uid, action.node)
+        _free_assumed(world, action.uid, action.node)
         return
     workload.release_pod(action.uid, action)
     if event.outcome is Outcome.UNKNOWN:
@@ -687,7 +689,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
         workload.brought[action.uid] = None
         workload.strays.pop(action.uid, None)
-        _bound(world, workload, action, event.at)
+        _note_bound(world, workload, action, event.at)
         return
     world.back_off(workload, event.at, event.began)
     job = world.placeholders.get(action.job_id)
@@ -700,10 +702,10 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
             world.may_land[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
     elif action.uid not in world.may_land and workload.pods[action.uid].node != action.node:
         workload.to_show.pop(action.uid, None)
-        _unassume(world, action.uid, action.node)
+        _free_assumed(world, action.uid, action.node)
 
 
-def _bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
+def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
     """The pod stands on the node, for the job that it was bound for; the id of that job may be another's by now."""
     workload.failures = 0
     world.may_land.pop(action.uid, None)
@@ -729,14 +731,14 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
     if event.outcome is not Outcome.DONE:
         world.may_land[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
     elif event.node == lost.action.node:
-        _bound(world, workload, lost.action, event.at)
+        _note_bound(world, workload, lost.action, event.at)
     else:  # where it stands otherwise, the watch shows that
         confirmation.answered(workload, action.uid)
         workload.to_show.pop(action.uid, None)
-        _unassume(world, action.uid, lost.action.node)
+        _free_assumed(world, action.uid, lost.action.node)
 
 
-def _unassume(world: World, uid: str, node: str) -> None:
+def _free_assumed(world: World, uid: str, node: str) -> None:
     """No bind puts that pod on that node any more."""
     if world.assumed.get(uid) == node:
         del world.assumed[uid]

@@ -33,35 +33,35 @@ class Facts(Tables):
         )
 
     def longest_min(self, partition: str) -> int | None:
-        """The longest time limit of a partition ("" the default one) in minutes; None where it is not known."""
+        """The longest time limit of a partition ("": the default one), minutes; None: not known."""
         known = self.partitions.get(partition or self.default_partition)
         if known is None:
             return None
         return UNLIMITED if known.max_time_min is None else known.max_time_min
 
     def manages(self, namespace: str) -> bool:
-        """Whether pods of that namespace may use the bridge."""
+        """True if pods of that namespace may use the bridge."""
         known = (self.namespaces or {}).get(namespace)
         labelled = known is not None and known.labels.get(names.MANAGED_LABEL) == "true"
         return labelled or namespace in self.config.managed_namespaces
 
     def quiet_until(self) -> float:
-        """Before that nothing is cancelled, evicted or given back (ARCHITECTURE 3)."""
+        """The end of the quiet period, in which nothing is cancelled, evicted or released (ARCHITECTURE 3)."""
         return self.started if self.predecessor_drained else self.started + self.config.tuning.quiet_s
 
     def scanning_until(self) -> float:
-        """Until then pods that are older than this life wait for their placeholder to be found (ARCHITECTURE 4)."""
+        """The time until which pods older than this process wait for their placeholder to be found (ARCHITECTURE 4)."""
         if self.first_polled is None or not self.unread:
             return float("-inf")
         return min(self.scan_until, self.first_polled + self.config.tuning.scan_s)
 
     @property
     def last_poll_began(self) -> float:
-        """When the last poll of jobs began that was answered; "-inf" before the first."""
+        """When the last answered poll of jobs was sent; "-inf": none was answered."""
         return self.polled.began if self.polled is not None else float("-inf")
 
     def born(self, pod: Pod) -> float:
-        """When a pod of ours was created, by the bridge's clock."""
+        """When the pod was created, by the bridge's clock."""
         seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
         return self.since(pod.created, seen, None if pod.uid in self.found_at_start else seen.first)
 
@@ -75,7 +75,7 @@ class Facts(Tables):
         return clock.had_happened(theirs, pod.first) if seen is None else clock.happened(theirs, seen)
 
     def started_at(self, pod: Pod) -> float | None:
-        """When its kubelet took the pod over, by the bridge's clock; None: it has not yet, or nobody knows when."""
+        """When kubelet accepted the pod, by the bridge's clock; None: it has not, or the time is not known."""
         if pod.started is None:
             return None
         seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
@@ -85,18 +85,18 @@ class Facts(Tables):
         return theirs if theirs <= seen.first + EXACT_S else None
 
     def inherited(self, workload: Workload) -> bool:
-        """True if the workload is older than this life: an earlier life may have bound its pods."""
+        """True if the workload is older than this process: a previous process may have bound its pods."""
         if not self.found_at_start.isdisjoint(workload.pods):
             return True
         return self.clocks[Side.KUBERNETES].ours(workload.created) < self.started - WHOLE_SECOND_S
 
     def is_older(self, pod: Pod) -> bool:
-        """True if the pod is older than this life: an earlier life may have bound it."""
+        """True if the pod is older than this process: a previous process may have bound it."""
         is_found = pod.uid in self.found_at_start
         return is_found or self.clocks[Side.KUBERNETES].ours(pod.created) < self.started - WHOLE_SECOND_S
 
     def may_have_bound(self, workload: Workload) -> bool:
-        """Whether a bind of the bridge may have put its pods where they stand: one of this life, or of an earlier one."""
+        """True if this process or a previous one may have bound pods of the workload."""
         return workload.bound_here or self.inherited(workload)
 
     def mine(self, workload: Workload) -> list[Placeholder]:
@@ -109,7 +109,7 @@ class Facts(Tables):
         return [self.workloads[key] for key in keys if key in self.workloads]
 
     def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], OwnerRef | None]:
-        """The controllers known, nearest first, and one that has still to be read."""
+        """The known controllers of the pod, nearest first, and the reference of the first that is not read; None: all are."""
         chain: list[Owner] = []
         ref = pod.owner
         while ref is not None and len(chain) < MAX_OWNERS:
@@ -143,9 +143,9 @@ class Facts(Tables):
         return ends if ends is not None else pod.deleting_at
 
     def may_be_undecoded(self, workload: Workload, user: str) -> bool:
-        """Whether a workload without pods, whose job is that Slurm user's, may have one that cannot be decoded.
+        """True if a workload without pods, whose job that Slurm user has, may have a pod that cannot be decoded.
 
-        Which gang such a pod is of is not known, so any workload of its namespace may be its own.
+        The gang of such a pod is not known, so it may belong to any workload of its namespace.
         """
         if workload.pods or workload.gone:
             return False
@@ -156,7 +156,7 @@ class Facts(Tables):
         )
 
     def in_slurm(self, node: str) -> str:
-        """How Slurm calls that Kubernetes node; one that is there no more, as Kubernetes did."""
+        """The name of that Kubernetes node in Slurm; of a deleted node its Kubernetes name."""
         known = (self.nodes or {}).get(node)
         return node if known is None else slurm_name(known)
 
@@ -166,7 +166,7 @@ class Facts(Tables):
 
     @property
     def counted_by_slurm(self) -> frozenset[str]:
-        """The resources that Slurm counts, as Kubernetes calls them: no two grants have the same part of these."""
+        """The resources that Slurm counts, by their names in Kubernetes: no two grants share a part of these."""
         return frozenset({"cpu", *self.config.translation.gres, *(["memory"] if self.counts_memory else [])})
 
     def partition_asked(self, action: act.AllocateNow | act.SubmitJob) -> str:
@@ -174,11 +174,11 @@ class Facts(Tables):
         return action.spec.partition or self.default_partition
 
     def cost(self, bucket: str) -> int:
-        """Tokens that one read takes from *bucket*: the more jobs run, the less often each of them is read (S9)."""
+        """Tokens that one read takes from the bucket: the more jobs run, the less often each is read (S9)."""
         return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if bucket == "running" else 1
 
     def is_under_way(self, action: act.Action) -> bool:
-        """Its plan was applied, and it has not ended."""
+        """True if the action is in flight: its plan was applied, and it has not ended."""
         return id(action) in self.in_flight
 
     def story(self, key: str) -> list[tuple[float, str]]:

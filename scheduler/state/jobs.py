@@ -42,9 +42,9 @@ class Jobs(Visits):
         self.touch(job)
 
     def _lost_its_place(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """The job ended.  The workload waits before it asks again, because somebody may end its next job at once, too.
+        """The job ended.  The workload waits before it is submitted again, because its next job may be ended at once, too.
 
-        If the bridge gave the grant back, the workload asks for other nodes, the first few times at once (F6).
+        If the bridge released the grant, the workload is submitted for other nodes, the first few times at once (F6).
         """
         at_once = 0
         if workload.releasing is not None and workload.releasing[0] == job.id:
@@ -59,7 +59,7 @@ class Jobs(Visits):
                 workload.wait_until = at
 
     def _released_a_limit(self, job: Placeholder) -> None:
-        """An own job of that user ended: the oldest that his limits held back goes first (Q4)."""
+        """A job of the bridge ended: wake the oldest workload that the limits of its user hold back (Q4)."""
         held = self.limited.get(job.user, {})
         able = [key for key in held if not quarantine.holds(self, key)]
         first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
@@ -78,7 +78,7 @@ class Jobs(Visits):
             self.refresh(workload)
 
     def drop(self, job: Placeholder) -> None:
-        """Forget a job on which nothing depends any more."""
+        """Remove the record of a job on which nothing depends any more."""
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
@@ -89,7 +89,7 @@ class Jobs(Visits):
     # --- absence ------------------------------------------------------------------------------------------------------
 
     def mark_absent(self, job: Placeholder, began: float) -> None:
-        """Not in an answer that began then; only what follows from it is news: many may be absent for long."""
+        """Note that a poll that was sent at *began* lacks the job.  The workload is visited if that changes something."""
         self.expected.discard(job.id)
         self.absent.add(job.id)
         absent_s = self.config.tuning.absent_s
@@ -98,14 +98,14 @@ class Jobs(Visits):
             job.absent_first = began
         job.absent_last = began
         if job.lost(absent_s) and not job.proven:
-            job.states = frozenset()  # the list shows ids without names: an end in it may be another job's
+            job.states = frozenset()  # a poll has no names: the end that it showed may be another job's
         if job.lost(absent_s) and not before[1]:
             self._leave_to_another(job)
         if (job.absent, job.lost(absent_s)) != before:
             self.touch(job)
 
     def _leave_to_another(self, lost: Placeholder) -> None:
-        """If another job is proven to be the workload's and lives, its pods stand for that one from now on (S7)."""
+        """If another live job is proven the workload's, its pods run for that job from now on (S7)."""
         for workload in self.concerned(lost):
             other = chosen(workload, self.mine(workload))
             if other is not None and workload.hint == lost.id != workload.renamed:
@@ -114,22 +114,22 @@ class Jobs(Visits):
     # --- ids that are not known ----------------------------------------------------------------------------------------
 
     def schedule_read(self, job_id: int, began: float) -> None:
-        """Have the job read.  began: when the poll that showed the id began"""
+        """Schedule a read of the job.  began: when the poll that showed the id was sent"""
         if job_id not in self.seen_first:
             self.seen_first[job_id] = began
             bisect.insort(self.unread, job_id)
 
     def stop_reading(self, job_id: int) -> None:
-        """The job is known: it is not read any more."""
+        """Cancel the scheduled read of the job."""
         self.unreadable.pop(job_id, None)
         self.put_off.pop(job_id, None)
         if self.seen_first.pop(job_id, None) is not None:
             self._search_without(job_id)
 
     def read_failed(self, job_id: int, at: float) -> None:
-        """One job that cannot be read must not keep the others waiting: after some tries it is read seldom, for ever.
+        """Note a failed read.  After some failures the job is read seldom, so that it does not keep others waiting.
 
-        It is not taken as somebody else's: it may be ours, without a pod.
+        It does not count as foreign: it may be a job of the bridge without a pod.
         """
         failed = self.unreadable.get(job_id, (0, at))[0] + 1
         if failed >= MAX_UNREADABLE or job_id in self.put_off:
@@ -138,14 +138,14 @@ class Jobs(Visits):
             self.unreadable[job_id] = (failed, at + self.config.tuning.backoff_s * 2**failed)
 
     def put_off_until(self, job_id: int, at: float) -> None:
-        """Nobody waits for the read of this id any more, because its reads fail.  It is read again at that time."""
+        """Its reads fail: no workload waits for it any more.  It is read again at that time."""
         self.unreadable.pop(job_id, None)
         self.put_off.pop(job_id, None)
         self.put_off[job_id] = at
         self._search_without(job_id)
 
     def search_again(self, *job_ids: int) -> None:
-        """Read everything that is to be read.  Ids whose reads fail wait for their turn, except these."""
+        """Sort the ids that are to be read.  These ids are read at once, even if earlier reads of them failed."""
         for job_id in job_ids:
             self.put_off.pop(job_id, None)
         self.unread = sorted(self.seen_first.keys() - self.put_off.keys())
@@ -155,27 +155,27 @@ class Jobs(Visits):
         if at < len(self.unread) and self.unread[at] == job_id:
             del self.unread[at]
         self.dirty.update(self.looking)
-        if not self.unread:  # the search is over: who waited for it goes on
+        if not self.unread:  # the search is over: workloads that waited for it are visited
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])
 
     # --- ids that were given out again ---------------------------------------------------------------------------------
 
     def given_to(self, key: str, job: Placeholder, at: float) -> None:
-        """The id belongs to a job of another workload now: workloads that had the id, or show it, have lost their job."""
+        """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
         for workload in self.concerned(job):
             if workload.key != key:
                 self.taken_from(workload, job, at)
 
     def taken_from(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """The id belongs to a job of another workload now, or to a stranger's: this workload has lost its job."""
+        """The id belongs to another workload's job, or to a foreign job, now: this workload loses its job."""
         workload.jobs.discard(job.id)
         job.hinted_by.discard(workload.key)
         self.lost_its_job(workload, job, at)
         self.refresh(workload)
 
     def not_its_job(self, workload: Workload, job: Placeholder) -> None:
-        """A pod of that workload shows the job's id, which proves nothing."""
+        """Detach the job, whose id a pod of the workload shows without being bound for it."""
         if workload.hint == job.id:
             workload.hint = None
         workload.jobs.discard(job.id)
@@ -183,7 +183,7 @@ class Jobs(Visits):
         self.refresh(workload)
 
     def lost_its_job(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """Slurm gave the id of the job that its pods were bound for to another job: they stand for that one no more."""
+        """Slurm gave the id of the job that the pods were bound for to another job: the pods do not run for that job."""
         if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
             return
         mine = self.mine(workload)
@@ -192,11 +192,11 @@ class Jobs(Visits):
         if other is not None:
             workload.hint = other.id
         elif not self.may_have_bound(workload) or (workload.stands_for_none and job.key != workload.key):
-            workload.hint = None  # its pod named somebody else's job
+            workload.hint = None  # the pod named a foreign job
         else:
             workload.lost_job = lost_one(job, proven, at, self.config.tuning.absent_s)
 
     def _named_by_another_pod(self, workload: Workload, mine: list[Placeholder]) -> Placeholder | None:
-        """A job that may be theirs: not all pods of a gang show yet that another job took the place of their former one."""
+        """A job that may be the workload's: not all pods of a gang show their new job yet."""
         absent_s = self.config.tuning.absent_s
         return next((job for job in mine if job.key is None and not job.lost(absent_s)), None)

@@ -24,7 +24,7 @@ class Occupancy(Facts):
     """See the module."""
 
     def assume(self, pod: Pod, node: str) -> None:
-        """A bind of ours is on its way: nobody else is given that room meanwhile (V5)."""
+        """A bind is planned: no other pod is given its room meanwhile (V5)."""
         before = self.assumed.get(pod.uid, node)
         if before != node:
             self.leave(before, pod.uid)
@@ -32,7 +32,7 @@ class Occupancy(Facts):
         self.stand(pod, node)
 
     def stand(self, pod: Pod, node: str) -> Pod | None:
-        """Note that the pod stands on the node.  Returns the pod as it was there before; None: it was not."""
+        """Note that the pod is on the node.  Returns its last state there; None: it was not there."""
         there = self.standing.get(node)
         if there is None:
             there = self.standing[node] = NodeInfo()
@@ -48,7 +48,7 @@ class Occupancy(Facts):
         return before
 
     def leave(self, node: str, uid: str) -> None:
-        """Note that the pod stands on the node no more."""
+        """Note that the pod is not on the node any more."""
         there = self.standing.get(node)
         left = there.remove(uid) if there is not None else None
         if there is None or left is None:
@@ -61,7 +61,7 @@ class Occupancy(Facts):
         self.room_changed()
 
     def restand(self, without: str) -> None:
-        """Count anew who stands where, without that pod: what is counted of it may be written by half."""
+        """Count all pods on nodes anew, without that pod, whose counts may be half-written."""
         node = self.assumed.pop(without, "")
         self.may_land.pop(without, None)
         for name in {
@@ -87,17 +87,17 @@ class Occupancy(Facts):
         self.host_ports.left(pod, node)
 
     def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
-        """Mark the waiting workloads to which it matters that one of these pods came to a node, or left one (F1, F5)."""
+        """One of these pods came to a node or left one: mark the waiting workloads that this concerns (F1, F5)."""
         self.dirty.update(dict.fromkeys(self.waiting_terms.concerned(pods)))
         if any(pod.host_ports for pod in pods):
             self._ports_changed()
 
     def _ports_changed(self) -> None:
-        """A pod took or left a host port: only pods that want one are concerned."""
+        """A host port was taken or freed: mark the waiting workloads that want one."""
         self.dirty.update(self.waits_for_ports)
 
     def room_changed(self) -> None:
-        """Somebody came, left or began to terminate: grants may wait for that (F6)."""
+        """A pod left a node or began to terminate: mark the workloads with a grant, which may wait for that (F6)."""
         self.dirty.update(self.by_phase[Phase.GRANTED])
 
     def feasibility_changed(self) -> None:
@@ -107,12 +107,12 @@ class Occupancy(Facts):
         self._mark_waiting()
 
     def _mark_waiting(self) -> None:
-        """Have every workload looked at that waits for nodes, or for its bind."""
+        """Mark every workload that waits for nodes or for its bind."""
         for each in WAITING:
             self.dirty.update(self.by_phase[each])
 
     def map_names(self) -> None:
-        """Map Slurm's node names to Kubernetes nodes; a name that several claim to none, since one may be an impostor."""
+        """Map Slurm's node names to Kubernetes nodes.  A name of several nodes maps to none: one may be an impostor."""
         claims: dict[str, list[str]] = {}
         for node in (self.nodes or {}).values():
             claims.setdefault(slurm_name(node), []).append(node.name)
@@ -120,7 +120,7 @@ class Occupancy(Facts):
         self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
 
     def note_health(self, nodes: Iterable[Node], new: Collection[str]) -> None:
-        """Since when these nodes are ready, or silent, by the bridge's clock.  new: names of those that are seen first now"""
+        """Note since when these nodes are ready, or silent, by the bridge's clock.  new: names of unknown nodes"""
         clock = self.clocks[Side.KUBERNETES]
         for node in nodes:
             if node.ready_since is None:
@@ -146,14 +146,14 @@ class Occupancy(Facts):
                 self.waiting_terms.add(workload.key, [pod])
 
     def company(self, key: str, pods: Iterable[Pod]) -> Company:
-        """These pods of one workload, as those that are placed together."""
+        """These pods of one workload, which are placed together."""
         return Company(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
 
     def closed_to(self, pod: Pod, company: Company, *, soon: bool = False) -> frozenset[str]:
-        """Nodes that other pods close to it (F5).
+        """Nodes that the pod may not use because of other pods (F5).
 
         company  pods that are placed with it, itself among them
-        soon     those count too that have been granted a node and are not bound there yet
+        soon     pods count, too, whose workload has a grant and that are not bound yet
         """
         if not (pod.apart or pod.beside or self.neighbours.some_are_shy or (soon and self.affinity_workloads)):
             return NOWHERE
@@ -162,7 +162,7 @@ class Occupancy(Facts):
         return self.neighbours.closed(pod, self.nodes or {}, company, soon=soon)
 
     def compare_some(self, workload: Workload, most: int, *, soon: bool) -> bool:
-        """Do about so many comparisons of the next `closed_to` of its pods; True when these need no more."""
+        """Do about so many comparisons for the next `closed_to` of its pods.  True if none is left."""
         soon = soon and bool(self.affinity_workloads)
         if soon:
             self.neighbours.expect(self.about_to_be_bound())
@@ -170,7 +170,7 @@ class Occupancy(Facts):
         return self.neighbours.prepare(workload.key, pods, most, soon=soon)
 
     def about_to_be_bound(self) -> Sequence[Coming]:
-        """The workloads that have been granted nodes and are not bound there yet."""
+        """The workloads with a grant that have pods which are not bound yet."""
         if self.coming is None:
             self.coming = tuple(self.find_coming())
         return self.coming
@@ -187,10 +187,10 @@ class Occupancy(Facts):
                 yield Coming(key, {pod.uid: pod for pod in kinds}, nodes)
 
     def may_still_land(self, coming: Coming) -> list[Pod]:
-        """Those pods of a workload which an earlier life of the bridge may have bound without an answer.
+        """The pods of a workload which a previous process may have bound without an answer.
 
-        Each pod may come to each node of the grant, until the quiet period ends.  A pod for which a bind of this life is in
-        flight, or has no answer, is counted on its node already.
+        Each pod may come to each node of the grant, until the quiet period ends.  A pod for which a bind of this process is
+        in flight, or has no answer, is counted on its node already.
         """
         workload = self.workloads[coming.key]
         job = chosen(workload, self.mine(workload))
@@ -199,7 +199,7 @@ class Occupancy(Facts):
         return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
 
     def about_to_stand(self, workload: Workload) -> None:
-        """Where it is to stand is known now, or not any more: that closes a node, as if it stood there already (F5)."""
+        """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
         self.coming = None
         before = self.granted_pods.pop(workload.key, ())
         pods = kinds_of(workload.pods.values())
@@ -210,7 +210,7 @@ class Occupancy(Facts):
         self._mark_concerned((*before, *pods))
 
     def _is_granted_no_more(self, key: str) -> None:
-        """A workload that had nodes is taken out of the world: it closes no node any more (F5)."""
+        """The workload is removed: its granted nodes do not count for affinity any more (F5)."""
         if (pods := self.granted_pods.pop(key, None)) is not None:
             self.coming = None
             self.neighbours.expect_no_more(key)
@@ -225,7 +225,7 @@ class Occupancy(Facts):
                 self.dirty[key] = None
 
     def concerned_by_anti_affinity(self) -> list[str]:
-        """Workloads that wait, and of which an anti-affinity speaks that came to a node, is about to, or left one."""
+        """Waiting workloads selected by an anti-affinity that came to a node or left one, or whose pod was granted one."""
         said: dict[object, bool] = {}
 
         def concerned(pod: Pod) -> bool:
@@ -239,5 +239,5 @@ class Occupancy(Facts):
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:
-    """To its neighbours."""
+    """True if affinity and host ports see no difference."""
     return one.labels == other.labels and one.apart == other.apart and one.host_ports == other.host_ports

@@ -23,7 +23,7 @@ class Visits(Occupancy):
     """See the module."""
 
     def refresh(self, workload: Workload) -> None:
-        """Keep the index of phases, and mark it for a look."""
+        """Derive the phase of the workload, keep the indexes, and mark the workload for a visit."""
         key = workload.key
         self.dirty[key] = None
         now = phase(workload, self.placeholders, self.config.tuning.absent_s)
@@ -59,7 +59,7 @@ class Visits(Occupancy):
 
     @staticmethod
     def _may_run(workload: Workload, now: Phase) -> bool:
-        """Its pods run; or those of a gang that others have yet to join, however long these wait for their places."""
+        """True if its pods run, or some pods of a gang run while others still wait for their bind."""
         return now is Phase.BOUND or (now is Phase.GRANTED and workload.group is not None)
 
     def waits_in(self, workload: Workload) -> str:
@@ -91,7 +91,7 @@ class Visits(Occupancy):
             self.partition_of[workload.key] = partition
 
     def due(self, now: float) -> tuple[list[str], float | None]:
-        """The keys whose time has come, and when the next one's will: down the heap of timers, no further than needed."""
+        """The keys whose time has come, and the time of the next one; visits only the due part of the heap of timers."""
         keys: list[str] = []
         next_at: float | None = None
         todo = [0]
@@ -108,27 +108,27 @@ class Visits(Occupancy):
         return keys, next_at
 
     def park(self, key: str, limit_class: str) -> None:
-        """Let the workload wait for its turn in that lane."""
+        """The workload waits for its turn in that limit class."""
         if (workload := self.workloads.get(key)) is not None:
             self.parked.setdefault(limit_class, FairQueue()).put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(limit_class)
 
     def unpark(self, key: str) -> None:
-        """Let the workload wait in no lane any more."""
+        """The workload waits in no limit class any more."""
         for limit_class in self.parked_in.pop(key, ()):
             self.parked[limit_class].pop(key)
 
     def input_changed(self, workload: Workload) -> None:
-        """What was refused may be accepted now (Q4)."""
+        """The input of the workload changed: what was refused may be accepted now (Q4)."""
         workload.refused = None
         workload.retry_at = float("-inf")
         for held in self.limited.values():
             held.pop(workload.key, None)
 
     def back_off(self, workload: Workload, at: float, began: float = float("inf")) -> None:
-        """Wait ever longer before the next attempt.
+        """Double the wait before the next attempt.
 
-        began   when what failed was sent: what was sent together is one attempt, however many of it failed
+        began   when the failed call was sent: calls that were sent together count as one attempt
         """
         tuning = self.config.tuning
         if began >= workload.wait_until or not workload.failures:

@@ -1,7 +1,7 @@
 """The World: what is known of both clusters, and the only mutable object.
 
 `apply(event)` is its only door.  It is total: any event in any order, any number of times, is folded into facts.  It
-decides nothing; it only marks which workloads are worth another look (ARCHITECTURE 3).  An exception in a fold is a defect;
+decides nothing; it only marks the workloads that the next pass visits (ARCHITECTURE 3).  An exception in a fold is a defect;
 a guarded world contains it (quarantine.py).
 
 Three things keep old news from overwriting new: a list swaps whole, a fact learned from an answer is not contradicted by
@@ -63,7 +63,7 @@ class World(Jobs):
             quarantine.fold_failed(self, event, error)
 
     def slurm_nodes_shown(self) -> None:
-        """What the last poll says of nodes that are ours; that shows only once the cluster's own mark is known."""
+        """Note what the last poll shows of nodes, once the mark of the cluster is known."""
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
             began, at = self.nodes_polled
@@ -71,7 +71,7 @@ class World(Jobs):
             self.node_state.shown(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
 
     def note_crowded(self, node: str, until: float) -> None:
-        """A grant on that node of Slurm could not be used: others look before they ask for it (F6)."""
+        """A grant on that node could not be used: other workloads are checked before they ask for it (F6)."""
         self.crowded.pop(node, None)
         self.crowded[node] = until
         first = next(iter(self.crowded))
@@ -79,7 +79,7 @@ class World(Jobs):
             del self.crowded[first]
 
     def forget(self, key: str) -> None:
-        """Nothing is left of this workload: no pod, no live job, nothing under way."""
+        """Remove a workload that has no pod, no live job and no action in flight."""
         workload = self.workloads.pop(key, None)
         if workload is None:
             return
