@@ -75,10 +75,11 @@ class Late:
 
 class Histories(RuleBasedStateMachine):
     GUARDED = False
+    CONFIG = CONFIG_HERE
 
     def __init__(self) -> None:
         super().__init__()
-        self.story = Story(CONFIG_HERE, guarded=self.GUARDED)
+        self.story = Story(self.CONFIG, guarded=self.GUARDED)
         self.world: World = self.story.world
         self.now = START + 0.5
         self.pods: dict[str, Pod] = {}  # as the API server has them
