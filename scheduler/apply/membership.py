@@ -1,4 +1,4 @@
-"""Who is in which workload, kept as pods come, end and go (W1–W5).
+"""Which pod is in which workload, as pods come, end and go (W1–W5).
 
 Pods of one group are members of one workload as long as it needs members.  Those beyond its size stand for themselves, and
 come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only
@@ -90,7 +90,7 @@ def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
 
 
 def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
-    """An earlier life bound it by a job of its own: there were members enough.
+    """True if a previous process bound the pod by a job of its own, because its group was complete.
 
     Not so where it was the last of its gang, and traced as that.
     """
@@ -161,7 +161,7 @@ def _show(world: World, workload: Workload, pod: Pod) -> None:
 
 
 def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
-    """What was seen of it changes nothing about who is a member: most of what is seen of a large gang."""
+    """True if the event of the pod changes no membership, as most events of a large gang."""
     if workload.group is None:
         return True
     return (
@@ -176,12 +176,12 @@ def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
 
 
 def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
-    """Count anew how many it needs, and let those go, or come back, who are too many or missing.
+    """Determine the size of the group anew, and move surplus pods out, or missing pods back in.
 
     pod   the one that was seen, if that is why
 
-    If each pod of a large group has to be looked at for that, it waits until there was news enough, so that many events of
-    one group cost about the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
+    If that takes a look at each pod of a large group, it waits for enough events, so that many events of one group cost about
+    the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
     one has it settled.  Returns False then; the workload is refreshed when it is settled.
     """
     if workload.group is None:
@@ -200,12 +200,12 @@ def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
 
 
 def pods_of_group(workload: Workload) -> int:
-    """How many pods are looked at at most when it is settled."""
+    """The most pods that settling the group considers."""
     return len(workload.pods) + len(workload.surplus)
 
 
 def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
-    """True if more than the counts of the group may have to be looked at."""
+    """True if settling may have to consider each pod, not only the counts."""
     if _in_stages(world, workload, pod):
         return True
     size = _size(world, workload)
@@ -228,7 +228,7 @@ def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
 
 
 def settle_all(world: World) -> None:
-    """Settle whatever is unsettled, at once: where nobody decides, no plan does it."""
+    """Settle all groups now: a replica that does not decide has no plans that would."""
     while world.unsettled:
         settle_by_plan(world, next(iter(world.unsettled)), world.heard_at)
 
@@ -252,11 +252,11 @@ def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
         _split(world, workload)
     _, least = world.unsettled.pop(workload.key, (0, workload.pod_counts.members))
     before, workload.size = workload.size, _size(world, workload)
-    if not before and workload.size:  # who was too many of a gang of unknown size may stand for himself now
+    if not before and workload.size:  # surplus pods of a gang of unknown size may be workloads by themselves now
         world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
     members_unbound = workload.pod_counts.members_unbound
     room = max(0, workload.size - (workload.pod_counts.members - members_unbound))
-    if members_unbound > room:  # those that are told to end leave places, too, though nobody deletes them (S4)
+    if members_unbound > room:  # pods that the bridge ends leave places, too, though they are not deleted (S4)
         room = min(workload.size, room + sum(map(stays, _ending_pods(workload))))
     if not workload.size or members_unbound < room:
         workload.last_rank = None
@@ -303,7 +303,7 @@ def _split(world: World, workload: Workload) -> None:
 
 
 def _ending_pods(workload: Workload) -> list[Pod]:
-    """Its bound pods whose end was ordered."""
+    """Its bound pods that the bridge is ending."""
     ends = (uid for uid, held in workload.pod_holds.items() if isinstance(held.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
@@ -383,7 +383,7 @@ def _waits(world: World, workload: Workload, pod: Pod) -> bool:
 
 
 def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
-    """True if a bind of the pod is in flight, or its answer was lost and nobody has looked at the pod since."""
+    """True if a bind of the pod is in flight, or its answer was lost and the pod was not read since."""
     return workload.is_being_bound(pod.uid) or pod.uid in world.may_land
 
 
@@ -394,7 +394,7 @@ def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     group = before.shown[pod.uid]
-    after.put(pod)  # first: at no moment it belongs to nobody
+    after.put(pod)  # first: at each moment a workload has the pod
     after.show(pod.uid, group)
     before.take_out(pod.uid)
     before.told.pop(pod.uid, None)
@@ -432,7 +432,7 @@ def _size(world: World, workload: Workload) -> int:
         if owner.ref.kind == "Job":  # it tells how many it means to have still
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
-        size = min(size, members_of(owner, workload.group))  # who counted those of all stages meant these, too
+        size = min(size, members_of(owner, workload.group))  # the size may have been written for all stages together
     size = max(1, size)
     return size - workload.pod_counts.succeeded % size
 

@@ -1,7 +1,7 @@
-"""Plans and how their actions ended, folded into the World: the holds (ARCHITECTURE 3).
+"""Plans, and how their actions ended, folded into the World (ARCHITECTURE 3).
 
-When a plan is applied its holds are placed, before anything is performed; when an action ended, its outcome decides what
-is known: done is a fact, refused is a no with a time to ask again, unknown is a reason to look.
+When a plan is applied, its actions count as in flight before any is performed.  When an action ended, its outcome decides
+what is known: DONE is a fact, REFUSED sets a time for the next attempt, UNKNOWN starts a search.
 
 An answer says something about the object that the call was sent for.  While the answer was on its way a job id may have been
 given to another job, and a pod may have gone or moved to another workload.  So each answer is matched first:
@@ -13,18 +13,18 @@ given to another job, and a pod may have gone or moved to another workload.  So 
   RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
   FindJobs                   nothing: the ids that it tells are read
   ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
-  NudgeScheduler                       nothing
+  NudgeScheduler             nothing
   BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
   DeletePod, FailByDeadline,   the pod of that UID, in whichever workload it is by now
   EvictPod, SetDeadline
-  Report, SetJobCondition      what that pod was told last, if it is that sentence
+  SetPodCondition,           what that pod was told last, if it is that sentence
   RestoreKeys                nothing: the watch shows what became of it
   ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
   SelectVolumeNode
   ReadPod                    the bind that it was asked for, if no other was sent since
   PollNodes                  nothing: SlurmNodesPolled, held against the poll before
 
-and those about nodes in fold_nodes.py.  A hold ends with the answer to the very action that it was placed for.
+and those about nodes in node_results.py.  An action is in flight until its own answer comes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
 UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
-NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
+UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # partition, account, QOS, user: one that Slurm does not know
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
@@ -401,13 +401,13 @@ def _number(event: ev.ActionEnded) -> int:
 
 
 def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, event: ev.ActionEnded) -> None:
-    """Slurm does not give the nodes of that lost job again: somebody has them, and that may be an unread job of these pods.
+    """Slurm does not grant the nodes of the lost job again: another job has them, perhaps an unread job of these pods.
 
     Slurm checks limits before it looks for a twin, and the twin counts for the limits.
     """
     assert isinstance(event.action, act.AllocateNow)
     world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
-    if _number(event) in NOBODYS and _may_come_back(world, workload, held, event.at):
+    if _number(event) in UNAVAILABLE and _may_come_back(world, workload, held, event.at):
         world.back_off(workload, event.at)
         return
     _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
@@ -520,7 +520,7 @@ def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, 
 
 
 def _read_hinted(world: World, began: float) -> bool:
-    """Have the jobs read that only pods show: no scan reads those that pods of an earlier life show.
+    """Schedule reads of the jobs that only pods show: no scan reads those that pods from before the start show.
 
     Returns True if there are such jobs.  Each of them may be the job of another pod.
     """
@@ -565,7 +565,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
 
 
 def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
-    """A slurmdbd that is away costs no attempt: the record waits until it is back."""
+    """If slurmdbd is away, this does not count as an attempt: the record waits until slurmdbd is back."""
     workload = world.workloads.get(action.key)
     if workload is None:
         return
@@ -646,7 +646,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
 
 
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
-    """What was read comes as JobRead; this only ends the hold, and whoever waited for it looks again."""
+    """The job itself comes as JobRead.  This ends the action, and workloads of the job are visited."""
     world.reading.discard(action.job_id)
     if event.outcome is not Outcome.DONE and action.job_id in world.seen_first:
         world.read_failed(action.job_id, event.at)
@@ -712,7 +712,7 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)
     job = world.placeholders.get(action.job_id)
-    if job is None:  # over, and told; the watch shows which job the pod names, and that one is looked at
+    if job is None:  # it ended and was forgotten; the watch shows which job the pod names, and that job is read
         workload.hint = None if workload.hint == action.job_id else workload.hint
         return
     workload.hint = job.id
@@ -723,7 +723,7 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
 
 
 def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
-    """The bind took effect, though its answer was lost; or it did not, and its room is free (V5)."""
+    """The pod shows whether the bind with the lost answer took effect; if not, its room is free (V5)."""
     world.reading_refs.discard(action.uid)
     lost, workload = world.may_land.get(action.uid), _workload_of(world, action.uid)
     if lost is None or workload is None or event.began < lost.until:
@@ -739,7 +739,7 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
 
 
 def _free_assumed(world: World, uid: str, node: str) -> None:
-    """No bind puts that pod on that node any more."""
+    """The bind had no effect: free the room on that node."""
     if world.assumed.get(uid) == node:
         del world.assumed[uid]
         world.may_land.pop(uid, None)
@@ -780,12 +780,12 @@ def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondi
     workload = world.workloads.get(action.key)
     told = workload.told.get(action.uid) if workload else None
     if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
-        told.condition = told.message = ""  # say it again, after the usual pause
+        told.condition = told.message = ""  # set the condition again, after the usual pause
         told.essence = ()
 
 
 def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
-    """The watch shows what became of it; whoever writes it again waits ever longer for the next time."""
+    """The watch shows the result.  The wait before the next write doubles each time."""
     workload = world.workloads.get(action.key)
     edited = workload.edited.get(action.uid) if workload is not None else None
     if edited is not None:

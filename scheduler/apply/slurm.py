@@ -87,7 +87,7 @@ def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[
 def _fold_job(
     world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """What a poll says of one job: where that cannot be folded, the others are."""
+    """Fold what a poll shows of one job.  If that raises, the other jobs are folded all the same."""
     try:
         fold(world, job_id, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - contained to the job, or raised
@@ -95,7 +95,7 @@ def _fold_job(
 
 
 def _weigh_absence(world: World, at: float) -> None:
-    """Where that cannot be told, nothing that is missing is believed to be gone."""
+    """If the absence cannot be judged, no missing job is believed to be gone."""
     try:
         weigh_absence(world, at)
     except Exception as error:  # noqa: BLE001 - contained, or raised
@@ -108,7 +108,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     job = world.placeholders.get(job_id)
     if job is None or event.began <= job.learned:
         return
-    if job.denied and job_id in world.foreign:  # the id was given out again: this is somebody else's job
+    if job.denied and job_id in world.foreign:  # the id was given out again, to a foreign job
         world.mark_absent(job, event.began)
         return
     world.expected.discard(job_id)
@@ -172,14 +172,14 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
 
 
 def _forget_inventions(world: World, job: Placeholder) -> None:
-    """Pods of this life show it, and no bind of ours wrote it there: these lost nothing, whatever other pods show it, too."""
+    """Detach the job from workloads whose pods show its id though no bind of the bridge can have written it."""
     for workload in world.concerned(job):
         if not world.may_have_bound(workload):
             world.not_its_job(workload, job)
 
 
 def _drop_hint(world: World, job: Placeholder) -> None:
-    """A pod shows it, and it is not that pod's."""
+    """Remove a job that pods show and that is not theirs."""
     for workload in world.concerned(job):
         if not _may_run_for(workload, job):
             world.not_its_job(workload, job)
@@ -187,13 +187,13 @@ def _drop_hint(world: World, job: Placeholder) -> None:
 
 
 def _may_run_for(workload: Workload, job: Placeholder) -> bool:
-    """True if pods run and name a job that may be theirs, renamed.  They keep its id: no other job's end ends them (V7)."""
+    """True if running pods name a job that may be the workload's, renamed: the end of another job does not end them (V7)."""
     running = any(workload.node_of(pod) for pod in workload.unfinished)
     return running and workload.hint == workload.renamed == job.id
 
 
 def _is_depended_on(world: World, job: Placeholder) -> bool:
-    """Whether unfinished pods stand on nodes for it, or may do so."""
+    """True if unfinished pods run, or may run, for the job."""
     concerned = world.concerned(job)
     if world.quarantine and any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
         return True
@@ -214,7 +214,7 @@ def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
 
 
 def _needs_reading(world: World, job_id: int) -> bool:
-    """Nobody knows it; or a pod of this life shows it, which may hide there what is somebody else's."""
+    """True if the job is not known, or if a pod that came after the start shows its id, which proves nothing."""
     job = world.placeholders.get(job_id)
     if job is None:
         return True
@@ -244,7 +244,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     learned = placeholder.learned if placeholder is not None else float("-inf")
     if event.began <= learned or event.began < world.seen_first.get(event.job_id, float("-inf")):
         reject(world, Anomaly.OLD_READ)
-        return  # asked before an answer, or the poll that showed this id as new: it may speak of who had the id before
+        return  # sent before an answer or the poll that showed the id as new: it may be about the former job
     if event.job_id in world.claimed_by_others:
         strays.job_read(world, event.job_id, event.job)
     if event.job is None:
@@ -263,7 +263,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         return
     if event.job.het_id is not None and event.job.het_offset:
         _note_component(world, event.job_id, event.job.het_id)
-        _deny(world, placeholder, event)  # nobody's own job; a pod may show such an id, given out again
+        _deny(world, placeholder, event)  # no workload's own job; a pod may show such an id, given out again
     elif placeholder is not None and _is_no_end(world, placeholder, event.job):
         world.stop_reading(event.job_id)
         world.given_to("", placeholder, event.began)
@@ -273,10 +273,10 @@ def _job_read(world: World, event: ev.JobRead) -> None:
 
 
 def _workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
-    """The workloads whose pods were bound for the id in an earlier life, and not for the job that has it now.
+    """The workloads whose pods a previous process bound for the job that had the id before.  That job is lost (S7).
 
-    That one was submitted after all pods of the workload that name the id had started, or after their `job-since`.  Their own
-    job is lost, then (S7).  An older one may be theirs, renamed by its user: they are left in peace.
+    The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`.  An
+    older job may be the workload's, renamed by its user: then the pods are left alone.
     """
     if hinted.key is not None or read.submitted is None:
         return []
@@ -324,7 +324,7 @@ def _note_component(world: World, job_id: int, leader: int) -> None:
 
 
 def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
-    """A read proved that the id is not a job of ours, which it was taken for, or which a pod shows."""
+    """A read proved that the id is not the workload's job, which it was taken for, or which a pod shows."""
     began = event.began
     if job is None:
         return
@@ -354,9 +354,9 @@ def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
 def _follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
     """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003).
 
-    If a job of their own name holds the nodes of the pods, that job is theirs, and somebody else wrote this id.
-
-    Workloads of whose user it is, and whose nodes it has or had, follow it: its end is theirs.  True if there is one.
+    If a job with the workload's own name holds the nodes of the pods, that job is the workload's, and another client wrote
+    this id.  A workload follows the job if the job has its user and has, or had, its nodes: the job's end ends its pods.
+    Returns True if a workload follows it.
     """
     followed = set()
     for workload in world.concerned(job):
@@ -416,7 +416,7 @@ def _key_of_renamed(known: Placeholder | None, read: Job) -> str | None:
 
 
 def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
-    """Made by this life, read for the first time, and the same user's by another name, no younger than Slurm's answer.
+    """True for a job of this process that is read first, by another name, of the same user, no younger than Slurm's answer.
 
     It may be theirs, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
     """
@@ -572,7 +572,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
 
 
 def _kept(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
-    """What could not be read stays as it was known."""
+    """The objects that could not be decoded, as they were known before."""
     return {name: known for name, known in before.items() if name in unread} if unread else {}
 
 

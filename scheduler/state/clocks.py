@@ -57,7 +57,7 @@ class FarClock:
 
 @dataclass(slots=True)
 class Sighting:
-    """When this life first saw something of a pod, by the bridge's clock; None: not yet.
+    """When this process first saw each of these of a pod, by the bridge's clock; None: not yet.
 
     first    the pod.  What had happened by then was not seen to happen:
     bound    that it stands on a node

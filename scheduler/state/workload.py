@@ -152,7 +152,7 @@ def lost_one(job: Placeholder, key: str | None, at: float, absent_s: float) -> P
 
 @dataclass(slots=True)
 class InFlight:
-    """An action under way, or one whose effect is not visible yet.
+    """An action that was sent and has not ended, or whose effect is not visible yet.
 
     until      when to stop waiting for its effect; None: it has not ended
     lost_job   of a submission for the nodes of a lost job: the id of that job (S7)
@@ -368,7 +368,7 @@ class Workload:
     covered     of such a pod: True if another bridge made the job that it names; None: not read yet
     renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
     to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
-    edited      pod UID to its annotations that only the bridge writes, where somebody else changed them
+    edited      pod UID to its annotations that only the bridge writes, where another client changed them
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
     proven      pod UID to such a write that the watch has proven, until its event is posted
