@@ -64,6 +64,8 @@ class Tuning:
                       between two reconfigurations (N3)
     node_retry_s      an action on a node that Slurm refused is tried again after this time
     quarantine_s      an object in quarantine is tried again after this time, even without a change
+    validate_every    all indexes of the World are checked after each so many events, for debugging; 0: never.  A check
+                      takes milliseconds, and a failed one ends the process (scheduler/state/derived.py)
     """
 
     pass_effort: int = 4_000
@@ -213,6 +215,7 @@ class Tuning:
     cure_every_s: float = 600.0
     node_retry_s: float = 60.0
     quarantine_s: float = 180.0
+    validate_every: int = 0
 
     @classmethod
     def meanings(cls) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler import events as ev
 from scheduler import names
-from scheduler.apply.membership import counts_the_same, settle, workload_of
+from scheduler.apply.membership import counts_the_same, settle, take_workload
 from scheduler.apply.policy import identity_changed
 from scheduler.events import Scope
 from scheduler.model import kubelet
@@ -35,8 +35,8 @@ MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the ol
 USUAL_OWNER = 4096  # characters; one that says more counts as several
 
 
-def _too_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
-    """What pods show of an earlier life is told apart by the cluster's mark, which comes with its namespaces."""
+def _keep_if_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
+    """Keep a pod event until the mark of the cluster is known, which tells what a previous process bound."""
     if event.scope is not Scope.OURS or world.cluster_known:
         return False
     world.early.append(event)
@@ -47,16 +47,16 @@ def _fold_early(world: World) -> None:
     if world.cluster_known:
         early, world.early = world.early, []
         for each in early:
-            world.apply(each)
+            world.fold(each)
 
 
 def _pod_seen(world: World, event: ev.PodSeen) -> None:
-    if _too_early(world, event):
+    if _keep_if_early(world, event):
         return
     if event.scope in world.listed:
         world.listed[event.scope].add(event.pod.uid)
-    _decoded(world, event.scope, event.pod)
-    _stands(world, event.pod, _stand)
+    _note_decoded(world, event.scope, event.pod)
+    _fold_place(world, event.pod, _stand)
     if world.quarantine and quarantine.keep_pod(world, event.pod):
         return
     if event.scope is Scope.OURS:
@@ -66,18 +66,18 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
 
 
 def _pod_gone(world: World, event: ev.PodGone) -> None:
-    if _too_early(world, event):
+    if _keep_if_early(world, event):
         return
     world.listed.get(event.scope, set()).discard(event.pod.uid)
-    _decoded(world, event.scope, event.pod)
+    _note_decoded(world, event.scope, event.pod)
     if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
-        _stands(world, event.pod, _unstand)
+        _fold_place(world, event.pod, _unstand)
     else:
         _forget_pod(world, event.scope, event.pod, event.at)
 
 
 def _pods_listed(world: World, event: ev.PodsListed) -> None:
-    if _too_early(world, event):
+    if _keep_if_early(world, event):
         return
     is_first = event.scope not in world.listed
     before = world.listed.get(event.scope, set())
@@ -87,7 +87,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
     _undecoded_listed(world, event.scope, event.undecoded)
     _inherited(world, event)
     for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
-        world.apply(ev.PodSeen(event.scope, pod))
+        world.fold(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
         last = _last_known(world, event.scope, uid)
         if last is None:
@@ -95,7 +95,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
             world.listed[event.scope].add(uid)
         else:
-            world.apply(ev.PodGone(event.scope, last, event.at))
+            world.fold(ev.PodGone(event.scope, last, event.at))
 
 
 def _inherited(world: World, event: ev.PodsListed) -> None:
@@ -114,7 +114,7 @@ def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecod
         world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
 
 
-def _decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
+def _note_decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
     namespace = thing.namespace if isinstance(thing, Pod) else ""
     if world.undecoded.decoded(where, namespace, thing.name, thing.uid):
         world.dirty.update(world.by_phase[Phase.DONE])
@@ -132,8 +132,8 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
     return None if node is None else world.standing[node].pods[uid]
 
 
-def _stands(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
-    """What is counted of a pod on its node: where that raises, what is counted of all others stays right."""
+def _fold_place(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+    """Fold the place of one pod.  If that raises, the counts of all other pods are made anew."""
     try:
         fold(world, pod)
     except Exception:
@@ -143,7 +143,7 @@ def _stands(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
 
 
 def _stand(world: World, pod: Pod) -> None:
-    """Keep who stands where: every unfinished pod with a node, whoever put it there; a bind of ours counts at once."""
+    """Keep `standing`: every unfinished pod with a node, whatever client bound it; a bind of the bridge counts at once."""
     assumed = world.assumed.get(pod.uid, "")
     if pod.node or pod.finished:
         world.may_land.pop(pod.uid, None)
@@ -166,7 +166,7 @@ def _unstand(world: World, pod: Pod) -> None:
 
 
 def _our_pod(world: World, pod: Pod) -> None:
-    workload = workload_of(world, pod)
+    workload = take_workload(world, pod)
     before = workload.pods.get(pod.uid)
     _note_sighting(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
@@ -174,7 +174,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     workload.put(pod)
     came_to_node = bool(pod.node) and (before is None or not before.node)
     if came_to_node:
-        _note_who_bound(world, workload, before, pod)
+        _note_binder(world, workload, before, pod)
     note_edits(workload, before, pod)
     confirmation.observe(workload, pod)
     if before is not None and stays(before) and not stays(pod):
@@ -191,27 +191,24 @@ def _our_pod(world: World, pod: Pod) -> None:
     if pod.node:
         workload.bound.pop(pod.uid, None)
     if came_to_node:
-        _tell_where(world, workload, pod)
-    if pod.apart or pod.beside:
-        world.minds(workload, pod)
-    if pod.host_ports:
-        world.wants_ports.add(workload.key)
+        _tell_node(world, workload, pod)
+    world.note_needs(workload, pod)
     if counts_the_same(workload, before, pod) or settle(world, workload, pod):
         world.refresh(workload)
 
 
-def _tell_where(world: World, workload: Workload, pod: Pod) -> None:
+def _tell_node(world: World, workload: Workload, pod: Pod) -> None:
     """Add to the story of the workload that the pod stands on its node, with a time not before that of the last entry."""
     last_at = workload.story[-1][0] if workload.story else world.born(pod)
     where = f"stands on node {pod.node}"
     workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
 
 
-def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """Note whether this life of the bridge bound the pod, which now stands on a node, or somebody else did.
+def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """Note whether this process bound the pod, which now is on a node, or another client did.
 
-    Each bind of the bridge writes the id of its job on the pod.  An earlier life may have bound an older pod that names a
-    job, unless this life saw the pod wait.
+    Each bind of the bridge writes the id of its job on the pod.  A previous process may have bound an older pod that names a
+    job, unless this process saw the pod wait.
     """
     bind, shown = workload.to_show.get(pod.uid), pod.annotations.get(names.JOB_ID)
     if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
@@ -239,13 +236,13 @@ def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) 
 
 
 def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
-    """When this life saw first what the pod shows: other clocks' times may say anything."""
+    """Note when this process first saw what the pod shows: times of other clocks may be wrong."""
     seen = world.sightings.get(pod.uid)
     if seen is None:
         seen = world.sightings[pod.uid] = Sighting(world.heard_at)
     if before is None:
         seen.waits_since = pod.waits_since
-        seen.stuck = world.heard_at if _said_otherwise(pod) else None
+        seen.stuck = world.heard_at if _was_said_otherwise(pod) else None
         return
     if not kubelet.needs_a_person(pod.waits):
         seen.stuck = None
@@ -259,8 +256,8 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
         seen.waits, seen.waits_since = world.heard_at, pod.waits_since
 
 
-def _said_otherwise(pod: Pod) -> bool:
-    """An earlier life said that this pod does not start, for another reason than the one that needs a person now."""
+def _was_said_otherwise(pod: Pod) -> bool:
+    """True if a previous process said that this pod does not start, for another reason than the present one."""
     said = pod.on_job
     if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
         return False
@@ -291,36 +288,36 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         return
     edited = workload.edited.get(pod.uid)
     if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.brought:
-        return  # the bind of the bridge wrote another id, and somebody edited it before the watch told of the bind
+        return  # the bind of the bridge wrote another id, which was edited before the watch showed the bind
     known = world.placeholders.get(job_id)
     if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
-        return  # somebody else wrote it, and what it names is missing already
+        return  # another client wrote it, and the job is missing already
     leaves = pod.finished or pod.deleting_at is not None
     if workload.hint is None or not (leaves or _stands_beside_others(workload, pod)):
-        # Otherwise the last pod of the gang's former job, or a pod that somebody else bound, would hide the gang's job.
+        # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
         workload.hint = job_id
     dropped = workload.bound_here and not world.mine(workload)  # what was known of its job was (`quarantine`)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         unlisted = world.polled is not None and job_id not in world.states
         if unlisted and (not pod.node or pod.finished):
-            return  # it is over, and nobody depends on it
+            return  # the job ended, and no pod depends on it
         states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
         world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
-        if world.inherited(workload):  # a pod of this life may show what is somebody else's: that one is read
+        if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
             world.stop_reading(job_id)
         if job_id in world.foreign:  # it may have been theirs until its id was given out again
             world.foreign.discard(job_id)
             world.schedule_read(job_id, world.last_poll_began)
         world.expected.add(job_id)
-    workload.jobs.add(job_id)
     if (job := world.placeholders.get(job_id)) is not None:
+        workload.jobs.add(job_id)
         if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
             world.schedule_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
 
 
 def _stands_beside_others(workload: Workload, pod: Pod) -> bool:
-    """Somebody else bound the pod to its node, and a bind of the bridge brought other pods of its gang to theirs."""
+    """True if another client bound the pod, and the bridge bound other pods of its gang."""
     return pod.uid in workload.strays and not workload.stands_for_none
 
 
@@ -330,11 +327,11 @@ def _disown_jobs_of_others(world: World, workload: Workload) -> None:
         if job.key != workload.key or is_theirs(world, workload, job.id, job.user, job.job):
             continue
         world.drop(job)
-        world.schedule_read(job.id, world.last_poll_began)  # it may be a stray, or somebody else's
+        world.schedule_read(job.id, world.last_poll_began)  # it may be a stray, or foreign
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
-    _stands(world, pod, _unstand)
+    _fold_place(world, pod, _unstand)
     world.may_land.pop(pod.uid, None)
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
@@ -368,11 +365,11 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.tell(at, f"pod {pod.full_name} is gone")
     if settle(world, workload):
         world.refresh(workload)
-    world.key_of_pod.pop(pod.uid, None)  # last: until here it says whose pod it was
+    world.key_of_pod.pop(pod.uid, None)  # last: it is needed until here
 
 
 def _node_seen(world: World, event: ev.NodeSeen) -> None:
-    _decoded(world, NODE, event.node)
+    _note_decoded(world, NODE, event.node)
     if world.nodes is None or world.nodes.get(event.node.name) == event.node:
         return
     before = world.nodes.get(event.node.name)
@@ -441,7 +438,7 @@ def _nodes_changed(world: World) -> None:
 
 
 def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
-    _decoded(world, NAMESPACE, event.namespace)
+    _note_decoded(world, NAMESPACE, event.namespace)
     if world.namespaces is not None:
         before = world.namespaces.get(event.namespace.name)
         world.namespaces[event.namespace.name] = event.namespace
@@ -535,7 +532,7 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
     world.claims_read_at[event.uid] = event.at
     world.dirty[key] = None
     if any(claim.problem for claim in event.claims):
-        world.back_off(world.workloads[key], event.at)  # looked at again, with patience
+        world.back_off(world.workloads[key], event.at)  # visited again after the wait
 
 
 def _rights_told(world: World, event: ev.RightsTold) -> None:

@@ -1,4 +1,4 @@
-"""Who is in which workload, kept as pods come, end and go (W1–W5).
+"""Which pod is in which workload, as pods come, end and go (W1–W5).
 
 Pods of one group are members of one workload as long as it needs members.  Those beyond its size stand for themselves, and
 come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only
@@ -35,20 +35,20 @@ PAUSE_PER_POD_S = 5e-5  # after pods were looked at because a plan said so: some
 MAX_PAUSE_S = 5.0
 
 
-def workload_of(world: World, pod: Pod) -> Workload:
+def take_workload(world: World, pod: Pod) -> Workload:
     """The workload that a pod belongs to, made where there is none yet."""
     key = world.key_of_pod.get(pod.uid)
     if key is not None:
         workload = world.workloads[key]
         if workload.group is not None and pod.uid in workload.pods:
             _show(world, workload, pod)
-        elif _could_not_be_read(workload, pod.uid):
-            return _read_at_last(world, workload, pod)
+        elif _was_refused_alone(workload, pod.uid):
+            return _join_group(world, workload, pod)
         return workload
     group = _shown_by(world, pod)
-    if isinstance(group, Group) and not _stood_alone(world, pod, group):
-        return _of_group(world, pod, group)
-    return _alone(world, pod)
+    if isinstance(group, Group) and not _was_bound_alone(world, pod, group):
+        return _take_group(world, pod, group)
+    return _take_alone(world, pod)
 
 
 def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
@@ -67,14 +67,14 @@ def _jobset_of(world: World, pod: Pod) -> Owner | None:
     return world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
 
 
-def _could_not_be_read(workload: Workload, uid: str) -> bool:
+def _was_refused_alone(workload: Workload, uid: str) -> bool:
     """What it showed of its group said nothing, so that it stood for itself, and was refused for that."""
     before = workload.pods.get(uid)
     idle = workload.hold is None and workload.look is None and not workload.jobs
     return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
 
 
-def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
+def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
     """Mended by an edit: it belongs to its gang from now on."""
     group = _shown_by(world, pod)
     if not isinstance(group, Group):
@@ -82,11 +82,11 @@ def _read_at_last(world: World, alone: Workload, pod: Pod) -> Workload:
     alone.take_out(pod.uid)
     alone.told.pop(pod.uid, None)
     world.refresh(alone)
-    return _of_group(world, pod, group)
+    return _take_group(world, pod, group)
 
 
-def _stood_alone(world: World, pod: Pod, group: Group) -> bool:
-    """An earlier life bound it by a job of its own: there were members enough.
+def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
+    """True if a previous process bound the pod by a job of its own, because its group was complete.
 
     Not so where it was the last of its gang, and traced as that.
     """
@@ -96,17 +96,17 @@ def _stood_alone(world: World, pod: Pod, group: Group) -> bool:
     return pod.annotations.get(names.TRACEPARENT) != trace
 
 
-def _alone(world: World, pod: Pod) -> Workload:
-    return _made(world, names.workload_key(pod.uid), pod, pod.full_name)
+def _take_alone(world: World, pod: Pod) -> Workload:
+    return _take_or_make(world, names.workload_key(pod.uid), pod, pod.full_name)
 
 
-def _of_group(world: World, pod: Pod, group: Group) -> Workload:
-    workload = _made(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
+def _take_group(world: World, pod: Pod, group: Group) -> Workload:
+    workload = _take_or_make(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
     if workload.group is None:
         workload.group, workload.size = group, 0
-    if _one_too_many(workload, pod, group):
+    if _is_surplus(workload, pod, group):
         workload.surplus[pod.uid] = None
-        alone = _alone(world, pod)
+        alone = _take_alone(world, pod)
         alone.show(pod.uid, group)
         _tell_alone(workload, alone, pod)
         return alone
@@ -114,7 +114,7 @@ def _of_group(world: World, pod: Pod, group: Group) -> Workload:
     return workload
 
 
-def _one_too_many(workload: Workload, pod: Pod, group: Group) -> bool:
+def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
     """Told without counting them all, so that a label on a hundred thousand pods costs each of them the same.
 
     It has all that it needs, and this one comes after the last of them; or nobody knows how many it needs, and there are
@@ -141,7 +141,7 @@ def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
     )
 
 
-def _made(world: World, key: str, pod: Pod, readable: str) -> Workload:
+def _take_or_make(world: World, key: str, pod: Pod, readable: str) -> Workload:
     world.key_of_pod[pod.uid] = key
     workload = world.workloads.get(key)
     if workload is None:
@@ -157,7 +157,7 @@ def _show(world: World, workload: Workload, pod: Pod) -> None:
 
 
 def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
-    """What was seen of it changes nothing about who is a member: most of what is seen of a large gang."""
+    """True if the event of the pod changes no membership, as most events of a large gang."""
     if workload.group is None:
         return True
     return (
@@ -172,12 +172,12 @@ def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
 
 
 def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
-    """Count anew how many it needs, and let those go, or come back, who are too many or missing.
+    """Determine the size of the group anew, and move surplus pods out, or missing pods back in.
 
     pod   the one that was seen, if that is why
 
-    If each pod of a large group has to be looked at for that, it waits until there was news enough, so that many events of
-    one group cost about the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
+    If that takes a look at each pod of a large group, it waits for enough events, so that many events of one group cost about
+    the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
     one has it settled.  Returns False then; the workload is refreshed when it is settled.
     """
     if workload.group is None:
@@ -196,12 +196,12 @@ def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
 
 
 def pods_of_group(workload: Workload) -> int:
-    """How many pods are looked at at most when it is settled."""
+    """The most pods that settling the group considers."""
     return len(workload.pods) + len(workload.surplus)
 
 
 def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
-    """True if more than the counts of the group may have to be looked at."""
+    """True if settling may have to consider each pod, not only the counts."""
     if _in_stages(world, workload, pod):
         return True
     size = _size(world, workload)
@@ -224,7 +224,7 @@ def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
 
 
 def settle_all(world: World) -> None:
-    """Settle whatever is unsettled, at once: where nobody decides, no plan does it."""
+    """Settle all groups now: a replica that does not decide has no plans that would."""
     while world.unsettled:
         settle_by_plan(world, next(iter(world.unsettled)), world.heard_at)
 
@@ -248,12 +248,12 @@ def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
         _split(world, workload)
     _, least = world.unsettled.pop(workload.key, (0, workload.pod_counts.members))
     before, workload.size = workload.size, _size(world, workload)
-    if not before and workload.size:  # who was too many of a gang of unknown size may stand for himself now
+    if not before and workload.size:  # surplus pods of a gang of unknown size may be workloads by themselves now
         world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
     members_unbound = workload.pod_counts.members_unbound
     room = max(0, workload.size - (workload.pod_counts.members - members_unbound))
-    if members_unbound > room:  # those that are told to end leave places, too, though nobody deletes them (S4)
-        room = min(workload.size, room + sum(map(stays, _told_to_end(workload))))
+    if members_unbound > room:  # pods that the bridge ends leave places, too, though they are not deleted (S4)
+        room = min(workload.size, room + sum(map(stays, _ending_pods(workload))))
     if not workload.size or members_unbound < room:
         workload.last_rank = None
     if not workload.size:
@@ -269,7 +269,7 @@ def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
         idle = [pod for pod in waiting if pod.uid not in being_bound]
         left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
         for pod in idle[left:]:
-            _move(world, workload, _alone_again(world, workload, pod), pod)
+            _move(world, workload, _leave_group(world, workload, pod), pod)
         workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
     elif members_unbound < room and workload.surplus:
         _take_back(world, workload, room - members_unbound)
@@ -290,15 +290,16 @@ def _split(world: World, workload: Workload) -> None:
             continue
         workload.take_out(pod.uid)
         workload.told.pop(pod.uid, None)
-        after = _of_group(world, pod, group)
+        after = _take_group(world, pod, group)
         after.put(pod)
+        world.note_needs(after, pod)
         if settle(world, after):
             world.refresh(after)
     world.refresh(workload)
 
 
-def _told_to_end(workload: Workload) -> list[Pod]:
-    """Its bound pods whose end was ordered."""
+def _ending_pods(workload: Workload) -> list[Pod]:
+    """Its bound pods that the bridge is ending."""
     ends = (uid for uid, held in workload.pod_holds.items() if isinstance(held.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
@@ -378,22 +379,23 @@ def _waits(world: World, workload: Workload, pod: Pod) -> bool:
 
 
 def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
-    """True if a bind of the pod is in flight, or its answer was lost and nobody has looked at the pod since."""
+    """True if a bind of the pod is in flight, or its answer was lost and the pod was not read since."""
     return workload.is_being_bound(pod.uid) or pod.uid in world.may_land
 
 
-def _alone_again(world: World, workload: Workload, pod: Pod) -> Workload:
+def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
     workload.surplus[pod.uid] = None
-    return _alone(world, pod)
+    return _take_alone(world, pod)
 
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     group = before.shown[pod.uid]
-    after.put(pod)  # first: at no moment it belongs to nobody
+    after.put(pod)  # first: at each moment a workload has the pod
     after.show(pod.uid, group)
     before.take_out(pod.uid)
     before.told.pop(pod.uid, None)
     world.key_of_pod[pod.uid] = after.key
+    world.note_needs(after, pod)
     if after.group is not None:
         after.surplus.pop(pod.uid, None)
     else:
@@ -426,7 +428,7 @@ def _size(world: World, workload: Workload) -> int:
         if owner.ref.kind == "Job":  # it tells how many it means to have still
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
-        size = min(size, members_of(owner, workload.group))  # who counted those of all stages meant these, too
+        size = min(size, members_of(owner, workload.group))  # the size may have been written for all stages together
     size = max(1, size)
     return size - workload.pod_counts.succeeded % size
 

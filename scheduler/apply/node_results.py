@@ -1,4 +1,4 @@
-"""What was decided for nodes, and how it ended, folded into the World (see fold_plans.py)."""
+"""What was decided for nodes, and how it ended, folded into the World (see results.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _place_on_slurm_node(world: World, action: act.OnSlurmNode, at: float) -> No
 
 
 def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnded) -> None:
-    """What became of it a poll shows that begins now; what failed is said on the node, and tried again after a while.
+    """A poll that is sent now shows the result.  A failure is shown on the node, and the action is tried again later.
 
     While many are registered there is one poll for all that ended meanwhile: it is 13 MB for 5,000 nodes.
     """

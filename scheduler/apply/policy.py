@@ -1,7 +1,7 @@
-"""A policy that was read anew, and namespaces whose labels changed: who pods are in Slurm from now on.
+"""A new policy, or new labels of a namespace: the Slurm users and limits of pods from now on.
 
-Jobs that wait or run keep their user (whose.py).  A waiting job follows the policy in what Slurm can change in place; what is
-not submitted yet is asked for by the new policy, also if Slurm or the policy before had refused it.
+Jobs that wait or run keep their user (job_ownership.py).  A waiting job follows the policy in what Slurm can change in place.
+A workload without a job is submitted by the new policy, even if Slurm or the former policy refused it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
     for limit_class in [name for name in (*world.parked, *world.token_buckets) if Quotas.is_limit_class(name)]:
         world.token_buckets.pop(limit_class, None)
         for key in list(world.parked.get(limit_class, ())):
-            world.unpark(key)  # in its other lanes, too: it is looked at below
+            world.unpark(key)  # in its other limit classes, too: it is visited below
         world.parked.pop(limit_class, None)
     world.quotas = Quotas(event.policy, world.tenant_of, world.token_buckets)
     for workload in world.workloads.values():
@@ -36,7 +36,7 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
 
 
 def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
-    """Have the workloads looked at that may be somebody else in Slurm now.  namespaces: only those in them; None: all"""
+    """Mark the workloads whose Slurm user may have changed.  namespaces: only workloads in these; None: all"""
     if namespaces is None:
         world.policy_at = world.heard_at
     else:

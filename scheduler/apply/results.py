@@ -1,7 +1,7 @@
-"""Plans and how their actions ended, folded into the World: the holds (ARCHITECTURE 3).
+"""Plans, and how their actions ended, folded into the World (ARCHITECTURE 3).
 
-When a plan is applied its holds are placed, before anything is performed; when an action ended, its outcome decides what
-is known: done is a fact, refused is a no with a time to ask again, unknown is a reason to look.
+When a plan is applied, its actions count as in flight before any is performed.  When an action ended, its outcome decides
+what is known: DONE is a fact, REFUSED sets a time for the next attempt, UNKNOWN starts a search.
 
 An answer says something about the object that the call was sent for.  While the answer was on its way a job id may have been
 given to another job, and a pod may have gone or moved to another workload.  So each answer is matched first:
@@ -13,18 +13,18 @@ given to another job, and a pod may have gone or moved to another workload.  So 
   RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
   FindJobs                   nothing: the ids that it tells are read
   ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
-  NudgeScheduler                       nothing
+  NudgeScheduler             nothing
   BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
   DeletePod, FailByDeadline,   the pod of that UID, in whichever workload it is by now
   EvictPod, SetDeadline
-  Report, SetJobCondition      what that pod was told last, if it is that sentence
+  SetPodCondition,           what that pod was told last, if it is that sentence
   RestoreKeys                nothing: the watch shows what became of it
   ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
   SelectVolumeNode
   ReadPod                    the bind that it was asked for, if no other was sent since
   PollNodes                  nothing: SlurmNodesPolled, held against the poll before
 
-and those about nodes in fold_nodes.py.  A hold ends with the answer to the very action that it was placed for.
+and those about nodes in node_results.py.  An action is in flight until its own answer comes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from scheduler.apply.membership import come_back, settle, settle_by_plan
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import States
 from scheduler.policy.rules import with_filled
 from scheduler.state import confirmation, quarantine
 from scheduler.state.anomalies import reject
@@ -69,7 +68,7 @@ from scheduler.translate.job_update import adopted, taken
 NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
 UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
-NOBODYS = frozenset({UNKNOWN_NODE, 2068})  # nodes that nobody can have: unknown; down, drained or reserved
+UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
 NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # partition, account, QOS, user: one that Slurm does not know
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
@@ -329,48 +328,64 @@ def _wait_as_told(workload: Workload, refusal: Refusal, at: float) -> None:
         workload.retry_at = max(workload.retry_at, until)
 
 
-def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, event: ev.ActionEnded) -> None:
-    partition = world.immediate_in.pop(action.key, action.spec.partition or world.default_partition)
-    breaker = world.breakers.setdefault(partition, Breaker())
-    immediate = isinstance(action, act.AllocateNow)
-    if immediate:
-        world.immediate_under_way[partition] -= 1
-        world.apart_under_way.discard(action.key)
+_Submission = act.AllocateNow | act.SubmitJob
+
+
+def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) -> None:
+    breaker = _count_out(world, action)
     workload = world.workloads.get(action.key)
     if workload is None:
         return
     held = workload.release(action)
-    lost = held.lost_job if held is not None else None
-    if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
-        # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
-        reject(world, Anomaly.ID_AGAIN)
-        workload.look = JobSearch(
-            event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
-        )
-        world.seen_first[event.job_id] = event.at
-        world.search_again(event.job_id)
-    elif event.outcome is Outcome.DONE and event.job_id is not None:
-        if immediate:
-            breaker.granted()
-        _made(world, workload, action, event, RUNNING if immediate else PENDING, held)
+    if event.outcome is Outcome.DONE and event.job_id is not None:
+        if _is_anothers_since(world, workload, event):
+            _submitted_id_was_reused(world, workload, action, event, event.job_id)
+        else:
+            _submitted(world, workload, action, event, event.job_id, held, breaker)
     elif event.outcome is Outcome.UNKNOWN:
-        until = event.at + world.config.tuning.settle_s
-        workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user)
-        if action.spec.required_nodes:
-            _not_reacquired(workload, lost, "it is not known whether Slurm granted them again")
-            _read_hinted(world, event.began)
+        _submission_unanswered(world, workload, action, event, held)
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) < SLURMS_OWN:
-        world.back_off(workload, event.at)  # our token is not accepted: that says nothing of the nodes
+        world.back_off(workload, event.at)  # the token was rejected, which says nothing about the nodes
         workload.refused = event.refusal
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and _number(event) != TWIN:
-        _reacquire_refused(world, workload, lost, event)
+        _reacquire_refused(world, workload, held, event)
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
         world.back_off(workload, event.at)
 
 
-def _anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
+def _count_out(world: World, action: _Submission) -> Breaker:
+    """Count the submission as in flight no more.  Returns the breaker of its partition."""
+    partition = world.immediate_in.pop(action.key, world.partition_asked(action))
+    if isinstance(action, act.AllocateNow):
+        world.immediate_under_way[partition] -= 1
+        world.apart_under_way.discard(action.key)
+    return world.breakers.setdefault(partition, Breaker())
+
+
+def _submitted_id_was_reused(
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, job_id: int
+) -> None:
+    """slurmctld lost its state between two answers and gave the id to another job: the job is looked up by its name."""
+    reject(world, Anomaly.ID_AGAIN)
+    workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user)
+    world.seen_first[job_id] = event.at
+    world.search_again(job_id)
+
+
+def _submission_unanswered(
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, held: InFlight | None
+) -> None:
+    """The job may exist: it is looked up by its name before anything is submitted again."""
+    until = event.at + world.config.tuning.settle_s
+    workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user)
+    if action.spec.required_nodes:
+        _not_reacquired(workload, held, "it is not known whether Slurm granted them again")
+        _read_hinted(world, event.began)
+
+
+def _is_anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
     """True if the id was found to be another job's after this call was sent."""
     assert event.job_id is not None
     if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
@@ -383,29 +398,30 @@ def _number(event: ev.ActionEnded) -> int:
     return event.refusal.number if event.refusal is not None else 0
 
 
-def _reacquire_refused(world: World, workload: Workload, lost: int | None, event: ev.ActionEnded) -> None:
-    """Slurm does not give the nodes of that lost job again: somebody has them, and that may be an unread job of these pods.
+def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, event: ev.ActionEnded) -> None:
+    """Slurm does not grant the nodes of the lost job again: another job has them, perhaps an unread job of these pods.
 
     Slurm checks limits before it looks for a twin, and the twin counts for the limits.
     """
     assert isinstance(event.action, act.AllocateNow)
     world.nodes_stale = world.nodes_stale or _number(event) == UNKNOWN_NODE
-    if _number(event) in NOBODYS and _may_come_back(world, workload, lost, event.at):
+    if _number(event) in UNAVAILABLE and _may_come_back(world, workload, held, event.at):
         world.back_off(workload, event.at)
         return
-    _not_reacquired(workload, lost, event.refusal.message if event.refusal is not None else "")
+    _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
     if _read_hinted(world, event.began):
         workload.look = JobSearch(event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True)
 
 
-def _not_reacquired(workload: Workload, lost: int | None, why: str) -> None:
-    """The nodes of that lost job are not had again, and it is not asked once more (S7)."""
-    if lost is not None:
-        workload.reacquired = (lost, why)
+def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None:
+    """The nodes of the lost job that was to be replaced were not granted again.  They are not asked for once more (S7)."""
+    if held is not None and held.lost_job is not None:
+        workload.reacquired = (held.lost_job, why)
 
 
-def _may_come_back(world: World, workload: Workload, lost: int | None, at: float) -> bool:
-    """A node that is not in service is given to nobody meanwhile: a slurmctld that starts anew finds it again soon."""
+def _may_come_back(world: World, workload: Workload, held: InFlight | None, at: float) -> bool:
+    """True if the lost job's nodes may soon be in service again: slurmctld finds them again some time after it started."""
+    lost = held.lost_job if held is not None else None
     known = next((job for job in world.mine(workload) if job.id == lost), None)
     return known is not None and at < known.lost_since + world.config.tuning.retake_s
 
@@ -415,23 +431,27 @@ def _lost_job(world: World, workload: Workload) -> Placeholder | None:
     return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
 
 
-def _made(
+def _submitted(
     world: World,
     workload: Workload,
-    action: act.AllocateNow | act.SubmitJob,
+    action: _Submission,
     event: ev.ActionEnded,
-    states: States,
+    job_id: int,
     held: InFlight | None,
+    breaker: Breaker,
 ) -> None:
-    assert event.job_id is not None
-    world.stop_reading(event.job_id)
-    world.foreign.discard(event.job_id)
-    world.foreign_read.pop(event.job_id, None)
-    job = Placeholder(event.job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
+    """Slurm made the job: it is the workload's placeholder from now on, whatever had its id before."""
+    immediate = isinstance(action, act.AllocateNow)
+    if immediate:
+        breaker.granted()
+    world.stop_reading(job_id)
+    world.foreign.discard(job_id)
+    world.foreign_read.pop(job_id, None)
+    job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
     job.asked_for = held.asked_for if held is not None else frozenset()
     _forget_lost(world, workload)
-    stale = world.placeholders.get(event.job_id)
+    stale = world.placeholders.get(job_id)
     if stale is not None:
         world.given_to(workload.key, stale, event.at)
         world.absent.discard(stale.id)
@@ -441,7 +461,7 @@ def _made(
     workload.hint = job.id
     workload.look = workload.releasing = workload.reacquired = workload.renamed = None
     workload.immediate_refused = False
-    world.set_states(job, states, event.at)
+    world.set_states(job, RUNNING if immediate else PENDING, event.at)
 
 
 def _forget_lost(world: World, workload: Workload) -> None:
@@ -456,33 +476,40 @@ def _submission_refused(
     world: World,
     workload: Workload,
     breaker: Breaker,
-    action: act.AllocateNow | act.SubmitJob,
+    action: _Submission,
     event: ev.ActionEnded,
     refusal: Refusal,
 ) -> None:
+    if isinstance(action, act.AllocateNow) and _is_queued_instead(world, workload, breaker, action, event, refusal):
+        workload.immediate_refused = True
+        return
+    world.back_off(workload, event.at)
+    if refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        return
+    if refusal.number in NAMES_UNKNOWN and workload.pods:
+        refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
+    workload.refused = refusal
     tuning = world.config.tuning
-    if isinstance(action, act.AllocateNow) and refusal.number in NO_ROOM:
-        breaker.refused(event.at, tuning.breaker_open_s)
-        workload.immediate_refused = True
-    elif isinstance(action, act.AllocateNow) and refusal.number == TWIN:  # before limits: this may pass by itself, too
-        workload.immediate_refused = True
+    workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+    if refusal.later:
+        world.limited.setdefault(action.spec.user, {})[workload.key] = None
+
+
+def _is_queued_instead(
+    world: World, workload: Workload, breaker: Breaker, action: act.AllocateNow, event: ev.ActionEnded, refusal: Refusal
+) -> bool:
+    """True if the job may be queued though Slurm refused to allocate nodes at once (ARCHITECTURE 5)."""
+    if refusal.number in NO_ROOM:
+        breaker.refused(event.at, world.config.tuning.breaker_open_s)
+        return True
+    if refusal.number == TWIN:  # before limits, because this may pass by itself, too
         _look_for_a_twin(world, workload, action, event)
         if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
             world.back_off(workload, event.at)
             workload.refused = refusal
-    elif isinstance(action, act.AllocateNow) and refusal.later and refusal.number >= SLURMS_OWN:
-        workload.immediate_refused = True  # a limit that a place in the queue may get around
-    elif refusal.number == UNKNOWN_NODE:
-        world.nodes_stale = True
-        world.back_off(workload, event.at)
-    else:
-        world.back_off(workload, event.at)
-        if refusal.number in NAMES_UNKNOWN and workload.pods:
-            refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
-        workload.refused = refusal
-        workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
-        if refusal.later:
-            world.limited.setdefault(action.spec.user, {})[workload.key] = None
+        return True
+    return refusal.later and refusal.number >= SLURMS_OWN  # a limit that a place in the queue may get around
 
 
 def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
@@ -492,7 +519,7 @@ def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, 
 
 
 def _read_hinted(world: World, began: float) -> bool:
-    """Have the jobs read that only pods show: no scan reads those that pods of an earlier life show.
+    """Schedule reads of the jobs that only pods show: no scan reads those that pods from before the start show.
 
     Returns True if there are such jobs.  Each of them may be the job of another pod.
     """
@@ -503,7 +530,9 @@ def _read_hinted(world: World, began: float) -> bool:
     return bool(hinted)
 
 
-def _meant(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float) -> Placeholder | None:
+def _placeholder_of(
+    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
+) -> Placeholder | None:
     """The placeholder that the call was sent for; None: it is known no more, or its id is another job's by now."""
     job = world.placeholders.get(action.job_id)
     if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
@@ -515,7 +544,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
     workload = world.workloads.get(action.key)
     if workload is not None:
         workload.release(action)
-    job = _meant(world, action, event.began)
+    job = _placeholder_of(world, action, event.began)
     if event.outcome is Outcome.DONE:
         renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
         if job is not None and not job.ended and not renamed:
@@ -535,17 +564,17 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
 
 
 def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
-    """A slurmdbd that is away costs no attempt: the record waits until it is back."""
+    """If slurmdbd is away, this does not count as an attempt: the record waits until slurmdbd is back."""
     workload = world.workloads.get(action.key)
     if workload is None:
         return
     workload.release(action)
-    job = _meant(world, action, event.began)
+    job = _placeholder_of(world, action, event.began)
     if event.outcome is Outcome.DONE:
         world.accounting_lost = None
         if job is not None:
             job.recorded = True
-    elif _accounting_is_away(world, event):
+    elif _note_accounting_lost(world, event):
         world.dirty[workload.key] = None
     else:
         world.back_off(workload, event.at)
@@ -559,7 +588,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if workload is None:
         return
     workload.release(action)
-    job = _meant(world, action, event.began)
+    job = _placeholder_of(world, action, event.began)
     if job is None:
         return
     if event.outcome is Outcome.DONE:
@@ -576,11 +605,11 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     workload.refused = event.refusal
 
 
-def _accounting_is_away(world: World, event: ev.ActionEnded) -> bool:
+def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
     """What this answer says of slurmdbd is a fact from now on."""
     away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
     if away and event.refusal is not None:
-        world.apply(ev.AccountingLost(event.at, event.refusal.message))
+        world.fold(ev.AccountingLost(event.at, event.refusal.message))
     return away
 
 
@@ -607,7 +636,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     if workload is None:
         return
     workload.release(action)
-    _accounting_is_away(world, event)
+    _note_accounting_lost(world, event)
     for job_id in event.found:
         job = world.placeholders.get(job_id)
         if (job is None or job.key is None) and job_id not in world.foreign:
@@ -616,7 +645,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
 
 
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
-    """What was read comes as JobRead; this only ends the hold, and whoever waited for it looks again."""
+    """The job itself comes as JobRead.  This ends the action, and workloads of the job are visited."""
     world.reading.discard(action.job_id)
     if event.outcome is not Outcome.DONE and action.job_id in world.seen_first:
         world.read_failed(action.job_id, event.at)
@@ -649,7 +678,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
     if workload is None:
         if (other := world.workloads.get(action.key)) is not None:
             other.release_pod(action.uid, action)
-        _unassume(world, action.uid, action.node)
+        _free_assumed(world, action.uid, action.node)
         return
     workload.release_pod(action.uid, action)
     if event.outcome is Outcome.UNKNOWN:
@@ -659,7 +688,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
         workload.brought[action.uid] = None
         workload.strays.pop(action.uid, None)
-        _bound(world, workload, action, event.at)
+        _note_bound(world, workload, action, event.at)
         return
     world.back_off(workload, event.at, event.began)
     job = world.placeholders.get(action.job_id)
@@ -672,17 +701,17 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
             world.may_land[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
     elif action.uid not in world.may_land and workload.pods[action.uid].node != action.node:
         workload.to_show.pop(action.uid, None)
-        _unassume(world, action.uid, action.node)
+        _free_assumed(world, action.uid, action.node)
 
 
-def _bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
+def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
     """The pod stands on the node, for the job that it was bound for; the id of that job may be another's by now."""
     workload.failures = 0
     world.may_land.pop(action.uid, None)
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)
     job = world.placeholders.get(action.job_id)
-    if job is None:  # over, and told; the watch shows which job the pod names, and that one is looked at
+    if job is None:  # it ended and was forgotten; the watch shows which job the pod names, and that job is read
         workload.hint = None if workload.hint == action.job_id else workload.hint
         return
     workload.hint = job.id
@@ -693,7 +722,7 @@ def _bound(world: World, workload: Workload, action: act.BindPod, at: float) -> 
 
 
 def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
-    """The bind took effect, though its answer was lost; or it did not, and its room is free (V5)."""
+    """The pod shows whether the bind with the lost answer took effect; if not, its room is free (V5)."""
     world.reading_refs.discard(action.uid)
     lost, workload = world.may_land.get(action.uid), _workload_of(world, action.uid)
     if lost is None or workload is None or event.began < lost.until:
@@ -701,15 +730,15 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
     if event.outcome is not Outcome.DONE:
         world.may_land[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
     elif event.node == lost.action.node:
-        _bound(world, workload, lost.action, event.at)
+        _note_bound(world, workload, lost.action, event.at)
     else:  # where it stands otherwise, the watch shows that
         confirmation.answered(workload, action.uid)
         workload.to_show.pop(action.uid, None)
-        _unassume(world, action.uid, lost.action.node)
+        _free_assumed(world, action.uid, lost.action.node)
 
 
-def _unassume(world: World, uid: str, node: str) -> None:
-    """No bind puts that pod on that node any more."""
+def _free_assumed(world: World, uid: str, node: str) -> None:
+    """The bind had no effect: free the room on that node."""
     if world.assumed.get(uid) == node:
         del world.assumed[uid]
         world.may_land.pop(uid, None)
@@ -750,12 +779,12 @@ def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondi
     workload = world.workloads.get(action.key)
     told = workload.told.get(action.uid) if workload else None
     if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
-        told.condition = told.message = ""  # say it again, after the usual pause
+        told.condition = told.message = ""  # set the condition again, after the usual pause
         told.essence = ()
 
 
 def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
-    """The watch shows what became of it; whoever writes it again waits ever longer for the next time."""
+    """The watch shows the result.  The wait before the next write doubles each time."""
     workload = world.workloads.get(action.key)
     edited = workload.edited.get(action.uid) if workload is not None else None
     if edited is not None:

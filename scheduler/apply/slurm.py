@@ -60,13 +60,13 @@ def _believe_poll(world: World, event: ev.JobsPolled) -> None:
             states
         ):  # no job comes to life again: between two polls the id was given out
             arrived.append(job_id)
-        _job(world, job_id, _poll_shows, states, event)
+        _fold_job(world, job_id, _poll_shows, states, event)
         if job_id in world.component_of and is_ended(states):
-            _job(world, job_id, _component_ended)
+            _fold_job(world, job_id, _component_ended)
     for job_id in (world.expected | world.absent) & event.states.keys():
-        _job(world, job_id, _poll_shows, event.states[job_id], event)
+        _fold_job(world, job_id, _poll_shows, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
-        _job(world, job_id, _poll_lacks, before[job_id], event)
+        _fold_job(world, job_id, _poll_lacks, before[job_id], event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
     if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
@@ -84,10 +84,10 @@ def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[
     return {**kept, **event.states}
 
 
-def _job(
+def _fold_job(
     world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """What a poll says of one job: where that cannot be folded, the others are."""
+    """Fold what a poll shows of one job.  If that raises, the other jobs are folded all the same."""
     try:
         fold(world, job_id, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - contained to the job, or raised
@@ -95,7 +95,7 @@ def _job(
 
 
 def _weigh_absence(world: World, at: float) -> None:
-    """Where that cannot be told, nothing that is missing is believed to be gone."""
+    """If the absence cannot be judged, no missing job is believed to be gone."""
     try:
         weigh_absence(world, at)
     except Exception as error:  # noqa: BLE001 - contained, or raised
@@ -108,7 +108,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     job = world.placeholders.get(job_id)
     if job is None or event.began <= job.learned:
         return
-    if job.denied and job_id in world.foreign:  # the id was given out again: this is somebody else's job
+    if job.denied and job_id in world.foreign:  # the id was given out again, to a foreign job
         world.mark_absent(job, event.began)
         return
     world.expected.discard(job_id)
@@ -142,17 +142,17 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
     world.foreign_read.pop(job_id, None)
     world.component_of.pop(job_id, None)
     world.stop_reading(job_id)
-    _lacks(world, job_id, event)
+    _note_missing(world, job_id, event)
 
 
 def _still_missing(world: World, event: ev.JobsPolled) -> None:
     """Jobs that no poll has shown, and those absent before: this answer lacks them too."""
     for job_id in (world.expected | world.absent) - event.states.keys():
         if job_id not in event.unread:
-            _job(world, job_id, _lacks, event)
+            _fold_job(world, job_id, _note_missing, event)
 
 
-def _lacks(world: World, job_id: int, event: ev.JobsPolled) -> None:
+def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
     job = world.placeholders.get(job_id)
     if job is None or event.began <= job.learned:
         return
@@ -165,21 +165,21 @@ def _lacks(world: World, job_id: int, event: ev.JobsPolled) -> None:
         world.mark_absent(job, event.began)
     else:
         _forget_inventions(world, job)
-        if _depended_on(world, job):
+        if _is_depended_on(world, job):
             world.mark_absent(job, event.began)
         else:
-            _led_nowhere(world, job)
+            _drop_hint(world, job)
 
 
 def _forget_inventions(world: World, job: Placeholder) -> None:
-    """Pods of this life show it, and no bind of ours wrote it there: these lost nothing, whatever other pods show it, too."""
+    """Detach the job from workloads whose pods show its id though no bind of the bridge can have written it."""
     for workload in world.concerned(job):
         if not world.may_have_bound(workload):
             world.not_its_job(workload, job)
 
 
-def _led_nowhere(world: World, job: Placeholder) -> None:
-    """A pod shows it, and it is not that pod's."""
+def _drop_hint(world: World, job: Placeholder) -> None:
+    """Remove a job that pods show and that is not theirs."""
     for workload in world.concerned(job):
         if not _may_run_for(workload, job):
             world.not_its_job(workload, job)
@@ -187,13 +187,13 @@ def _led_nowhere(world: World, job: Placeholder) -> None:
 
 
 def _may_run_for(workload: Workload, job: Placeholder) -> bool:
-    """True if pods run and name a job that may be theirs, renamed.  They keep its id: no other job's end ends them (V7)."""
+    """True if running pods name a job that may be the workload's, renamed: the end of another job does not end them (V7)."""
     running = any(workload.node_of(pod) for pod in workload.unfinished)
     return running and workload.hint == workload.renamed == job.id
 
 
-def _depended_on(world: World, job: Placeholder) -> bool:
-    """Whether unfinished pods stand on nodes for it, or may do so."""
+def _is_depended_on(world: World, job: Placeholder) -> bool:
+    """True if unfinished pods run, or may run, for the job."""
     concerned = world.concerned(job)
     if world.quarantine and any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
         return True
@@ -205,7 +205,7 @@ def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> N
     for job_id in arrived:
         if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
             continue
-        _job(world, job_id, _read_if_needed, event)
+        _fold_job(world, job_id, _read_if_needed, event)
 
 
 def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
@@ -214,7 +214,7 @@ def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
 
 
 def _needs_reading(world: World, job_id: int) -> bool:
-    """Nobody knows it; or a pod of this life shows it, which may hide there what is somebody else's."""
+    """True if the job is not known, or if a pod that came after the start shows its id, which proves nothing."""
     job = world.placeholders.get(job_id)
     if job is None:
         return True
@@ -244,7 +244,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     learned = placeholder.learned if placeholder is not None else float("-inf")
     if event.began <= learned or event.began < world.seen_first.get(event.job_id, float("-inf")):
         reject(world, Anomaly.OLD_READ)
-        return  # asked before an answer, or the poll that showed this id as new: it may speak of who had the id before
+        return  # sent before an answer or the poll that showed the id as new: it may be about the former job
     if event.job_id in world.claimed_by_others:
         strays.job_read(world, event.job_id, event.job)
     if event.job is None:
@@ -252,31 +252,31 @@ def _job_read(world: World, event: ev.JobRead) -> None:
             world.read_failed(event.job_id, event.ended)  # the list says that it is there: it may be ours
         else:
             world.stop_reading(event.job_id)
-        _denied(world, placeholder, event)
+        _deny(world, placeholder, event)
         return
-    whose = _whose(world, event.job) or _renamed(placeholder, event.job)
+    whose = _identify(world, event.job) or _key_of_renamed(placeholder, event.job)
     if whose is None:
         world.stop_reading(event.job_id)
         world.foreign.add(event.job_id)
         world.foreign_read[event.job_id] = event.began
-        _denied(world, placeholder, event)
+        _deny(world, placeholder, event)
         return
     if event.job.het_id is not None and event.job.het_offset:
-        _component(world, event.job_id, event.job.het_id)
-        _denied(world, placeholder, event)  # nobody's own job; a pod may show such an id, given out again
+        _note_component(world, event.job_id, event.job.het_id)
+        _deny(world, placeholder, event)  # no workload's own job; a pod may show such an id, given out again
     elif placeholder is not None and _is_no_end(world, placeholder, event.job):
         world.stop_reading(event.job_id)
         world.given_to("", placeholder, event.began)
         world.drop(placeholder)
     else:
-        _ours(world, event, whose)
+        _adopt(world, event, whose)
 
 
-def _lost_to(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
-    """The workloads whose pods were bound for the id in an earlier life, and not for the job that has it now.
+def _workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
+    """The workloads whose pods a previous process bound for the job that had the id before.  That job is lost (S7).
 
-    That one was submitted after all pods of the workload that name the id had started, or after their `job-since`.  Their own
-    job is lost, then (S7).  An older one may be theirs, renamed by its user: they are left in peace.
+    The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`.  An
+    older job may be the workload's, renamed by its user: then the pods are left alone.
     """
     if hinted.key is not None or read.submitted is None:
         return []
@@ -290,7 +290,7 @@ def _came_later(world: World, workload: Workload, job_id: int, submitted: float)
     return bool(naming) and not any(may_be_its_job(world, pod, submitted) for pod in naming)
 
 
-def _was_theirs(world: World, workload: Workload, read: Job) -> bool:
+def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
     """True if a job of another name, as old as the pods that name its id, is of their user and has, or had, their nodes.
 
     Without its name the job is theirs only if the policy can give its user still.  Pods that another client bound may name a
@@ -316,18 +316,18 @@ def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
     That is another one of the same name: the record of an attempt to have a lost job's nodes again (S7), which slurmctld
     gave the lost one's id.
     """
-    return is_ended(read.states) and not read.nodes and not job.requeued and _depended_on(world, job)
+    return is_ended(read.states) and not read.nodes and not job.requeued and _is_depended_on(world, job)
 
 
-def _component(world: World, job_id: int, leader: int) -> None:
+def _note_component(world: World, job_id: int, leader: int) -> None:
     """Not a placeholder by itself: it is read, and ended, with its leader (docs/decisions/0002)."""
     world.stop_reading(job_id)
     world.foreign.add(job_id)
     world.component_of[job_id] = leader
 
 
-def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
-    """A read proved that the id is not a job of ours, which it was taken for, or which a pod shows."""
+def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
+    """A read proved that the id is not the workload's job, which it was taken for, or which a pod shows."""
     began = event.began
     if job is None:
         return
@@ -341,25 +341,25 @@ def _denied(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         job.hinted_by.add(job.key)
         job.key = None  # its name says so no more, and no other proof is enough to end it (V6)
     elif event.job is not None:
-        for workload in _lost_to(world, job, event.job):
+        for workload in _workloads_that_lost(world, job, event.job):
             world.taken_from(workload, job, began)
     job.read_began = began
-    if job.key is None and (job.id in world.foreign or not _depended_on(world, job)):  # a hint that led nowhere
-        if event.job is not None and _may_be_renamed(world, job, event.job):
+    if job.key is None and (job.id in world.foreign or not _is_depended_on(world, job)):  # a hint that led nowhere
+        if event.job is not None and _follow_if_renamed(world, job, event.job):
             return
-        _led_nowhere(world, job)
+        _drop_hint(world, job)
         return
     job.denied = True
     world.mark_absent(job, began)
     world.touch(job)
 
 
-def _may_be_renamed(world: World, job: Placeholder, read: Job) -> bool:
+def _follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
     """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003).
 
-    If a job of their own name holds the nodes of the pods, that job is theirs, and somebody else wrote this id.
-
-    Workloads of whose user it is, and whose nodes it has or had, follow it: its end is theirs.  True if there is one.
+    If a job with the workload's own name holds the nodes of the pods, that job is the workload's, and another client wrote
+    this id.  A workload follows the job if the job has its user and has, or had, its nodes: the job's end ends its pods.
+    Returns True if a workload follows it.
     """
     followed = set()
     for workload in world.concerned(job):
@@ -367,7 +367,7 @@ def _may_be_renamed(world: World, job: Placeholder, read: Job) -> bool:
         own = chosen(workload, world.mine(workload))
         if workload.hint == job.id and own is not None and own.holds_nodes and _holds_their_nodes(world, workload, own):
             workload.hint = own.id
-        elif _was_theirs(world, workload, read):
+        elif _had_their_nodes(world, workload, read):
             followed.add(workload.key)
     job.followed_by = frozenset(followed)
     if followed:
@@ -384,7 +384,7 @@ def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bo
     return bool(stands) and stands <= granted
 
 
-def _whose(world: World, job: Job) -> str | None:
+def _identify(world: World, job: Job) -> str | None:
     """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4).
 
     All components of a heterogeneous job have the same name.  If its user gave the leader another one, the others still tell.
@@ -397,7 +397,9 @@ def _whose(world: World, job: Job) -> str | None:
         return None
     workload = world.workloads.get(named[1])
     is_ours = is_orphan(world, job) if workload is None else is_theirs(world, workload, job.id, job.user, job)
-    if is_ours or _renamed(world.placeholders.get(job.id), job) == named[1]:  # proven before policy or labels changed
+    if (
+        is_ours or _key_of_renamed(world.placeholders.get(job.id), job) == named[1]
+    ):  # proven before policy or labels changed
         return named[1]
     world.unmapped.add(job.id)
     if workload is not None and is_stray(world, workload, job):
@@ -409,7 +411,7 @@ def _whose(world: World, job: Job) -> str | None:
     return None
 
 
-def _renamed(known: Placeholder | None, read: Job) -> str | None:
+def _key_of_renamed(known: Placeholder | None, read: Job) -> str | None:
     """The key of a job of ours that its user gave another name: its id and its submission say that it is the same."""
     if known is None or known.job is None or known.job.submitted is None:
         return None
@@ -417,7 +419,7 @@ def _renamed(known: Placeholder | None, read: Job) -> str | None:
 
 
 def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
-    """Made by this life, read for the first time, and the same user's by another name, no younger than Slurm's answer.
+    """True for a job of this process that is read first, by another name, of the same user, no younger than Slurm's answer.
 
     It may be theirs, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
     """
@@ -429,56 +431,73 @@ def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
     return running and world.clocks[Side.SLURM].ours(read.submitted) - inexact_s(world) <= job.learned
 
 
-def _ours(world: World, event: ev.JobRead, key: str) -> None:
+def _adopt(world: World, event: ev.JobRead, key: str) -> None:
+    """A read showed that the job belongs to the workload of that key."""
     assert event.job is not None
+    read = event.job
     world.stop_reading(event.job_id)
     world.foreign.discard(event.job_id)
     world.foreign_read.pop(event.job_id, None)
+    workload = world.workloads.get(key) or _workload_without_pods(world, key, read)
+    job = _take_record(world, key, event, read.user)
+    for part in read.parts:
+        _note_component(world, part.id, job.id)
+    job.broken = any(is_ended(part.states) for part in read.parts)
+    _take_details(world, workload, job, read, event.grant)
+    _prove(world, workload, job, read, event.began)
+    _takes_over(world, workload, job, read.states)
+    world.set_states(job, read.states, event.ended)
+    job.states_since = min(job.states_since, event.began)
+    if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.mine(workload)):
+        _search_unknown_twin(world, workload, event.ended)
+    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
+    if read.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
+        world.detail_round.pop(key, None)
+        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
+    world.refresh(workload)
+
+
+def _workload_without_pods(world: World, key: str, read: Job) -> Workload:
+    """Add a workload of which only the job is known: as old as the job, by the clock of Kubernetes."""
+    submitted = world.clocks[Side.SLURM].ours(read.submitted or 0.0)
+    created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
+    workload = world.workloads[key] = Workload(key, created=created)
+    return workload
+
+
+def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeholder:
+    """The record of the job that was read.  A record of another workload's job, which had the id before, is made its own."""
     job = world.placeholders.get(event.job_id)
-    workload = world.workloads.get(key)
-    if workload is None:
-        submitted = world.clocks[Side.SLURM].ours(event.job.submitted or 0.0)
-        created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
-        workload = world.workloads[key] = Workload(key, created=created)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
-            event.job_id, key, event.job.user, frozenset(), learned=float("-inf")
+            event.job_id, key, user, frozenset(), learned=float("-inf")
         )
-    else:
-        if job.key not in (None, key):
-            job.spec = job.grant = None  # the id was given out again: this is another job
-        world.given_to(key, job, event.began)
-    for part in event.job.parts:
-        _component(world, part.id, job.id)
-    job.broken = any(is_ended(part.states) for part in event.job.parts)
-    _details(world, workload, job, event.job, event.grant)
-    job.key, job.user = key, event.job.user
-    job.read_began, job.learned, job.denied = event.began, event.began, False
-    job.end_read = is_ended(event.job.states)
+        return job
+    if job.key not in (None, key):
+        job.spec = job.grant = None  # the id was given out again: this is another job
+    world.given_to(key, job, event.began)
+    return job
+
+
+def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began: float) -> None:
+    """Note that the job exists and is the workload's.  began: when the read was sent"""
+    job.key, job.user = workload.key, read.user
+    job.read_began, job.learned, job.denied = began, began, False
+    job.end_read = is_ended(read.states)
     job.mark_present()
     if job.id in world.absent:
         world.absent.discard(job.id)
         if not job.end_read:
             reject(world, Anomaly.NOT_LISTED, job.id, [workload])
     world.expected.add(job.id)
-    if not is_ended(event.job.states):
+    if not is_ended(read.states):
         workload.look = workload.reacquired = None
     workload.jobs.add(job.id)
     if workload.renamed == job.id:
         workload.renamed = None
-    _takes_over(world, workload, job, event.job.states)
-    world.set_states(job, event.job.states, event.ended)
-    job.states_since = min(job.states_since, event.began)
-    if SINGLETON in event.job.dependency and not any(each.holds_nodes for each in world.mine(workload)):
-        _an_unknown_twin(world, workload, event.ended)
-    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
-    if event.job.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
-        world.detail_round.pop(key, None)
-        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
-    world.refresh(workload)
 
 
-def _details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
+def _take_details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
     before, job.job = job.job, read
     if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
         job.limit_before = before.time_limit_min
@@ -486,11 +505,11 @@ def _details(world: World, workload: Workload, job: Placeholder, read: Job, gran
         job.grant = grant
         world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
         world.about_to_stand(workload)
-    elif job.grant is not None and _moved(job.grant, read):  # requeued and started again between two polls
+    elif job.grant is not None and _is_on_other_nodes(job.grant, read):  # requeued and started again between two polls
         job.grant = None
 
 
-def _moved(grant: Grant, read: Job) -> bool:
+def _is_on_other_nodes(grant: Grant, read: Job) -> bool:
     """True if the job holds other nodes than it was granted, by what it says itself (of a leader, by its own component)."""
     if not holds_nodes(read.states) or not read.nodes:
         return False
@@ -516,7 +535,7 @@ def _takes_over(world: World, workload: Workload, job: Placeholder, states: Stat
         workload.hint, workload.lost_job = job.id, None
 
 
-def _an_unknown_twin(world: World, workload: Workload, at: float) -> None:
+def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
     """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at.
 
     Everything is read anew for it, seldom for each workload: its user may have made a job of that name himself.
@@ -556,7 +575,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
 
 
 def _kept(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
-    """What could not be read stays as it was known."""
+    """The objects that could not be decoded, as they were known before."""
     return {name: known for name, known in before.items() if name in unread} if unread else {}
 
 

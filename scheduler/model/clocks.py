@@ -57,7 +57,7 @@ class FarClock:
 
 @dataclass(slots=True)
 class Sighting:
-    """When this process first observed something of a pod, by the bridge's clock; None: not yet, or before `first`.
+    """When this process first saw each of these of a pod, by the bridge's clock; None: not yet.
 
     first    the pod itself
     bound    its node

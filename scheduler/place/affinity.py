@@ -316,6 +316,10 @@ class Neighbours:
         found = self._there.apart.selecting_if_few(pod)
         return found is None or not self._news.keys().isdisjoint(found)
 
+    def counted(self) -> Mapping[tuple[PodTerm, ...], Counter[str]]:
+        """Each distinct anti-affinity of the pods on nodes, with how many pods on which nodes have it."""
+        return self._there.apart.holders()
+
     def heard(self) -> None:
         """Note that all pods that the news concern are visited."""
         self._news.clear()

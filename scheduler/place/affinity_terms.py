@@ -125,6 +125,10 @@ class TermIndex:
             self._dead += known.size
         return known
 
+    def holders(self) -> Mapping[tuple[PodTerm, ...], Counter[str]]:
+        """Each list of terms that is held, with how often each holder has it."""
+        return {terms: each.holders for terms, each in self._lists.items()}
+
     def kind(self, pod: Pod) -> Kind:
         """The properties of a pod that these terms can select: pods of equal kind get the same answer."""
         said = ((key, value, self._named.get(key)) for key, value in pod.labels.items())

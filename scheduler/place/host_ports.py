@@ -7,7 +7,7 @@ ports of the querying pod, not on all ports that are held.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from scheduler.model.cache import Remembered
 from scheduler.model.kubernetes import ALL_PORTS, HostPort, Pod
@@ -28,6 +28,11 @@ class HostPorts:
         self.effort = effort
         self._held: dict[_Port, dict[str, Counter[str]]] = {}  # port and protocol to node to address
         self._answers: Remembered[tuple[HostPort, ...], frozenset[str]] = Remembered()
+
+    @property
+    def held(self) -> Mapping[tuple[int, str], Mapping[str, Counter[str]]]:
+        """The ports that are held: port and protocol to node to address, with how many pods hold it."""
+        return self._held
 
     def came(self, pod: Pod, node: str) -> None:
         """Note that the pod has that node."""

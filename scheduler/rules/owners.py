@@ -15,9 +15,10 @@ from scheduler.model.kubernetes import OwnerKey, OwnerRef, Pod, owner_key
 from scheduler.rules.decision import NOTHING, Decision, do, every, in_turn, note, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
+from scheduler.state.facts import MAX_OWNERS
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
-from scheduler.state.world import MAX_OWNERS, World
+from scheduler.state.world import World
 
 LATELY_S = (
     300.0  # an owner that was read so long before a pod came is read again before the first decision about the pod

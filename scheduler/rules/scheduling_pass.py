@@ -18,9 +18,9 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.place.affinity import Coming
 from scheduler.place.assign import NodeInfo
-from scheduler.state.phase import Phase
+from scheduler.state.phase import WAITING, Phase
 from scheduler.state.workload import Workload
-from scheduler.state.world import WAITING, World
+from scheduler.state.world import World
 from scheduler.tuning import Tuning
 
 TOGETHER = 1000  # so many binds of one gang may go out at once, beyond the limit

@@ -1,14 +1,14 @@
-"""What is not believed of what Slurm's side says, and how often that was so (S7, X5, X6).
+"""Observations of Slurm that are rejected as implausible, and their number (S7, X5, X6).
 
-One job that vanished is believed after two complete answers and a read that denies it (ARCHITECTURE 6).  Many that vanish
-within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then nobody is ended for
+The loss of one job is believed after two complete answers and a read that denies it (ARCHITECTURE 6).  Many that vanish
+within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then no pod is ended for
 it until they are back, have another job on the same nodes (S7), or the admin says that they are gone indeed.  That
 stays so until the last of them is settled: otherwise the count would fall below the limit by itself, and the rest would go.
 
 Only jobs that are proven ours count for that.  After a restart most jobs are known only by the ids that pods show, and an id
 that a pod shows may be invented.  So these ids are weighed by themselves: when too many of them are missing, the pods that
-show one are not ended, and nobody else is concerned.  An id on a pod of this life that no bind of ours wrote counts
-for nothing.
+show one are not ended, and no other pod is concerned.  An id on a pod that came after the start counts for nothing if no
+bind of the bridge wrote it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAID = {
 
 
 def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload] = ()) -> None:
-    """Count it; and have it said on the pods that it is about.  Of a mass absence that is said by `ending`."""
+    """Count it, and note it for an event on the pods of these workloads."""
     world.rejected[why] += 1
     for workload in whose:
         for pod in workload.unfinished:
@@ -52,7 +52,7 @@ def missing(world: World) -> list[Placeholder]:
 
 
 def weigh_absence(world: World, now: float) -> None:
-    """After a poll: whether what is missing is too much to be believed, and whether that is over (X6)."""
+    """After a poll: note whether too many jobs are missing to believe it, or that this is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
     world.held_back_since = _weigh(world, world.held_back_since, anomalies, now, proven=True)
     world.claims_held_since = _weigh(world, world.claims_held_since, anomalies, now, proven=False)
@@ -61,7 +61,7 @@ def weigh_absence(world: World, now: float) -> None:
 def _weigh(
     world: World, since: float | None, anomalies: Iterable[Placeholder], now: float, *, proven: bool
 ) -> float | None:
-    """Since when nobody is ended for the missing ones among those that are proven ours, or are not; None: not so."""
+    """Since when no pod is ended for missing jobs, of those that are proven the bridge's or of the others; None: pods are."""
     concerned = [job for job in anomalies if job.proven is proven]
     # What is in quarantine settles nothing: it opens the guard as any other, and does not keep it closed.
     if not any(_may_be_settled(world, job) for job in concerned):
@@ -83,7 +83,7 @@ def _count(world: World, *, proven: bool) -> int:
 
 
 def held_back(world: World) -> str:
-    """How many jobs are missing, that nobody is ended for it, and what to do; "" while nothing is held back."""
+    """A sentence: how many jobs are missing, that no pod is ended for it, and what to do; "": nothing is held back."""
     if world.held_back_since is None:
         return ""
     gone = sum(job.proven for job in missing(world))
@@ -94,7 +94,7 @@ def held_back(world: World) -> str:
 
 
 def claims_held_back(world: World) -> str:
-    """The same of jobs that are known only by what pods show, since before this life."""
+    """The same for jobs that are known only because pods from before the start show them."""
     if world.claims_held_since is None:
         return ""
     gone = sum(not job.proven for job in missing(world))
@@ -116,5 +116,5 @@ def _may_be_settled(world: World, job: Placeholder) -> bool:
 
 
 def _is_missed(world: World, job: Placeholder) -> bool:
-    """Somebody depends on it who has no other job by now."""
+    """True if a workload depends on the job and has no other live job."""
     return any(not any(each.alive and each.key for each in world.mine(workload)) for workload in world.concerned(job))

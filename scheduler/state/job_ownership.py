@@ -1,16 +1,16 @@
-"""Whose job is it: a job of our name is ours by its Slurm user (ARCHITECTURE 4).
+"""Which jobs with a name of the bridge belong to it: their Slurm user decides (ARCHITECTURE 4).
 
-A job of a workload that is known must be of the user that the policy gives its pods.  Policy and labels of a namespace change
-while jobs wait and run: a job stays its pods' if this life submitted it, or asked for one as that user and has no answer, or
-if pods of an earlier life name it by its id and it is as old as they are.
+The job of a known workload must have the user that the policy gives its pods.  The policy and the labels of a namespace
+change while jobs wait and run.  A job stays the workload's if this process submitted it, or submitted one as that user and
+has no answer, or if pods that a previous process bound name its id and are as old as the job.
 
-A job of the workload's name that is an orphan by that rule, though its pods are there, and that is not theirs because the
-policy gives them another user, is a stray: an earlier life asked for it under another policy, before its pods showed its id.
-Such a job ends, and the pods have a job of their own after that, unless they may stand on its nodes.  A job that was made
-after the policy and the labels changed last, and after the start, is none of the bridge: somebody named it so.
+A job with the workload's name and a user that the policy does not give its pods any more is a stray: a previous process
+submitted it under another policy, before the pods showed its id.  The bridge cancels it and submits another job, unless
+pods of the workload may be on its nodes.  A job that was made after the last change of policy and labels, and after the
+start, is foreign: another client chose that name.
 
-A job whose pods nobody knows is an orphan of ours if a rule names its user.  If only a template can give that user, which may
-be anybody, the namespace that the job names must give it, or be gone.
+A job without known pods is an orphan of the bridge if a rule names its user.  If only a template can give that user, the
+namespace that the job names must give it, or not exist any more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Jo
     If the policy gives them another user, a job is theirs that they name and that is as old as they are, even if the policy
     cannot give its user any more; so is a former job (`_is_former`) that holds nodes on which they stand.
     """
-    if _submitted_by_this_life(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
+    if _submitted_by_this_process(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
         return True
     pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
     tenants = [world.tenant_of(pod) for pod in pods]
@@ -54,9 +54,9 @@ def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Jo
 
 
 def is_stray(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job, which has the name of the workload and is not the workload's, is one that was asked for before.
+    """True if the job, which has the name of the workload and is not the workload's, is a stray (see the module).
 
-    False while the policy gives the pods nobody: they have no other job, and may be given the user of this one again.
+    False while the policy gives the pods no user: they have no other job, and may be given the user of this one again.
     """
     return _is_former(world, workload, job) and not _may_hold(world, workload, job)
 
@@ -73,7 +73,7 @@ def _is_former(world: World, workload: Workload, job: Job) -> bool:
 
 
 def former_key(workload: Workload, user: str) -> str:
-    """Under which key a stray of the workload is kept.  No pod has that key, so the job is ended as an orphan is."""
+    """The key of a stray of the workload.  No pod has that key, so the job is cancelled as an orphan is."""
     return f"{workload.key}@{user}"
 
 
@@ -95,7 +95,7 @@ def _may_hold(world: World, workload: Workload, job: Job) -> bool:
 
 
 def is_orphan(world: World, job: Job) -> bool:
-    """True if a job of our name, whose pods nobody knows, is ours."""
+    """True if a job with a name of the bridge, without known pods, is the bridge's."""
     policy = world.config.policy
     if not policy.can_give(job.user):
         return False
@@ -117,7 +117,7 @@ def _namespace(job: Job) -> str:
 
 
 def _asked_as(world: World, workload: Workload, user: str, read: Job | None) -> bool:
-    """True if this life asked Slurm for a job as that user, no answer has told what became of it, and this may be the job."""
+    """True if this process submitted a job as that user, no answer shows its outcome, and this may be the job."""
     in_flight = workload.hold.action if workload.hold is not None else None
     if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
         return True
@@ -128,7 +128,7 @@ def _asked_as(world: World, workload: Workload, user: str, read: Job | None) -> 
     return submitted is None or world.clocks[Side.SLURM].ours(submitted) - inexact_s(world) <= look.until
 
 
-def _submitted_by_this_life(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
+def _submitted_by_this_process(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
     known = world.placeholders.get(job_id)
     if known is None or known.spec is None or (known.key, known.user) != (workload.key, user):
         return False

@@ -1,8 +1,8 @@
-"""Where a workload stands, derived from facts.
+"""The phase of a workload, derived from facts.
 
-Nothing here is stored: the two clusters own the state and we look at it.  A phase is a question asked of a few facts, in
-this order: is any pod left that runs or waits, do the pods stand on nodes, does a placeholder live, does it hold nodes.
-Every combination has exactly one answer, so a restart needs no memory, and an impossible one is an answer too (REVOKED).
+Nothing here is stored: the two clusters own the state.  A phase follows from a few facts, in this order: does any pod run or
+wait, are the pods on nodes, does a placeholder live, does it hold nodes.  Every combination has exactly one phase, so a
+restart needs no memory; a combination that should not exist has one, too (ORPHANED).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from scheduler.state.workload import Placeholder, Workload
 
 
 class Phase(StrEnum):
-    """GATHERING → UNCLAIMED → QUEUED → GRANTED → BOUND → DONE; REVOKED when pods are bound and no placeholder lives.
+    """GATHERING → UNSUBMITTED → QUEUED → GRANTED → BOUND → DONE; ORPHANED: pods are bound and no placeholder lives.
 
-    A gang of which some pods stand on nodes and some are yet to be bound to its grant is GRANTED.
+    A gang of which some pods are bound and others are yet to be bound to its grant is GRANTED.
     """
 
     GATHERING = "gathering"
@@ -28,8 +28,15 @@ class Phase(StrEnum):
     DONE = "done"
 
 
+WAITING = (
+    Phase.UNSUBMITTED,
+    Phase.QUEUED,
+    Phase.GRANTED,
+)  # nodes are still to be chosen, or to be checked before the bind
+
+
 def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:
-    """The one answer."""
+    """The phase of the workload.  absent_s: how long a job must be absent to count as lost, seconds"""
     pod_counts = workload.pod_counts
     if not pod_counts.unfinished:
         return Phase.DONE
@@ -50,11 +57,11 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
 
 
 def orphaned(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
-    """The job that the pods were bound for is proven to have ended.  No evidence is no revocation (V7).
+    """True if the job that the pods were bound for is proven to have ended.  Without proof the pods are left alone (V7).
 
-    That is the job that the pods name, if a read proved it to be theirs; else every job that is or may be theirs.  A job that
-    may be theirs under another name counts only if it is followed (Placeholder.followed_by).  Pods that somebody else bound
-    stand for the job that they name, and for no other: an end of what was asked for them before is not theirs.
+    That job is the one that the pods name, if a read proved that it is the workload's; otherwise every job that is or may be
+    the workload's.  A job with another name counts only if the workload follows it (Placeholder.followed_by).  A pod that
+    another client bound runs for the job that it names, and for no other job.
     """
     if workload.renamed is not None and workload.renamed == workload.hint:
         theirs = [job for job in mine if job.key == workload.key or job.id == workload.hint]
@@ -68,7 +75,7 @@ def orphaned(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -
 
 
 def chosen(workload: Workload, mine: Iterable[Placeholder]) -> Placeholder | None:
-    """The placeholder that counts: proven ours and alive; one that holds nodes before one that waits, then the oldest."""
+    """The live placeholder that is proven the workload's: holding nodes before waiting, then the oldest; or None."""
     live = [job for job in mine if job.key == workload.key and job.alive]
     if len(live) < 2:
         return live[0] if live else None

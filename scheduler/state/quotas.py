@@ -1,14 +1,14 @@
 """How many jobs a rule of the policy may have in Slurm, and how many submissions a second (I7).
 
 Both are limits of a rule, that is of all namespaces which it maps together.  If the user of the rule is a template, the
-limits apply to each of its users separately.  Each is a lane of its own (view.View.free): a workload that finds it full waits
-for its turn in it, so however many wait, no more are looked at than can act.
+limits apply to each of its users separately.  Each is a limit class of its own (Pass.free): a workload that finds it full
+waits for its turn in it, so however many wait, no more are visited than can act.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from scheduler import actions as act
 from scheduler.model.kubernetes import Pod
@@ -23,31 +23,31 @@ _JOBS, _RATE = "jobs of ", "submissions of "
 class Quotas:
     """The limits of the policy, and what is counted against them.
 
-    tenant_of  who a pod is in Slurm
+    tenant_of  the Slurm user and the limits of a pod
     limited    some rule has a limit; counted: some rule has a `max_jobs`
-    most       lane to how many jobs may wait and run at a time; jobs: how many there are
+    most       limit class to how many jobs may wait and run at a time; jobs: how many do
     """
 
     def __init__(
         self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal], token_buckets: dict[str, TokenBucket]
     ) -> None:
         self._tenant_of = tenant_of
-        self._rations = token_buckets
+        self._token_buckets = token_buckets
         self.most: dict[str, int] = {}
         self.jobs: Counter[str] = Counter()
-        self._counted: dict[str, str] = {}  # workload key to the lane in which it counts
+        self._counted: dict[str, str] = {}  # workload key to the limit class in which it counts
         self.counted = any(each.max_jobs is not None for each in policy.tenants)
         self.limited = self.counted or any(each.max_submit_rate is not None for each in policy.tenants)
 
     def tenant(self, workload: Workload) -> Tenant | None:
-        """The rule whose limits count for the workload; None: no rule maps it, or nobody has seen its pods yet."""
+        """The rule whose limits count for the workload; None: no rule maps it, or its pods are not known yet."""
         if not self.limited or not workload.pods:
             return None
         found = self._tenant_of(workload.pod)
         return None if isinstance(found, Refusal) else found
 
     def limit_class(self, workload: Workload) -> str | None:
-        """The lane in which the workload counts as a job; None: its rule has no `max_jobs`."""
+        """The limit class in which the workload counts as a job; None: its rule has no `max_jobs`."""
         if (key := self._counted.get(workload.key)) is not None:
             return key
         tenant = self.tenant(workload)
@@ -58,7 +58,7 @@ class Quotas:
         return limit_class
 
     def rate(self, workload: Workload) -> str | None:
-        """The ration of the workload's submissions; None: its rule has no `max_submit_rate`.
+        """The token bucket of the workload's submissions; None: its rule has no `max_submit_rate`.
 
         A second's worth at once, at least one.
         """
@@ -66,16 +66,20 @@ class Quotas:
         if tenant is None or tenant.max_submit_rate is None:
             return None
         limit_class = _RATE + tenant.counts_with
-        if limit_class not in self._rations:
-            self._rations[limit_class] = TokenBucket(tenant.max_submit_rate, max(1.0, tenant.max_submit_rate))
+        if limit_class not in self._token_buckets:
+            self._token_buckets[limit_class] = TokenBucket(tenant.max_submit_rate, max(1.0, tenant.max_submit_rate))
         return limit_class
 
     def has_one(self, workload: Workload) -> bool:
         """True if the workload counts already: it has a job, or a submission is in flight."""
         return workload.key in self._counted
 
+    def counted_in(self) -> Mapping[str, str]:
+        """Keys of the workloads that count, to the limit class in which each counts."""
+        return self._counted
+
     def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
-        """Count the workload, or count it no more, by the jobs that it has now.  mine: its jobs
+        """Count the workload, or remove it from the counts, by its present jobs (*mine*).
 
         It counts where it was counted first, though its pods are gone or their namespace has other labels since.
         """
@@ -87,11 +91,11 @@ class Quotas:
             self.jobs[limit_class] += 1
 
     def forget(self, workload: Workload) -> None:
-        """Count the workload no more."""
+        """Remove the workload from the counts."""
         if (limit_class := self._counted.pop(workload.key, None)) is not None:
             self.jobs[limit_class] -= 1
 
     @staticmethod
     def is_limit_class(name: str) -> bool:
-        """True if that is the name of a lane or a ration of some policy's limits."""
+        """True if that is the name of a limit class or a token bucket of some policy's limits."""
         return name.startswith((_JOBS, _RATE))

@@ -1,6 +1,6 @@
-"""How much may be tried: the breaker of immediate allocations, rations of calls (ARCHITECTURE 5, Q2).
+"""Limits on attempts: the breaker of immediate allocations, and token buckets of calls (ARCHITECTURE 5, Q2).
 
-And the queues of the workloads that wait for it, which are fair to namespaces (I7).
+Workloads that wait for either are in queues that are fair to namespaces (I7).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class TokenBucket:
 
 
 class FairQueue:
-    """Workloads that wait for the same thing, by key: the namespaces take turns, and in a namespace the first comes first.
+    """Keys of workloads that wait for the same limit: namespaces take turns, and within a namespace the first is first.
 
-    However many workloads of one namespace wait, the first one of another namespace is next but for one of each.
+    However many workloads of one namespace wait, another namespace's first key waits for one key of each namespace at most.
     """
 
     __slots__ = ("_namespaces", "_queues")
@@ -76,7 +76,7 @@ class FairQueue:
         return iter(self._namespaces)
 
     def put(self, key: str, namespace: str) -> None:
-        """Let it wait; if it waits already it keeps its place."""
+        """Add the key at the end of its namespace's queue; a key that is in it keeps its place."""
         if key not in self._namespaces:
             self._namespaces[key] = namespace
             self._queues.setdefault(namespace, {})[key] = None
@@ -92,13 +92,13 @@ class FairQueue:
             self._queues[namespace] = queue
 
     def first(self, count: int) -> list[str]:
-        """The keys whose turn is next, so many at most.  Costs nothing for those behind them."""
+        """The next keys, at most *count*.  The cost does not depend on how many wait behind them."""
         found: list[str] = []
         queues = [iter(queue) for queue in islice(self._queues.values(), max(0, count))]
         while queues and len(found) < count:
             again = []
-            for queue in queues[: count - len(found)]:
-                if (key := next(queue, None)) is not None:
+            for queue in queues:
+                if len(found) < count and (key := next(queue, None)) is not None:
                     found.append(key)
                     again.append(queue)
             queues = again

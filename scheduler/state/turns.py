@@ -1,7 +1,7 @@
-"""Whose workload a pass looks at next: namespaces take turns, and a look that takes long counts as several turns.
+"""The order in which a pass visits workloads: namespaces take turns, and a long visit counts as several turns.
 
-So a namespace with ten thousand workloads, or with a few that are dear to look at, delays the others by a turn of its own
-and no more.  How many turns each has had is carried to the next pass as long as passes are too short for all.
+So a namespace with ten thousand workloads, or with a few whose visits take long, delays the others by one turn at most.
+The number of turns of each is carried to the next pass as long as passes are too short for all workloads.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-TURN = 250  # of the effort of a pass: a look that takes more counts as several turns
+TURN = 250  # of the effort of a pass: a visit that takes more counts as several turns
 
 
 class Turns:
-    """The keys of workloads, in the order in which they are to be looked at.
+    """The keys of workloads, in the order in which they are visited.
 
     keys    namespace and key of each, those of one namespace in their order
     taken   how many turns each namespace has had; one that has had none yet begins beside the one that had the fewest
@@ -37,7 +37,7 @@ class Turns:
         return self._queues[self._next[0][2]][0]
 
     def took(self, effort: int) -> None:
-        """Charge the namespace of the key that was looked at with this effort; the next turn comes."""
+        """Charge the namespace of the visited key with this effort, and go on to the next key."""
         turns, number, name = self._next[0]
         self._queues[name].popleft()
         after = turns + 1 + effort // TURN
@@ -48,5 +48,5 @@ class Turns:
         self.taken[name] = after
 
     def left(self) -> list[str]:
-        """The keys that nobody looked at."""
+        """The keys that were not visited."""
         return [key for queue in self._queues.values() for key in queue]

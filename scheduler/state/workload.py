@@ -1,8 +1,8 @@
 """A workload, its placeholders, and what the world remembers of both.
 
-A workload is the pods that stand or fall together; a pod without a group is one by itself (W1).  The records here are
-parts of the World: only `World.apply` changes them.  What the two clusters say is fact; beside it there is one kind of
-memory of our own, the hold: an action under way, or ended but not yet visible (ARCHITECTURE 3).
+A workload is the pods that start and end together; a pod without a group is one by itself (W1).  The records here are
+parts of the World: only `World.apply` changes them.  What the two clusters show is fact.  The bridge itself remembers only
+what is in flight: an action that was sent, or that ended and is not visible yet (ARCHITECTURE 3).
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_e
 from scheduler.translate.grouping import Group, Rank
 
 STORY_LENGTH = 40
-UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not looked at yet
+UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not considered yet
 PENDING: States = frozenset({"PENDING"})
 RUNNING: States = frozenset({"RUNNING"})
 CANCELLED: States = frozenset({"CANCELLED"})
 
-Announced = BindPod | DeletePod | FailByDeadline | EvictPod  # a Kubernetes event tells of these writes
+Announced = BindPod | DeletePod | FailByDeadline | EvictPod  # writes that are announced by a Kubernetes event
 
 
 @dataclass(slots=True)
 class Placeholder:
     """One Slurm job that is ours, or that a pod hints at.
 
-    key           whose it is, once proven: made by this life, or read and checked; None: only hinted at
-    learned       polls that began before this time say nothing about it
+    key           key of its workload, once proven: made by this process, or read and checked; None: only hinted at
+    learned       a poll that was sent before this time does not count for it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
     followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
-    released      while it is missing: an admin says that it is gone (X6)
-    denied        a read said that this id is not (any more) our job
-    requeued      it was given back to Slurm's queue while its pods ran, and ended by us for that (S7)
-    broken        of a heterogeneous job, a component ended: it is no grant any more (docs/decisions/0002)
-    states_since  its states are what they are since then
-    limit_before  its time limit in minutes before somebody changed it while its pods ran (S9); None: nobody has
-    recorded      accounting knows how its pods ended, or does not listen (S2)
-    not_recorded  how often accounting did not take that
-    end_read      the job itself said that it ended: read, or answered to our cancel
-    asked_at      when this life sent what made it; None: another life did
-    asked_for     UIDs of the pods whose needs that named; of other pods it is compared before they are bound
-    bind_refused  pod UID to how many binds for what it holds now the API server refused
-    bind_trouble  why the last bind for what it holds now failed, a sentence; "": none failed, or one succeeded since
+    released      an admin confirmed that the missing job is gone (X6)
+    denied        a read showed that this id is not, or not any more, the workload's job
+    requeued      Slurm requeued it while its pods ran, and the bridge cancelled it for that (S7)
+    broken        a component of the heterogeneous job ended: the job is no grant any more (docs/decisions/0002)
+    states_since  when its states changed last
+    limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
+    recorded      accounting has the end of its pods, or does not take it (S2)
+    not_recorded  how often accounting did not take it
+    end_read      its end is proven: the job was read, or the cancel was confirmed
+    asked_at      when this process sent the submission; None: another process did
+    asked_for     UIDs of the pods whose needs the submission names; the needs of other pods are compared before a bind
+    bind_refused  pod UID to how many binds to the present grant the API server refused
+    bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     """
 
     id: int
@@ -84,19 +84,19 @@ class Placeholder:
 
     @property
     def name(self) -> str:
-        """The job's name, as it was read last, or as it was asked for.  Id and name together say which job is meant."""
+        """The name of the job, as it was read last or submitted.  Id and name together identify the job."""
         known = self.job or self.spec
-        assert known is not None, "a job that is proven ours was read, or made by this life"
+        assert known is not None, "a proven job was read, or made by this process"
         return known.name
 
     @property
     def proven(self) -> bool:
-        """True if the job is ours: made by this life, or read and checked; not only an id that a pod shows."""
+        """True if the job is known to be the workload's: made by this process, or read and checked."""
         return self.key is not None
 
     @property
     def submitted(self) -> float | None:
-        """When Slurm was asked for it, whichever life did: a restart continues the same trace (O3).  None: not read yet."""
+        """When it was submitted, by any process: a restart continues the same trace (O3).  None: not read yet."""
         return self.asked_at if self.asked_at is not None else self.job.submitted if self.job else None
 
     @property
@@ -113,7 +113,7 @@ class Placeholder:
 
     @property
     def alive(self) -> bool:
-        """As far as we know: what is absent or denied is in doubt, not alive and not yet ended."""
+        """True if it neither ended nor is in doubt: an absent or denied job is neither alive nor ended."""
         return not self.ended and not self.absent and not self.denied
 
     def mark_present(self) -> None:
@@ -122,7 +122,7 @@ class Placeholder:
         self.released = False
 
     def lost(self, absent_s: float) -> bool:
-        """Absence is believed: denied by a read, in answers that began so many seconds apart (ARCHITECTURE 6)."""
+        """True if a read denied it and it was absent from polls that were sent so many seconds apart (ARCHITECTURE 6)."""
         return (
             self.denied
             and self.absent_first is not None
@@ -141,9 +141,9 @@ class Placeholder:
 
 
 def lost_one(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
-    """The job that this was before its id was given out again: what is seen under it now says nothing of that one.
+    """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
 
-    key   whose that one was, as far as that is proven
+    key   of the workload, as far as it is proven
     """
     lost = Placeholder(job.id, key, job.user, frozenset(), learned=at, read_began=at, denied=True)
     lost.absent_first, lost.absent_last = at - absent_s, at
@@ -152,10 +152,10 @@ def lost_one(job: Placeholder, key: str | None, at: float, absent_s: float) -> P
 
 @dataclass(slots=True)
 class InFlight:
-    """An action under way, or one whose effect is not visible yet.
+    """An action that was sent and has not ended, or whose effect is not visible yet.
 
-    until      when to stop waiting for its effect; None: it is under way
-    lost_job   of a request for a lost job's nodes: that job's id (S7)
+    until      when to stop waiting for its effect; None: it has not ended
+    lost_job   of a submission for the nodes of a lost job: the id of that job (S7)
     asked_for  of a submission: UIDs of the pods whose needs it names
     """
 
@@ -181,7 +181,7 @@ class BoundByOther:
 
 @dataclass(frozen=True, slots=True)
 class LostBind:
-    """A bind whose answer was lost.  until: it cannot take effect any more, so that the pod itself tells whether it did."""
+    """A bind whose answer was lost.  until: the bind cannot take effect after this time, so a read of the pod settles it."""
 
     action: BindPod
     until: float
@@ -189,7 +189,7 @@ class LostBind:
 
 @dataclass(slots=True)
 class LastStatus:
-    """What a pod was last told.  essence: what of the sentence matters when the next one is compared with it (Q2)."""
+    """The status that was last set on a pod.  essence: the parts of the message that count as a change (Q2)."""
 
     condition: str
     message: str
@@ -201,11 +201,11 @@ class LastStatus:
 
 @dataclass(slots=True)
 class Edited:
-    """Annotations of one bound pod that only the bridge writes, and that somebody else changed (own_keys.py).
+    """Annotations of one bound pod that only the bridge writes, and that another client changed (own_keys.py).
 
     right      the values that the bind wrote, by key, where the pod shows another; None: it wrote none
     put_back   how often they were written back; the next time not before next_at
-    under_way  they are being written back
+    under_way  a write is in flight
     """
 
     right: dict[str, str | None]
@@ -216,11 +216,11 @@ class Edited:
 
 @dataclass(slots=True)
 class JobSearch:
-    """After an unknown outcome or a twin (2038): look for a job of this name before anything is repeated.
+    """A search for a job of this name, after an unknown outcome or a twin (2038): nothing is submitted before it ends.
 
-    began   when the call was sent: ids that no poll before it had are looked at first
-    until   no repetition before that
-    user    the Slurm user that the call named: a job of this name and user is the workload's, whoever its pods are by now
+    began   when the call was sent: ids that are new since then are read first
+    until   the submission is not repeated before this time
+    user    the Slurm user that the call named: a job of this name and user is the workload's, whatever user its pods have now
     """
 
     began: float
@@ -233,7 +233,7 @@ class JobSearch:
 
 @dataclass(slots=True)
 class DeletedPod:
-    """A pod that is no more: how it ended, and until when its containers may still run (S3)."""
+    """A deleted pod: its last state, and until when its containers may still run (S3)."""
 
     pod: Pod
     at: float
@@ -242,7 +242,7 @@ class DeletedPod:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Nodes that a workload does not ask for, because a grant there could not be used (F6, crowding.py).
+    """Nodes that the submissions of a workload exclude, because a grant there could not be used (F6, crowding.py).
 
     nodes      their names in Slurm
     judged_at  when they are judged again
@@ -257,14 +257,14 @@ class LeftOut:
 
 
 def after_grant_in_vain(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
-    """What is left out after a grant on that node could not be used; each time for longer, at most for 16 `exclude_s`."""
+    """The excluded nodes after a grant on that node could not be used: each time for longer, at most for 16 `exclude_s`."""
     in_vain = before.in_vain + 1 if before is not None else 1
     nodes = before.nodes | {node} if before is not None else frozenset({node})
     return LeftOut(nodes, at + exclude_s, in_vain, at + exclude_s * min(16, 4 ** min(in_vain - 1, 2)))
 
 
 class _Counted(NamedTuple):
-    """As what a pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as it shows them."""
+    """How one pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
 
     unfinished: bool
     unbound: bool
@@ -276,18 +276,18 @@ class _Counted(NamedTuple):
     run: str
 
     def is_like(self, other: _Counted | None) -> bool:
-        """True if both are the same member, or both are none: whatever they say of their group."""
+        """True if both count the same, whatever they show of their group."""
         return other is not None and self[:5] == other[:5]
 
 
 @dataclass(slots=True)
 class PodCounts:
-    """How many of a workload's pods are what; kept as they change, so that news of one of thousands counts only that one.
+    """Counts of a workload's pods, kept up to date, so that an event of one of thousands of pods costs one step.
 
-    unfinished  those that run, wait or terminate; homeless: those of them that stand on no node
-    members     unfinished, not gated and not terminating; unbound: those of them that stand on no node
-    succeeded   those that ended well, in a run of their group of which other pods are still here
-    sizes       how many pods say that there are so many of them; None: they do not say.  Only pods that stay are asked
+    unfinished  pods that run, wait or terminate; unbound: those of them without a node
+    members     unfinished pods that are neither gated nor terminating; members_unbound: those of them without a node
+    succeeded   pods that ended well, in a run of their group of which other pods still exist
+    sizes       group size to how many staying pods show it; None: pods that show no size
     """
 
     unfinished: int = 0
@@ -300,9 +300,9 @@ class PodCounts:
     _of: dict[str, _Counted] = field(default_factory=dict)
 
     def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
-        """As it is now, on that node ("": on none); whether it is counted as something else than before.
+        """Count the pod as it is now, on that node ("": none).  True if its count changed, whatever it shows of its group.
 
-        over   it is counted as if it had ended
+        over   count it as if it had ended
         """
         unfinished = not (pod.finished or over) and (pod.deleting_at is None or bool(node))
         member = unfinished and not pod.gated and pod.deleting_at is None
@@ -325,7 +325,7 @@ class PodCounts:
         return not now.is_like(before)
 
     def drop(self, uid: str) -> None:
-        """Count the pod no more."""
+        """Remove the pod from the counts."""
         if (before := self._of.pop(uid, None)) is not None:
             self._add(before, -1)
 
@@ -350,49 +350,49 @@ class PodCounts:
 
 
 def stays(pod: Pod) -> bool:
-    """True if it neither ended nor is being deleted; a gated pod stays, too."""
+    """True if the pod neither ended nor is being deleted; a gated pod stays, too."""
     return pod.deleting_at is None and not pod.finished
 
 
 @dataclass(slots=True)
 class Workload:
-    """Its pods by UID, its jobs by id, and what is under way.
+    """Its pods by UID, its jobs by id, and what is in flight.
 
     readable    for people: the pod's full name, or namespace and name of the group
     group       what makes its pods one; None: a pod by itself
     shown       what each of its pods shows of the group
     size        how many unfinished members it needs; 0: not known yet (W5)
-    surplus     pods of the group that stand for themselves, because it had enough
-    written_off  UIDs of pods of a former job, of which a dead node never says that they ended: they count as over (S8)
+    surplus     UIDs of pods of the group that are workloads by themselves, because the group was complete
+    written_off  UIDs of pods of a former job on a dead node, which never shows their end: they count as ended (S8)
     left_at     when the last of its members was seen to leave: to end, to be deleted, or to be gone
-    last_rank   of those that wait for a node, the highest rank that found room; None: not known since they changed
-    tally       how many of its pods are what
+    last_rank   the highest rank among the unbound members; (): there are none; None: not known since the counts changed
+    pod_counts  how its pods are counted
     jobs        ids of placeholders that are its own or that its pods hint at
     left_out    nodes on which its grants could not be used (F6); None: there are none, or it was bound since
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
-    refused     Slurm's no, and in retry_at when it is asked again
-    asked_in    the partition in which nodes were asked for last
+    refused     why Slurm refused the last submission; retry_at: when the workload is submitted again
+    asked_in    the partition of the last submission
     first_bound_at  when the first bind of its present grant went out (V4)
     wait_until  after a failed attempt nothing is tried before that
-    doubted     pod UID to what was not believed of its job, in words, until that is said
-    too_late    pod UID to what was changed of that pod after it was bound, until that is said (K8, T11)
-    bound_here  a bind of this life went out for one of its pods
-    brought     UIDs of the pods that a bind of this life brought to the node where they stand
-    strays      pod UID to when that pod was first seen on a node to which neither this life nor an earlier one bound it
-    others      it is a pod of another scheduler on a node that Slurm gives away, and of a namespace that is managed
-    renamed     id of the job that its pods named, which has another name and may be theirs all the same; None: none
-    covered     of such a pod: whether the job that it names was made for it by another bridge; None: not read yet
+    anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
+    late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
+    bound_here  this process sent a bind for one of its pods
+    brought     UIDs of the pods that a bind of this process put on their nodes
+    strays      pod UID to when that pod was first seen on a node to which no process of the bridge bound it
+    others      it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
+    covered     of such a pod: True if another bridge made the job that it names; None: not read yet
+    renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
     to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
-    edited      pod UID to its annotations that only the bridge writes, where somebody else changed them
-    renewed     pod UID to what this life wrote, or writes, into these annotations when the job was replaced (retaking.py)
+    edited      pod UID to its annotations that only the bridge writes, where another client changed them
+    renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
     proven      pod UID to such a write that the watch has proven, until its event is posted
-    giving_back  the job that is being given back, and what its pods are told when that is confirmed
-    given_back  pod UID to that message, once the job has ended, until the pod is told
-    bereft      its job, whose id Slurm has given to another since: it is lost
-    disowned    ids of jobs of its name and of another user
-    former      ids of such jobs that were asked for when its pods had another user, and that are ended (whose.py)
-    retaken     of which lost job the nodes were asked for again, and why in vain (S7)
+    releasing   the job that is being released, and the message for its pods once that is confirmed
+    release_messages  pod UID to that message, once the job has ended, until the condition is set
+    lost_job    its lost job, whose id Slurm gave to another job since
+    foreign_jobs  ids of jobs with its name that belong to another user
+    former      ids of such jobs that were submitted when its pods had another user, and that are cancelled (job_ownership.py)
+    reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7)
     """
 
     key: str
@@ -453,7 +453,7 @@ class Workload:
             self._count(pod)
 
     def put(self, pod: Pod) -> None:
-        """This pod is one of it, as it is now."""
+        """Add the pod, or replace it by its present state."""
         self.pods[pod.uid] = pod
         self._count(pod)
 
@@ -469,7 +469,7 @@ class Workload:
         return self.pods.pop(uid, None)
 
     def release(self, action: Action) -> InFlight | None:
-        """End the hold of this action.  Returns the hold; None: the workload is held by another action, or by none."""
+        """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
         held = self.hold
         if held is None or held.action != action:
             return None
@@ -477,28 +477,28 @@ class Workload:
         return held
 
     def release_pod(self, uid: str, action: Action) -> InFlight | None:
-        """As `release`, of what was done to that pod."""
+        """As `release`, for an action on that pod."""
         held = self.pod_holds.get(uid)
         return self.pod_holds.pop(uid) if held is not None and held.action == action else None
 
     def is_being_bound(self, uid: str) -> bool:
-        """A bind of that pod is under way."""
+        """True if a bind of that pod is in flight."""
         held = self.pod_holds.get(uid)
         return held is not None and isinstance(held.action, BindPod)
 
     def put_on(self, uid: str, node: str) -> None:
-        """Our own bind put it there, though the watch has not shown it yet."""
+        """A bind of the bridge put the pod on the node; the watch has not shown that yet."""
         self.bound[uid] = node
         self._count(self.pods[uid])
 
     def write_off(self, uid: str) -> None:
-        """Nobody will ever say that this pod ended: it counts as over, until it is gone."""
+        """Count the pod as ended until it is gone, because its node will never report its end."""
         if uid in self.pods:
             self.written_off |= {uid}
             self._count(self.pods[uid])
 
     def show(self, uid: str, group: Group) -> None:
-        """What that pod shows of the group; it is counted so as soon as it is one of the workload's pods."""
+        """Note what the pod shows of the group.  It is counted so as soon as it is one of the workload's pods."""
         if self.shown.get(uid) != group:
             self.shown[uid] = group
             if uid in self.pods:
@@ -510,7 +510,7 @@ class Workload:
             self.last_rank = None
 
     def tell(self, at: float, what: str) -> None:
-        """Add to its story, of which only the last is kept."""
+        """Add an entry to the story, of which the last entries are kept."""
         self.story.append((at, what))
         del self.story[:-STORY_LENGTH]
 
@@ -533,7 +533,7 @@ class Workload:
 
     @property
     def first(self) -> Pod:
-        """Any of them, always the same."""
+        """The first unfinished pod."""
         return next(self._unfinished())
 
     def _unfinished(self) -> Iterator[Pod]:
@@ -552,12 +552,12 @@ class Workload:
 
     @property
     def complete(self) -> bool:
-        """All are here (W6)."""
+        """True if all members exist (W6)."""
         return bool(self.size) and self.pod_counts.members >= self.size
 
     @property
     def gathered(self) -> str:
-        """How many of a gang are here, in a sentence."""
+        """How many members of the gang exist, in a sentence."""
         assert self.group is not None, "only a gang gathers"
         whole = f"{self.group.kind} {self.group.name}"
         if not self.size:
@@ -566,28 +566,28 @@ class Workload:
 
     @property
     def nodes_left_out(self) -> frozenset[str]:
-        """Slurm names of the nodes that the workload does not ask for (F6)."""
+        """Slurm's names of the nodes that submissions exclude (F6)."""
         return self.left_out.nodes if self.left_out is not None else frozenset()
 
     @property
     def keeps_apart(self) -> bool:
-        """Some of its pods have a required anti-affinity (F5)."""
+        """True if a pod of it has a required anti-affinity (F5)."""
         return any(pod.apart for pod in self.pods.values())
 
     def node_of(self, pod: Pod) -> str:
-        """Where it stands, as the watch or our own bind says; "" nowhere."""
+        """The node of the pod, by the watch or by a bind of the bridge; "": none."""
         return pod.node or self.bound.get(pod.uid, "")
 
     def stands_for(self, pod: Pod, job: Placeholder) -> bool:
-        """True unless somebody else bound the pod, and the pod does not name that job or the job is not proven to be its own.
+        """True if the pod runs for that job: the bridge bound it, or it names the job and the job is proven the workload's.
 
-        Another copy of the bridge binds pods, too; each such pod names its job from the moment of its bind on.
+        Another copy of the bridge binds pods, too; such a pod names its job from its bind on.
         """
         names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
         return pod.uid not in self.strays or names_its_job
 
     def some_stand_for(self, job: Placeholder) -> bool:
-        """True if a pod of the workload stands on a node for that job.  Asked at each event: the counts tell it for most."""
+        """True if a pod of the workload runs for that job.  Called at each event: for most workloads the counts suffice."""
         on_nodes = len(self.pods) - self.pod_counts.unbound
         if job.key != self.key and len(self.strays) == on_nodes:
             return False
@@ -597,9 +597,9 @@ class Workload:
 
     @property
     def stands_for_none(self) -> bool:
-        """True if another client than the bridge bound every pod of the workload that stands on a node."""
+        """True if other clients than the bridge bound every bound pod of the workload."""
         return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 
     def shown_condition(self, pod: Pod) -> Condition | None:
-        """What the pod's PodScheduled condition says while it is False."""
+        """The PodScheduled condition of the pod, if it is False; otherwise None."""
         return pod.scheduled if pod.scheduled is not None and not pod.scheduled.status else None

@@ -29,7 +29,8 @@ from scheduler.state import anomalies
 from scheduler.state.workload import Placeholder, PodCounts, Workload
 from scheduler.state.world import World
 from scheduler.translate.job_spec import needs
-from tests.properties.test_core_histories import Histories
+from tests.builders import without
+from tests.properties.test_core_histories import CONFIG_HERE, Histories
 
 # Every one of these may raise before it does anything, or after it has done all of it.
 FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -58,10 +59,10 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (NodeInfo, ("put", "remove")),
     (NodeState, ("observe", "lost")),
     (Pass, ("add", "wake_at", "park", "standing")),
-    (kubernetes, ("settle", "workload_of", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
-    (results, ("_made", "_submission_refused", "_take_changes")),
-    (slurm, ("_whose", "_ours", "_denied", "_details", "_lacks")),
-    (membership, ("_move", "_size", "rank_of", "group_of", "_of_group", "_alone")),
+    (kubernetes, ("settle", "take_workload", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
+    (results, ("_submitted", "_submission_refused", "_take_changes")),
+    (slurm, ("_identify", "_adopt", "_deny", "_take_details", "_note_missing")),
+    (membership, ("_move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
     (identity, ("trusted",)),
@@ -116,6 +117,9 @@ def _wrapped(broken: Broken, function: Any) -> Any:
 
 class Defects(Histories):
     GUARDED = True
+    CONFIG = without(
+        CONFIG_HERE, validate_every=0
+    )  # what raises in a fold may leave an index as it was, until it is retried
 
     def __init__(self) -> None:
         super().__init__()

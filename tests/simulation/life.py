@@ -55,6 +55,10 @@ RIGHTS_GO = 0.2  # share of the lives
 IDENTITY_CHANGES = float(
     os.environ.get("IDENTITY_CHANGES", "0.25")
 )  # share of the lives: namespaces become other users
+VALIDATED = 0.1  # share of the lives in which the indexes of the World are checked after every event
+VALIDATED_EVERY = (
+    50  # events between two checks in the other lives: a check after every event makes a life thrice as slow
+)
 STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
 STUBBORN_S = 15.0  # between two things that happen to pods which do not stop, in the mean
 GRACES = (600, 3600, 86_400)
@@ -529,7 +533,7 @@ class Life:
         kube = KubeClient(transport, "slurm-bridge", self.clock)
         rng = random.Random(self.seed + 1000 * self.lives)
         self.bridge = Bridge(
-            (HASTY_SETTINGS if self.hasty else SETTINGS).model_copy(update={"policy": self.policy.written}),
+            self._settings(),
             kube,
             transport,
             slurm,
@@ -546,6 +550,14 @@ class Life:
         async with asyncio.TaskGroup() as group:
             group.create_task(held.run())
             group.create_task(self.bridge.run())
+
+    def _settings(self) -> Settings:
+        settings = HASTY_SETTINGS if self.hasty else SETTINGS
+        every_event = random.Random(f"{self.seed} validated").random() < VALIDATED
+        tuning = {"validate_every": 1 if every_event else VALIDATED_EVERY}
+        return settings.model_copy(
+            update={"policy": self.policy.written, "tuning": settings.tuning.model_copy(update=tuning)}
+        )
 
     # --- what happens --------------------------------------------------------------------------------------------
 

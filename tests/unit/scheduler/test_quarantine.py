@@ -302,7 +302,7 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
     story = Story(guarded=True)
     story.sees(replace(story.runs(BAD, 17, on="x2", at=NOW), started=NOW))
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, slurm, "_denied", lambda *_: True)
+    mend = breaks(monkeypatch, slurm, "_deny", lambda *_: True)
     strangers = Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=NOW + 40)
     story.reads(strangers, at=NOW + 61)
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
@@ -433,7 +433,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
 
 
 def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, slurm, "_whose", lambda _, read: read.id == 17)
+    mend = breaks(monkeypatch, slurm, "_identify", lambda _, read: read.id == 17)
     story = Story(guarded=True)
     story.polls({17: "RUNNING"}, at=NOW)
     [read] = story.acts(ReadJob, NOW)

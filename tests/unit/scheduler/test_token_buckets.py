@@ -10,7 +10,7 @@ from scheduler.actions import NudgeScheduler, Outcome, ReadJob, SetPodCondition,
 from scheduler.events import JobsPolled
 from scheduler.model.slurm import Job
 from scheduler.rules.periodic import FRONT
-from scheduler.state.token_buckets import TokenBucket
+from scheduler.state.token_buckets import FairQueue, TokenBucket
 from tests.builders import CONFIG, START, Story, job_of, pod, without
 
 NOW = START + 20
@@ -154,6 +154,15 @@ def test_the_nudge_that_had_to_wait_is_not_forgotten() -> None:
     assert not [each for each in plan.actions if isinstance(each, NudgeScheduler)]
     assert plan.wake_at == NOW + 3
     assert len(story.acts(NudgeScheduler, NOW + 3)) == 1
+
+
+def test_a_fair_queue_fills_all_free_places() -> None:
+    """A namespace whose queue ends early does not cost the others their turns."""
+    queue = FairQueue()
+    for key, namespace in {"a1": "a", "b1": "b", "b2": "b", "c1": "c"}.items():
+        queue.put(key, namespace)
+    assert queue.first(4) == ["a1", "b1", "c1", "b2"]
+    assert queue.first(3) == ["a1", "b1", "c1"]
 
 
 @pytest.mark.parametrize(("after_s", "left"), [(0.0, 0.0), (0.5, 2.5), (1.0, 5.0), (100.0, 10.0)])

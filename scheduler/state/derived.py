@@ -1,0 +1,417 @@
+"""What the World derives from its facts, computed anew: to check the World, and to make a copy that relies on no index.
+
+The World keeps indexes, counts and phases up to date while events change its facts.  An index that is not kept up to date
+is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each index
+anew and raises `InvalidIndex` where the World has something else.  It takes milliseconds, so the bridge never calls it unless
+the internal tuning `validate_every` says so; the simulation and the property tests do.
+
+INDEXES are determined by the facts: one function each.  CHECKS are statements that every world satisfies, about indexes that
+also depend on what happened before.
+
+The pods of an unsettled group are counted, but its phase and its indexes follow when it is settled (`membership.settle`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Kind
+from scheduler.model.cache import Remembered
+from scheduler.model.kubernetes import owner_key
+from scheduler.nodes.observed import NEVER
+from scheduler.place.affinity import Neighbours
+from scheduler.place.assign import NodeInfo
+from scheduler.place.feasible import slurm_name
+from scheduler.place.host_ports import HostPorts
+from scheduler.policy.tenants import Identities
+from scheduler.state.jobs import Jobs
+from scheduler.state.phase import WAITING, Phase, phase
+from scheduler.state.workload import PodCounts, Workload
+
+_NOTHING = "nothing"
+
+
+AnyWorld = TypeVar("AnyWorld", bound=Jobs)
+
+
+class InvalidIndex(AssertionError):
+    """An index of the World differs from what the facts say.
+
+    index    its name; of a workload's or a node's own: with that
+    key      what differs in it; None: the index as a whole
+    found, expected   what the World has, and what its facts say
+    """
+
+    def __init__(self, index: str, key: object, found: object, expected: object) -> None:
+        self.index, self.key, self.found, self.expected = index, key, found, expected
+        what = index if key is None else f"{index}[{key!r}]"
+        super().__init__(f"{what} is {found!r}; by the facts it is {expected!r}")
+
+
+def validate(world: Jobs) -> None:
+    """Compare every index of the world with its facts.  Raises InvalidIndex at the first difference."""
+    for index, compute in INDEXES.items():
+        _compare(index, getattr(world, index), compute(world))
+    for workload in world.workloads.values():
+        _compare_counts(workload)
+    for node, there in world.standing.items():
+        _compare(f"standing[{node!r}].taken", there.taken, there.without("").taken)
+    _compare("host_ports", world.host_ports.held, _host_ports(world).held)
+    _compare("neighbours", world.neighbours.counted(), _neighbours(world, world.standing).counted())
+    for index, key, found, expected in _failed_checks(world):
+        raise InvalidIndex(index, key, found, expected)
+
+
+def rebuilt(world: AnyWorld) -> AnyWorld:
+    """A world of the same facts, with all indexes and counts computed anew and all remembered answers forgotten.
+
+    It is for decisions.  It shares the facts with the original, so no event may be applied to it.
+    """
+    anew = copy(world)
+    anew.workloads = {key: _recounted(workload) for key, workload in world.workloads.items()}
+    for index, compute in INDEXES.items():
+        setattr(anew, index, compute(anew))
+    anew.standing = {node: there.without("") for node, there in world.standing.items()}
+    anew.neighbours, anew.host_ports = _neighbours(world, anew.standing), _host_ports(world)
+    anew.coming, anew.feasibility = None, Remembered()
+    anew.identities = Identities(world.config.policy)
+    return anew
+
+
+def _compare(index: str, found: Any, expected: Any) -> None:
+    if found == expected:
+        return
+    if not isinstance(expected, Mapping):
+        raise InvalidIndex(index, None, found, expected)
+    for key in dict.fromkeys((*expected, *found)):
+        is_, should_be = found.get(key, _NOTHING), expected.get(key, _NOTHING)
+        if is_ != should_be and not (isinstance(expected, Counter) and {is_, should_be} == {0, _NOTHING}):
+            raise InvalidIndex(index, key, is_, should_be)
+
+
+# --- indexes that the facts determine -------------------------------------------------------------------------------
+
+
+def _phase_of(world: Jobs) -> dict[str, Phase]:
+    absent_s = world.config.tuning.absent_s
+    return {
+        key: world.phase_of.get(key, Phase.DONE)
+        if key in world.unsettled
+        else phase(workload, world.placeholders, absent_s)
+        for key, workload in world.workloads.items()
+    }
+
+
+def _by_phase(world: Jobs) -> dict[Phase, dict[str, None]]:
+    by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
+    known = (key for keys in world.by_phase.values() for key in keys)
+    for key in dict.fromkeys((*known, *world.phase_of)):  # the order is that in which they came to their phases
+        if key in world.phase_of:
+            by_phase[world.phase_of[key]][key] = None
+    return by_phase
+
+
+def _key_of_pod(world: Jobs) -> dict[str, str]:
+    kept = {
+        uid: entry.name
+        for entry in world.quarantine.values()
+        if entry.kind is Kind.WORKLOAD and entry.dropped
+        for uid in entry.pods
+    }
+    return {uid: key for key, workload in world.workloads.items() for uid in workload.pods} | kept
+
+
+def _node_of(world: Jobs) -> dict[str, str]:
+    return {uid: node for node, there in world.standing.items() for uid in there.pods}
+
+
+def _named(world: Jobs) -> dict[str, list[str]]:
+    """Slurm's names to the Kubernetes nodes that claim them."""
+    named: dict[str, list[str]] = {}
+    for node in (world.nodes or {}).values():
+        named.setdefault(slurm_name(node), []).append(node.name)
+    return named
+
+
+def _by_slurm_name(world: Jobs) -> dict[str, str]:
+    return {name: nodes[0] for name, nodes in _named(world).items() if len(nodes) == 1}
+
+
+def _contested(world: Jobs) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted(nodes)) for name, nodes in _named(world).items() if len(nodes) > 1}
+
+
+def _searching(world: Jobs) -> dict[str, None]:
+    kept = {key for key in world.unsettled if key in world.looking}
+    found = {
+        key for key, each in world.workloads.items() if each.look is not None and key not in world.unsettled
+    } | kept
+    return dict.fromkeys(found)
+
+
+def _waits_for_ports(world: Jobs) -> dict[str, None]:
+    waiting = (key for each in WAITING for key in world.by_phase[each])
+    return {key: None for key in waiting if key in world.wants_ports}
+
+
+def _partition_of(world: Jobs) -> dict[str, str]:
+    found = {key: world.waits_in(workload) for key, workload in world.workloads.items()}
+    return {key: partition for key, partition in found.items() if partition}
+
+
+def _queued_in(world: Jobs) -> Counter[str]:
+    return Counter(_partition_of(world).values())
+
+
+def _unread(world: Jobs) -> list[int]:
+    return sorted(world.seen_first.keys() - world.put_off.keys())
+
+
+def _under_way(world: Jobs) -> Counter[str]:
+    return Counter(action.limit_class for action in world.in_flight.values())
+
+
+def _immediate_under_way(world: Jobs) -> Counter[str]:
+    immediate = (action for action in world.in_flight.values() if isinstance(action, act.AllocateNow))
+    return Counter(world.immediate_in.get(action.key, world.partition_asked(action)) for action in immediate)
+
+
+def _owners_held(world: Jobs) -> int:
+    return sum(world.owner_sizes.values())
+
+
+def _parked_in(world: Jobs) -> dict[str, set[str]]:
+    parked_in: dict[str, set[str]] = {}
+    for limit_class, waiting in world.parked.items():
+        for key in waiting:
+            parked_in.setdefault(key, set()).add(limit_class)
+    return parked_in
+
+
+# In this order: some are computed from those before them.
+INDEXES: Mapping[str, Callable[[Jobs], object]] = {
+    "phase_of": _phase_of,
+    "by_phase": _by_phase,
+    "key_of_pod": _key_of_pod,
+    "node_of": _node_of,
+    "by_slurm_name": _by_slurm_name,
+    "contested": _contested,
+    "looking": _searching,
+    "waits_for_ports": _waits_for_ports,
+    "partition_of": _partition_of,
+    "queued_in": _queued_in,
+    "unread": _unread,
+    "under_way": _under_way,
+    "immediate_under_way": _immediate_under_way,
+    "owners_held": _owners_held,
+    "parked_in": _parked_in,
+}
+
+
+# --- what is counted of pods ----------------------------------------------------------------------------------------
+
+
+def _recounted(workload: Workload) -> Workload:
+    anew = replace(workload, pod_counts=PodCounts())  # __post_init__ counts its pods
+    anew.last_rank = workload.last_rank
+    return anew
+
+
+def _compare_counts(workload: Workload) -> None:
+    found, expected = workload.pod_counts, _recounted(workload).pod_counts
+    if found != expected:
+        raise InvalidIndex(f"pod_counts of {workload.readable or workload.key}", None, found, expected)
+
+
+def _host_ports(world: Jobs) -> HostPorts:
+    anew = HostPorts(world.host_ports.effort)
+    for node, there in world.standing.items():
+        for pod in there.pods.values():
+            anew.came(pod, node)
+    return anew
+
+
+def _neighbours(world: Jobs, standing: Mapping[str, NodeInfo]) -> Neighbours:
+    anew = Neighbours(standing, world.neighbours.effort)
+    for node, there in standing.items():
+        for pod in there.pods.values():
+            anew.came(pod, node)
+    if not world.neighbours.has_news:
+        anew.heard()
+    return anew
+
+
+# --- what is true of every world ------------------------------------------------------------------------------------
+
+_Difference = tuple[str, object, object, object]  # the arguments of InvalidIndex
+
+
+def _failed_checks(world: Jobs) -> Iterator[_Difference]:
+    for check in CHECKS:
+        yield from check(world)
+
+
+def _keys_are_those_of_their_objects(world: Jobs) -> Iterator[_Difference]:
+    for key, workload in world.workloads.items():
+        if workload.key != key:
+            yield "workloads", key, workload.key, key
+    for job_id, job in world.placeholders.items():
+        if job.id != job_id:
+            yield "placeholders", job_id, job.id, job_id
+
+
+def _pods_are_where_their_workload_has_them(world: Jobs) -> Iterator[_Difference]:
+    for workload in world.workloads.values():
+        for pod in workload.pods.values():
+            node = "" if pod.finished else pod.node or world.assumed.get(pod.uid, "")
+            if world.node_of.get(pod.uid, "") != node:
+                yield "node_of", pod.uid, world.node_of.get(pod.uid, ""), node
+    for uid, node in world.assumed.items():
+        if world.node_of.get(uid) != node:
+            yield "assumed", uid, node, world.node_of.get(uid)
+    for uid in world.may_land.keys() - world.assumed.keys():
+        yield "may_land", uid, world.may_land[uid], _NOTHING
+
+
+def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
+    for workload in world.workloads.values():
+        for job in (world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders):
+            if job.key != workload.key and workload.key not in job.hinted_by:
+                yield "hinted_by", job.id, job.hinted_by, {workload.key}
+    for job in world.placeholders.values():
+        for workload in world.concerned(job):
+            if job.id not in workload.jobs:
+                yield "jobs", workload.key, workload.jobs, {job.id}
+        if job.key is not None and not job.denied and job.id in world.foreign:
+            yield "foreign", job.id, "foreign", f"the job of {job.key}"
+
+
+def _a_job_that_no_poll_shows_is_missed(world: Jobs) -> Iterator[_Difference]:
+    """Otherwise no later poll notes that it is missing."""
+    absent = {job.id for job in world.placeholders.values() if job.absent}
+    for job_id in world.absent - absent:
+        yield "absent", job_id, "absent", _NOTHING
+    for job_id in absent - world.absent - world.expected:
+        yield "absent", job_id, _NOTHING, "absent"
+    for job_id in world.expected - world.placeholders.keys():
+        yield "expected", job_id, "expected", _NOTHING
+    if world.polled is not None:
+        for job_id in world.placeholders.keys() - world.states.keys() - world.expected - world.absent:
+            yield "expected", job_id, _NOTHING, "expected"
+    for job_id in (world.put_off.keys() | world.unreadable.keys()) - world.seen_first.keys():
+        yield "seen_first", job_id, _NOTHING, "when it was seen first"
+
+
+def _what_waits_is_indexed(world: Jobs) -> Iterator[_Difference]:
+    for key, workload in world.workloads.items():
+        if key in world.unsettled:
+            continue
+        for index, members, belongs in (
+            ("wants_ports", world.wants_ports, any(pod.host_ports for pod in workload.pods.values())),
+            ("affinity_workloads", world.affinity_workloads, any(p.apart or p.beside for p in workload.pods.values())),
+        ):
+            if belongs and key not in members:
+                yield index, key, _NOTHING, "one of them"
+        waits = world.phase_of[key] in WAITING and key in world.affinity_workloads
+        if waits != (key in world.waiting_terms):
+            yield "waiting_terms", key, not waits, waits
+        if (world.phase_of[key] is Phase.GRANTED) != (key in world.granted_pods):
+            yield "granted_pods", key, key in world.granted_pods, world.phase_of[key]
+
+
+def _rounds_of_reads(world: Jobs) -> Iterator[_Difference]:
+    """A queued workload is in one of the two rounds of its jobs; a workload whose pods run may be."""
+    rounds = (
+        ("detail", world.detail_new, world.detail_round),
+        ("running", world.running_new, world.running_round),
+    )
+    for name, new, in_turn in rounds:
+        for key in new.keys() & in_turn.keys():
+            yield f"{name}_round", key, "in both", "in one"
+        for key in (new.keys() | in_turn.keys()) - world.workloads.keys():
+            yield f"{name}_round", key, "read in turn", _NOTHING
+    for key in world.by_phase[Phase.QUEUED].keys() - world.detail_new.keys() - world.detail_round.keys():
+        yield "detail_new", key, _NOTHING, "when it is read"
+
+
+def _limits(world: Jobs) -> Iterator[_Difference]:
+    for user, held in world.limited.items():
+        for key in held:
+            workload = world.workloads.get(key)
+            if workload is None or workload.refused is None:
+                yield f"limited[{user!r}]", key, "held back by a limit", "not refused"
+    jobs = Counter(world.quotas.counted_in().values())
+    for limit_class in jobs.keys() | world.quotas.jobs.keys():
+        if jobs[limit_class] != world.quotas.jobs[limit_class]:
+            yield "quotas.jobs", limit_class, world.quotas.jobs[limit_class], jobs[limit_class]
+
+
+def _holds_are_in_flight(world: Jobs) -> Iterator[_Difference]:
+    for workload in world.workloads.values():
+        for held in (workload.hold, *workload.pod_holds.values()):
+            if held is not None and held.until is None and not world.is_under_way(held.action):
+                yield f"hold of {workload.readable or workload.key}", None, held.action, "an action in flight"
+    in_flight = world.in_flight.values()
+    for job_id in world.reading - {each.job_id for each in in_flight if isinstance(each, act.ReadJob)}:
+        yield "reading", job_id, "read in flight", _NOTHING
+    of_pods = {each.uid for each in in_flight if isinstance(each, act.ReadClaims | act.SelectVolumeNode | act.ReadPod)}
+    of_owners = {owner_key(each.namespace, each.ref) for each in in_flight if isinstance(each, act.ReadOwner)}
+    for ref in world.reading_refs - of_pods - of_owners:
+        yield "reading_refs", ref, "read in flight", _NOTHING
+
+
+def _timers_and_queues(world: Jobs) -> Iterator[_Difference]:
+    timers = set(world.timers)
+    for key, at in world.wakes.items():
+        if (at, key) not in timers:
+            yield "timers", key, _NOTHING, at
+    for place in range(1, len(world.timers)):
+        if world.timers[(place - 1) // 2] > world.timers[place]:
+            yield "timers", place, world.timers[place], "a heap"
+    for limit_class, waiting in world.parked.items():
+        if set(waiting.first(len(waiting))) != set(waiting):
+            yield f"parked[{limit_class!r}]", None, waiting.first(len(waiting)), list(waiting)
+
+
+def _grants_that_are_about_to_be_bound(world: Jobs) -> Iterator[_Difference]:
+    if world.coming is None:
+        return
+    found = {each.key: (set(each.pods), each.nodes) for each in world.coming}
+    expected = {each.key: (set(each.pods), each.nodes) for each in world.find_coming()}
+    for key in found.keys() | expected.keys():
+        if found.get(key) != expected.get(key):
+            yield "coming", key, found.get(key), expected.get(key)
+
+
+def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:
+    state = world.node_state
+    named = {name: set(nodes) for name, nodes in _named(world).items()}
+    for name in named.keys() | state.named.keys():
+        if named.get(name) != state.named.get(name):
+            yield "node_state.named", name, state.named.get(name), named.get(name)
+    if world.cluster_known and world.slurm_nodes is not None and state.polled != NEVER:
+        mark = names.node_mark(world.cluster)
+        ours = {name for name, node in world.slurm_nodes.items() if mark in node.features}
+        for name in ours ^ state.ours:
+            yield "node_state.ours", name, name in state.ours, name in ours
+
+
+CHECKS: tuple[Callable[[Jobs], Iterator[_Difference]], ...] = (
+    _keys_are_those_of_their_objects,
+    _pods_are_where_their_workload_has_them,
+    _jobs_and_workloads_name_each_other,
+    _a_job_that_no_poll_shows_is_missed,
+    _what_waits_is_indexed,
+    _rounds_of_reads,
+    _limits,
+    _holds_are_in_flight,
+    _timers_and_queues,
+    _grants_that_are_about_to_be_bound,
+    _nodes_in_step,
+)

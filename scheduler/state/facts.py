@@ -1,0 +1,187 @@
+"""Questions to the facts of the World.  None of them changes anything.
+
+Times are epoch seconds by the bridge's clock, unless a parameter says otherwise (scheduler/state/clocks.py).
+"""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model.clocks import EXACT_S, Sighting
+from scheduler.model.kubernetes import NodeTerm, Owner, OwnerRef, Pod, owner_key
+from scheduler.model.slurm import UNLIMITED
+from scheduler.place.feasible import slurm_name
+from scheduler.state.phase import Phase
+from scheduler.state.tables import Tables
+from scheduler.state.workload import Placeholder, Workload
+from scheduler.translate.job_spec import TranslationContext
+
+WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
+MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
+FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
+
+
+class Facts(Tables):
+    """See the module."""
+
+    @property
+    def translation_context(self) -> TranslationContext:
+        """What a translation needs besides the pod."""
+        return TranslationContext(
+            self.config.translation, self.cluster, self.longest_min, self.config.policy.priorities
+        )
+
+    def longest_min(self, partition: str) -> int | None:
+        """The longest time limit of a partition ("": the default one), minutes; None: not known."""
+        known = self.partitions.get(partition or self.default_partition)
+        if known is None:
+            return None
+        return UNLIMITED if known.max_time_min is None else known.max_time_min
+
+    def manages(self, namespace: str) -> bool:
+        """True if pods of that namespace may use the bridge."""
+        known = (self.namespaces or {}).get(namespace)
+        labelled = known is not None and known.labels.get(names.MANAGED_LABEL) == "true"
+        return labelled or namespace in self.config.managed_namespaces
+
+    def quiet_until(self) -> float:
+        """The end of the quiet period, in which nothing is cancelled, evicted or released (ARCHITECTURE 3)."""
+        return self.started if self.predecessor_drained else self.started + self.config.tuning.quiet_s
+
+    def scanning_until(self) -> float:
+        """The time until which pods older than this process wait for their placeholder to be found (ARCHITECTURE 4)."""
+        if self.first_polled is None or not self.unread:
+            return float("-inf")
+        return min(self.scan_until, self.first_polled + self.config.tuning.scan_s)
+
+    @property
+    def last_poll_began(self) -> float:
+        """When the last answered poll of jobs was sent; "-inf": none was answered."""
+        return self.polled.began if self.polled is not None else float("-inf")
+
+    def born(self, pod: Pod) -> float:
+        """When the pod was created, by the bridge's clock."""
+        seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
+        return self.since(pod.created, seen, None if pod.uid in self.found_at_start else seen.first)
+
+    def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
+        """When something of a pod happened, by the bridge's clock.
+
+        theirs   by Kubernetes' clock
+        pod      the sighting of the pod; seen: when the bridge saw it happen; None: it had before
+        """
+        clock = self.clocks[Side.KUBERNETES]
+        return clock.had_happened(theirs, pod.first) if seen is None else clock.happened(theirs, seen)
+
+    def started_at(self, pod: Pod) -> float | None:
+        """When kubelet accepted the pod, by the bridge's clock; None: it has not, or the time is not known."""
+        if pod.started is None:
+            return None
+        seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
+        theirs = self.clocks[Side.KUBERNETES].ours(pod.started)
+        if seen.started is not None:
+            return theirs if abs(theirs - seen.started) <= EXACT_S else seen.started
+        return theirs if theirs <= seen.first + EXACT_S else None
+
+    def inherited(self, workload: Workload) -> bool:
+        """True if the workload is older than this process: a previous process may have bound its pods."""
+        if not self.found_at_start.isdisjoint(workload.pods):
+            return True
+        return self.clocks[Side.KUBERNETES].ours(workload.created) < self.started - WHOLE_SECOND_S
+
+    def is_older(self, pod: Pod) -> bool:
+        """True if the pod is older than this process: a previous process may have bound it."""
+        is_found = pod.uid in self.found_at_start
+        return is_found or self.clocks[Side.KUBERNETES].ours(pod.created) < self.started - WHOLE_SECOND_S
+
+    def may_have_bound(self, workload: Workload) -> bool:
+        """True if this process or a previous one may have bound pods of the workload."""
+        return workload.bound_here or self.inherited(workload)
+
+    def mine(self, workload: Workload) -> list[Placeholder]:
+        """The placeholders that are or may be this workload's."""
+        mine = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        return mine if workload.lost_job is None else [*mine, workload.lost_job]
+
+    def concerned(self, job: Placeholder) -> list[Workload]:
+        keys = job.hinted_by | {job.key} if job.key is not None else job.hinted_by
+        return [self.workloads[key] for key in keys if key in self.workloads]
+
+    def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], OwnerRef | None]:
+        """The known controllers of the pod, nearest first, and the reference of the first that is not read; None: all are."""
+        chain: list[Owner] = []
+        ref = pod.owner
+        while ref is not None and len(chain) < MAX_OWNERS:
+            key = owner_key(pod.namespace, ref)
+            if key not in self.owners:
+                return tuple(chain), ref
+            owner = self.owners[key]
+            if owner is None:
+                break
+            chain.append(owner)
+            ref = owner.owner
+        return tuple(chain), None
+
+    def size_source_of(self, workload: Workload) -> Owner | None:
+        """The object that defines the size of the workload's group; None: it is not read, or none exists (W2)."""
+        group = workload.group
+        if group is None or not workload.pods:
+            return None
+        if group.size_source is not None:
+            return self.owners.get(owner_key(workload.pod.namespace, group.size_source))
+        return self.owner_of_kind(next(iter(workload.pods.values())), group.size_told_by)
+
+    def owner_of_kind(self, pod: Pod, kind: str) -> Owner | None:
+        """The nearest of its controllers of that kind; None: it has none, or that was not read."""
+        return next((owner for owner in self.owners_of(pod)[0] if owner.ref.kind == kind), None)
+
+    def grace_ends(self, pod: Pod) -> float | None:
+        """When the grace of a bound pod ends that is being deleted, by the bridge's clock; None: it is not being deleted."""
+        there = self.standing.get(pod.node)
+        ends = there.grace_ends(pod.uid) if there is not None else None
+        return ends if ends is not None else pod.deleting_at
+
+    def may_be_undecoded(self, workload: Workload, user: str) -> bool:
+        """True if a workload without pods, whose job that Slurm user has, may have a pod that cannot be decoded.
+
+        The gang of such a pod is not known, so it may belong to any workload of its namespace.
+        """
+        if workload.pods or workload.gone:
+            return False
+        return any(
+            pod.uid not in self.key_of_pod
+            and (not pod.namespace or self.config.policy.can_give_in(pod.namespace, user))
+            for pod in self.undecoded.pods()
+        )
+
+    def in_slurm(self, node: str) -> str:
+        """The name of that Kubernetes node in Slurm; of a deleted node its Kubernetes name."""
+        known = (self.nodes or {}).get(node)
+        return node if known is None else slurm_name(known)
+
+    def volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
+        """The required node affinity of each of its bound volumes that has one (F1)."""
+        return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
+
+    @property
+    def counted_by_slurm(self) -> frozenset[str]:
+        """The resources that Slurm counts, by their names in Kubernetes: no two grants share a part of these."""
+        return frozenset({"cpu", *self.config.translation.gres, *(["memory"] if self.counts_memory else [])})
+
+    def partition_asked(self, action: act.AllocateNow | act.SubmitJob) -> str:
+        """The partition of that submission."""
+        return action.spec.partition or self.default_partition
+
+    def cost(self, bucket: str) -> int:
+        """Tokens that one read takes from the bucket: the more jobs run, the less often each is read (S9)."""
+        return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if bucket == "running" else 1
+
+    def is_under_way(self, action: act.Action) -> bool:
+        """True if the action is in flight: its plan was applied, and it has not ended."""
+        return id(action) in self.in_flight
+
+    def story(self, key: str) -> list[tuple[float, str]]:
+        """The last events and actions of one workload, oldest first."""
+        workload = self.workloads.get(key)
+        return list(workload.story) if workload else []

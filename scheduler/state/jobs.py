@@ -1,0 +1,202 @@
+"""Slurm jobs in the World: their states, their absence, unknown ids, and ids that Slurm gives out again.
+
+A job that vanished is absent; it counts as lost only after a read denied it, too (ARCHITECTURE 6).  Slurm gives an id out
+again after it lost its state.  Then workloads that had the job of that id, or whose pods show it, lose it (`given_to`).
+"""
+
+from __future__ import annotations
+
+import bisect
+
+from scheduler.model.slurm import States, holds_nodes, is_ended
+from scheduler.state.phase import Phase, chosen
+from scheduler.state.visits import Visits
+from scheduler.state.workload import Placeholder, Workload, lost_one
+
+RELEASED_AT_ONCE = 3  # so many grants that a workload gives back one after another are asked for elsewhere at once
+MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
+UNREADABLE_EVERY_S = 300.0
+
+
+class Jobs(Visits):
+    """See the module."""
+
+    def set_states(self, job: Placeholder, states: States, at: float) -> None:
+        if is_ended(states) and not job.ended:
+            job.ended_seen = at
+            self.stop_reading(job.id)
+            if (workload := self.workloads.get(job.key or "")) is not None:
+                self._lost_its_place(workload, job, at)
+            self._released_a_limit(job)
+        if holds_nodes(states) and not job.holds_nodes:
+            job.granted_at = at
+        elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
+            job.grant = None  # requeued: what it gets next is another grant
+            job.bind_refused.clear()
+            job.bind_trouble = ""
+        if states != job.states:
+            self._tell(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
+            job.states_since = at
+        job.states = states
+        self.touch(job)
+
+    def _lost_its_place(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """The job ended.  The workload waits before it is submitted again, because its next job may be ended at once, too.
+
+        If the bridge released the grant, the workload is submitted for other nodes, the first few times at once (F6).
+        """
+        at_once = 0
+        if workload.releasing is not None and workload.releasing[0] == job.id:
+            workload.release_messages = dict.fromkeys((pod.uid for pod in workload.members), workload.releasing[1])
+            workload.releasing = None
+            granted = job.grant.everywhere if job.grant is not None else ()
+            elsewhere = any(node.name in workload.nodes_left_out for node in granted)
+            at_once = RELEASED_AT_ONCE if elsewhere else 0
+        if not any(workload.node_of(pod) for pod in workload.pods.values()):
+            self.back_off(workload, at)
+            if workload.failures <= at_once:
+                workload.wait_until = at
+
+    def _released_a_limit(self, job: Placeholder) -> None:
+        """A job of the bridge ended: wake the oldest workload that the limits of its user hold back (Q4)."""
+        held = self.limited.get(job.user, {})
+        able = [key for key in held if not self.is_quarantined(key)]
+        first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
+        if first is not None:
+            del held[first]  # the next end releases the next one
+            self.workloads[first].retry_at = float("-inf")
+            self.dirty[first] = None
+
+    def _tell(self, job: Placeholder, at: float, what: str) -> None:
+        workload = self.workloads.get(job.key or "")
+        if workload is not None:
+            workload.tell(at, what)
+
+    def touch(self, job: Placeholder) -> None:
+        for workload in self.concerned(job):
+            self.refresh(workload)
+
+    def drop(self, job: Placeholder) -> None:
+        """Remove the record of a job on which nothing depends any more."""
+        self.absent.discard(job.id)
+        self.expected.discard(job.id)
+        self.placeholders.pop(job.id, None)
+        for workload in self.concerned(job):
+            workload.jobs.discard(job.id)
+            self.refresh(workload)
+
+    # --- absence ------------------------------------------------------------------------------------------------------
+
+    def mark_absent(self, job: Placeholder, began: float) -> None:
+        """Note that a poll that was sent at *began* lacks the job.  The workload is visited if that changes something."""
+        self.expected.discard(job.id)
+        self.absent.add(job.id)
+        absent_s = self.config.tuning.absent_s
+        before = job.absent, job.lost(absent_s)
+        if job.absent_first is None:
+            job.absent_first = began
+        job.absent_last = began
+        if job.lost(absent_s) and not job.proven:
+            job.states = frozenset()  # a poll has no names: the end that it showed may be another job's
+        if job.lost(absent_s) and not before[1]:
+            self._leave_to_another(job)
+        if (job.absent, job.lost(absent_s)) != before:
+            self.touch(job)
+
+    def _leave_to_another(self, lost: Placeholder) -> None:
+        """If another live job is proven the workload's, its pods run for that job from now on (S7)."""
+        for workload in self.concerned(lost):
+            other = chosen(workload, self.mine(workload))
+            if other is not None and workload.hint == lost.id != workload.renamed:
+                workload.hint = other.id
+
+    # --- ids that are not known ----------------------------------------------------------------------------------------
+
+    def schedule_read(self, job_id: int, began: float) -> None:
+        """Schedule a read of the job.  began: when the poll that showed the id was sent"""
+        if job_id not in self.seen_first:
+            self.seen_first[job_id] = began
+            bisect.insort(self.unread, job_id)
+
+    def stop_reading(self, job_id: int) -> None:
+        """Cancel the scheduled read of the job."""
+        self.unreadable.pop(job_id, None)
+        self.put_off.pop(job_id, None)
+        self.hidden.discard(job_id)
+        if self.seen_first.pop(job_id, None) is not None:
+            self._search_without(job_id)
+
+    def read_failed(self, job_id: int, at: float) -> None:
+        """Note a failed read.  After some failures the job is read seldom, so that it does not keep others waiting.
+
+        It does not count as foreign: it may be a job of the bridge without a pod.
+        """
+        failed = self.unreadable.get(job_id, (0, at))[0] + 1
+        if failed >= MAX_UNREADABLE or job_id in self.put_off:
+            self.put_off_until(job_id, at + UNREADABLE_EVERY_S)
+        else:
+            self.unreadable[job_id] = (failed, at + self.config.tuning.backoff_s * 2**failed)
+
+    def put_off_until(self, job_id: int, at: float) -> None:
+        """Its reads fail: no workload waits for it any more.  It is read again at that time."""
+        self.unreadable.pop(job_id, None)
+        self.put_off.pop(job_id, None)
+        self.put_off[job_id] = at
+        self._search_without(job_id)
+
+    def search_again(self, *job_ids: int) -> None:
+        """Sort the ids that are to be read.  These ids are read at once, even if earlier reads of them failed."""
+        for job_id in job_ids:
+            self.put_off.pop(job_id, None)
+        self.unread = sorted(self.seen_first.keys() - self.put_off.keys())
+
+    def _search_without(self, job_id: int) -> None:
+        at = bisect.bisect_left(self.unread, job_id)
+        if at < len(self.unread) and self.unread[at] == job_id:
+            del self.unread[at]
+        self.dirty.update(self.looking)
+        if not self.unread:  # the search is over: workloads that waited for it are visited
+            self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
+            self.dirty.update(self.by_phase[Phase.ORPHANED])
+
+    # --- ids that were given out again ---------------------------------------------------------------------------------
+
+    def given_to(self, key: str, job: Placeholder, at: float) -> None:
+        """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
+        for workload in self.concerned(job):
+            if workload.key != key:
+                self.taken_from(workload, job, at)
+
+    def taken_from(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """The id belongs to another workload's job, or to a foreign job, now: this workload loses its job."""
+        workload.jobs.discard(job.id)
+        job.hinted_by.discard(workload.key)
+        self.lost_its_job(workload, job, at)
+        self.refresh(workload)
+
+    def not_its_job(self, workload: Workload, job: Placeholder) -> None:
+        """Detach the job, whose id a pod of the workload shows without being bound for it."""
+        if workload.hint == job.id:
+            workload.hint = None
+        workload.jobs.discard(job.id)
+        job.hinted_by.discard(workload.key)
+        self.refresh(workload)
+
+    def lost_its_job(self, workload: Workload, job: Placeholder, at: float) -> None:
+        """Slurm gave the id of the job that the pods were bound for to another job: the pods do not run for that job."""
+        if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
+            return
+        mine = self.mine(workload)
+        other = chosen(workload, mine) or self._named_by_another_pod(workload, mine)
+        proven = workload.key if job.key == workload.key or workload.bound_here else None
+        if other is not None:
+            workload.hint = other.id
+        elif not self.may_have_bound(workload) or (workload.stands_for_none and job.key != workload.key):
+            workload.hint = None  # the pod named a foreign job
+        else:
+            workload.lost_job = lost_one(job, proven, at, self.config.tuning.absent_s)
+
+    def _named_by_another_pod(self, workload: Workload, mine: list[Placeholder]) -> Placeholder | None:
+        """A job that may be the workload's: not all pods of a gang show their new job yet."""
+        absent_s = self.config.tuning.absent_s
+        return next((job for job in mine if job.key is None and not job.lost(absent_s)), None)

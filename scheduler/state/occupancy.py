@@ -1,0 +1,243 @@
+"""Which pods are on which nodes, or are about to come there, and which waiting workloads that concerns (F1, F5, V5).
+
+`standing` has every unfinished pod with a node, whatever client bound it.  A bind of the bridge counts from the moment at
+which it is planned (`assume`), so that no other pod is given the same room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from scheduler.events import Side
+from scheduler.model.kubernetes import Node, Pod
+from scheduler.place.affinity import NOWHERE, Coming, Company, Neighbours, kinds_of
+from scheduler.place.assign import NodeInfo
+from scheduler.place.feasible import slurm_name
+from scheduler.place.host_ports import HostPorts
+from scheduler.state.facts import Facts
+from scheduler.state.phase import WAITING, Phase, chosen
+from scheduler.state.workload import Workload
+from scheduler.translate.pod_limits import beyond_limits
+
+
+class Occupancy(Facts):
+    """See the module."""
+
+    def assume(self, pod: Pod, node: str) -> None:
+        """A bind is planned: no other pod is given its room meanwhile (V5)."""
+        before = self.assumed.get(pod.uid, node)
+        if before != node:
+            self.leave(before, pod.uid)
+        self.assumed[pod.uid] = node
+        self.stand(pod, node)
+
+    def stand(self, pod: Pod, node: str) -> Pod | None:
+        """Note that the pod is on the node.  Returns its last state there; None: it was not there."""
+        there = self.standing.get(node)
+        if there is None:
+            there = self.standing[node] = NodeInfo()
+        before = there.put(pod, self.heard_at, self.config.tuning.silent_node_s)
+        if before is not None and _counts_the_same(before, pod):
+            return before
+        if before is not None:
+            self._count_out(before, node)
+        self.node_of[pod.uid] = node
+        self.neighbours.came(pod, node)
+        self.host_ports.came(pod, node)
+        self._neighbours_changed([pod] if before is None else [before, pod])
+        return before
+
+    def leave(self, node: str, uid: str) -> None:
+        """Note that the pod is not on the node any more."""
+        there = self.standing.get(node)
+        left = there.remove(uid) if there is not None else None
+        if there is None or left is None:
+            return
+        if not there.pods:
+            del self.standing[node]
+        del self.node_of[uid]
+        self._count_out(left, node)
+        self._neighbours_changed([left])
+        self.room_changed()
+
+    def restand(self, without: str) -> None:
+        """Count all pods on nodes anew, without that pod, whose counts may be half-written."""
+        node = self.assumed.pop(without, "")
+        self.may_land.pop(without, None)
+        for name in {
+            node,
+            self.node_of.get(without, ""),
+            *(name for name, there in self.standing.items() if without in there.pods),
+        }:
+            if (there := self.standing.get(name)) is not None:
+                self.standing[name] = there.without(without)
+                if not self.standing[name].pods:
+                    del self.standing[name]
+        self.neighbours = Neighbours(self.standing, self.neighbours.effort)
+        self.host_ports = HostPorts(self.host_ports.effort)
+        self.node_of = {uid: name for name, there in self.standing.items() for uid in there.pods}
+        for name, there in self.standing.items():
+            for pod in there.pods.values():
+                self.neighbours.came(pod, name)
+                self.host_ports.came(pod, name)
+        self._mark_waiting()
+
+    def _count_out(self, pod: Pod, node: str) -> None:
+        self.neighbours.left(pod, node)
+        self.host_ports.left(pod, node)
+
+    def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
+        """One of these pods came to a node or left one: mark the waiting workloads that this concerns (F1, F5)."""
+        self.dirty.update(dict.fromkeys(self.waiting_terms.concerned(pods)))
+        if any(pod.host_ports for pod in pods):
+            self._ports_changed()
+
+    def _ports_changed(self) -> None:
+        """A host port was taken or freed: mark the waiting workloads that want one."""
+        self.dirty.update(self.waits_for_ports)
+
+    def room_changed(self) -> None:
+        """A pod left a node or began to terminate: mark the workloads with a grant, which may wait for that (F6)."""
+        self.dirty.update(self.by_phase[Phase.GRANTED])
+
+    def feasibility_changed(self) -> None:
+        self.feasibility.clear()
+        self.neighbours.nodes_changed()
+        self.coming = None
+        self._mark_waiting()
+
+    def _mark_waiting(self) -> None:
+        """Mark every workload that waits for nodes or for its bind."""
+        for each in WAITING:
+            self.dirty.update(self.by_phase[each])
+
+    def map_names(self) -> None:
+        """Map Slurm's node names to Kubernetes nodes.  A name of several nodes maps to none: one may be an impostor."""
+        claims: dict[str, list[str]] = {}
+        for node in (self.nodes or {}).values():
+            claims.setdefault(slurm_name(node), []).append(node.name)
+        self.by_slurm_name = {name: nodes[0] for name, nodes in claims.items() if len(nodes) == 1}
+        self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
+
+    def note_health(self, nodes: Iterable[Node], new: Collection[str]) -> None:
+        """Note since when these nodes are ready, or silent, by the bridge's clock.  new: names of unknown nodes"""
+        clock = self.clocks[Side.KUBERNETES]
+        for node in nodes:
+            if node.ready_since is None:
+                self.ready_since.pop(node.name, None)
+            elif self.ready_since.get(node.name, (None,))[0] != node.ready_since:
+                when = clock.had_happened if node.name in new else clock.happened
+                self.ready_since[node.name] = (node.ready_since, when(node.ready_since, self.heard_at))
+            if node.silent_since is None:
+                self.silent_since.pop(node.name, None)
+            elif node.name not in self.silent_since:
+                when = clock.had_happened if node.name in new else clock.happened
+                self.silent_since[node.name] = when(node.silent_since, self.heard_at)
+
+    # --- affinity -----------------------------------------------------------------------------------------------------
+
+    def note_needs(self, workload: Workload, pod: Pod) -> None:
+        """Note whether the pod, which is one of the workload's, wants host ports (F1) or has affinity terms (F5)."""
+        if pod.host_ports:
+            self.wants_ports.add(workload.key)
+        if pod.apart or pod.beside:
+            self.affinity_workloads.add(workload.key)
+            if workload.key in self.waiting_terms:
+                self.waiting_terms.add(workload.key, [pod])
+
+    def company(self, key: str, pods: Iterable[Pod]) -> Company:
+        """These pods of one workload, which are placed together."""
+        return Company(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
+
+    def closed_to(self, pod: Pod, company: Company, *, soon: bool = False) -> frozenset[str]:
+        """Nodes that the pod may not use because of other pods (F5).
+
+        company  pods that are placed with it, itself among them
+        soon     pods count, too, whose workload has a grant and that are not bound yet
+        """
+        if not (pod.apart or pod.beside or self.neighbours.some_are_shy or (soon and self.affinity_workloads)):
+            return NOWHERE
+        if soon:
+            self.neighbours.expect(self.about_to_be_bound())
+        return self.neighbours.closed(pod, self.nodes or {}, company, soon=soon)
+
+    def compare_some(self, workload: Workload, most: int, *, soon: bool) -> bool:
+        """Do about so many comparisons for the next `closed_to` of its pods.  True if none is left."""
+        soon = soon and bool(self.affinity_workloads)
+        if soon:
+            self.neighbours.expect(self.about_to_be_bound())
+        pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # the others are refused uncompared
+        return self.neighbours.prepare(workload.key, pods, most, soon=soon)
+
+    def about_to_be_bound(self) -> Sequence[Coming]:
+        """The workloads with a grant that have pods which are not bound yet."""
+        if self.coming is None:
+            self.coming = tuple(self.find_coming())
+        return self.coming
+
+    def find_coming(self) -> Iterator[Coming]:
+        """As `about_to_be_bound`, computed anew."""
+        for key in self.by_phase[Phase.GRANTED]:
+            workload = self.workloads[key]
+            job = chosen(workload, self.mine(workload))
+            granted = job.grant.everywhere if job is not None and job.grant is not None else ()
+            nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
+            coming = [pod for pod in workload.members if not workload.node_of(pod)]
+            if nodes and (kinds := kinds_of(coming)):
+                yield Coming(key, {pod.uid: pod for pod in kinds}, nodes)
+
+    def may_still_land(self, coming: Coming) -> list[Pod]:
+        """The pods of a workload which a previous process may have bound without an answer.
+
+        Each pod may come to each node of the grant, until the quiet period ends.  A pod for which a bind of this process is
+        in flight, or has no answer, is counted on its node already.
+        """
+        workload = self.workloads[coming.key]
+        job = chosen(workload, self.mine(workload))
+        if job is None or job.asked_at is not None:
+            return []
+        return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
+
+    def about_to_stand(self, workload: Workload) -> None:
+        """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
+        self.coming = None
+        before = self.granted_pods.pop(workload.key, ())
+        pods = kinds_of(workload.pods.values())
+        if self.phase_of.get(workload.key) is Phase.GRANTED:
+            self.granted_pods[workload.key] = pods
+        else:
+            self.neighbours.expect_no_more(workload.key)
+        self._mark_concerned((*before, *pods))
+
+    def _is_granted_no_more(self, key: str) -> None:
+        """The workload is removed: its granted nodes do not count for affinity any more (F5)."""
+        if (pods := self.granted_pods.pop(key, None)) is not None:
+            self.coming = None
+            self.neighbours.expect_no_more(key)
+            self._mark_concerned(pods)
+
+    def _mark_concerned(self, pods: Collection[Pod]) -> None:
+        for pod in pods:
+            for term in pod.apart:
+                self.anti_affinity_namespaces |= term.namespaces
+        for key in self.waiting_terms.concerned(pods):
+            if self.phase_of.get(key) in (Phase.UNSUBMITTED, Phase.QUEUED):
+                self.dirty[key] = None
+
+    def concerned_by_anti_affinity(self) -> list[str]:
+        """Waiting workloads selected by an anti-affinity that came to a node or left one, or whose pod was granted one."""
+        said: dict[object, bool] = {}
+
+        def concerned(pod: Pod) -> bool:
+            kind = self.neighbours.kind(pod)
+            if kind not in said:
+                said[kind] = pod.namespace in self.anti_affinity_namespaces or self.neighbours.concerns(pod)
+            return said[kind]
+
+        waiting = (key for phase in WAITING for key in self.by_phase[phase])
+        return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
+
+
+def _counts_the_same(one: Pod, other: Pod) -> bool:
+    """True if affinity and host ports see no difference."""
+    return one.labels == other.labels and one.apart == other.apart and one.host_ports == other.host_ports

@@ -1,0 +1,328 @@
+"""The tables of the World: every fact, every index and everything under way, with what each of them means.
+
+Public attributes are read by decisions, explanations and metrics.  Only folds change them (`World.apply`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler import names
+from scheduler.actions import Kind
+from scheduler.events import Scope, Side
+from scheduler.model.amounts import NO_TEXT
+from scheduler.model.anomaly import Anomaly
+from scheduler.model.cache import Remembered
+from scheduler.model.clocks import FarClock, Sighting
+from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerKey, Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Partition, SlurmNode, States
+from scheduler.nodes.observed import NodeState
+from scheduler.place.affinity import Coming, Neighbours
+from scheduler.place.affinity_terms import WaitingTerms
+from scheduler.place.assign import NodeInfo
+from scheduler.place.feasible import Feasible, NodeRequirements
+from scheduler.place.host_ports import HostPorts
+from scheduler.policy.rules import Tenant
+from scheduler.policy.tenants import Identities
+from scheduler.state.phase import Phase
+from scheduler.state.quarantined import Alarm, Quarantined, Subject
+from scheduler.state.quotas import Quotas
+from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
+from scheduler.state.undecoded import UndecodedObjects
+from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, LostBind, Placeholder, Workload
+from scheduler.tuning import Config, Tuning
+
+
+class Tables:
+    """See the module."""
+
+    def __init__(self, config: Config, started: float, *, guarded: bool = False) -> None:
+        self.config = config
+        self.started = started
+        self.guarded = guarded
+        # events that were applied, counted while Tuning.validate_every is set
+        self.applied = 0
+        # scopes whose pods were not listed since this process began to lead
+        self.pods_inherited: set[Scope] = set()
+        # no request of the previous process can take effect any more
+        self.predecessor_drained = False
+        # the newest time of any event
+        self.heard_at = started
+        self.clocks = {side: FarClock() for side in Side}
+        self.lost: dict[Side, ev.SideLost] = {}
+        self.quarantine: dict[Subject, Quarantined] = {}
+        # objects that came into quarantine, until the loop has logged them
+        self.alarms: list[Alarm] = []
+        self._init_policy()
+        self._init_kubernetes()
+        self._init_occupancy()
+        self._init_slurm()
+        self._init_jobs()
+        self._init_workloads()
+        self._init_indexes()
+        self._init_visits()
+        self._init_in_flight()
+
+    def _init_policy(self) -> None:
+        """The policy, and the limits that it sets."""
+        # the time of the last change of the policy
+        self.policy_at = float("-inf")
+        # namespace to the time of the last change of its labels, seen by this process
+        self.labels_at: dict[str, float] = {}
+        self.token_buckets = _token_buckets(self.config.tuning)
+        self.identities = Identities(self.config.policy)
+        self.quotas = Quotas(self.config.policy, self.tenant_of, self.token_buckets)
+        # Slurm user to the workloads that the limits of that user hold back, in order
+        self.limited: dict[str, dict[str, None]] = {}
+        # Slurm users for whom the bridge has no token that Slurm accepts
+        self.tokenless: set[str] = set()
+
+    def _init_kubernetes(self) -> None:
+        """Objects of the API server.  None: not listed yet."""
+        self.namespaces: dict[str, Namespace] | None = None
+        # namespace to a sentence that says which rights are missing there
+        self.lacking_rights: dict[str, str] = {}
+        self.nodes: dict[str, Node] | None = None
+        # Slurm's name to the Kubernetes node, if only one node has that name
+        self.by_slurm_name: dict[str, str] = {}
+        # Slurm's name to the Kubernetes nodes, if several have it
+        self.contested: dict[str, tuple[str, ...]] = {}
+        # node with a silent kubelet to the time at which that was first seen
+        self.silent_since: dict[str, float] = {}
+        # node to the time at which it became ready, by its own clock and by the bridge's
+        self.ready_since: dict[str, tuple[float, float]] = {}
+        # UIDs of the pods that the last list and the watch since show
+        self.listed: dict[Scope, set[str]] = {}
+        self.undecoded = UndecodedObjects()
+        # pod events that came before the namespaces
+        self.early: list[ev.Event] = []
+        # controllers; None: the object does not exist, or may not be read
+        self.owners: dict[OwnerKey, Owner | None] = {}
+        # how much memory each of them takes, in controllers of usual size, and the sum
+        self.owner_sizes: dict[OwnerKey, int] = {}
+        self.owners_held = 0
+        self.owner_read_at: dict[OwnerKey, float] = {}
+        # when the last read was planned, whatever its outcome
+        self.owner_asked_at: dict[OwnerKey, float] = {}
+        # a controller, or the UID of a pod with claims, to the time since which it cannot be read, and why
+        self.cannot_read: dict[OwnerKey | str, tuple[float, str]] = {}
+        # pod UID to its volume claims
+        self.claims: dict[str, tuple[Claim, ...]] = {}
+        self.claims_read_at: dict[str, float] = {}
+
+    def _init_occupancy(self) -> None:
+        """Pods on nodes (scheduler/state/occupancy.py)."""
+        # node to the unfinished pods there
+        self.standing: dict[str, NodeInfo] = {}
+        # UID of each of these pods to its node
+        self.node_of: dict[str, str] = {}
+        # pod UID to the node of its bind, from the plan of the bind until the watch shows a node
+        self.assumed: dict[str, str] = {}
+        # those of these binds whose answer was lost, until the pod is read or the watch shows a node
+        self.may_land: dict[str, LostBind] = {}
+        self.neighbours = Neighbours(self.standing)
+        self.host_ports = HostPorts()
+        # namespaces named by the anti-affinity of pods whose grant came or went since the last pass
+        self.anti_affinity_namespaces: set[str] = set()
+        # workloads with a grant whose pods are not bound yet; None: to be computed
+        self.coming: tuple[Coming, ...] | None = None
+        # workload with a grant to its kinds of pods, as other workloads were last woken for them
+        self.granted_pods: dict[str, tuple[Pod, ...]] = {}
+        # affinity terms of workloads that wait for nodes
+        self.waiting_terms = WaitingTerms()
+        self.feasibility: Remembered[NodeRequirements, Feasible] = Remembered()
+
+    def _init_slurm(self) -> None:
+        """Slurm's nodes, partitions and accounting."""
+        # None: not polled yet
+        self.slurm_nodes: dict[str, SlurmNode] | None = None
+        # when the last poll of nodes was sent and answered
+        self.nodes_polled: tuple[float, float] | None = None
+        # nodes that the last poll lists and that cannot be decoded
+        self.unread_nodes = ev.ALL_READ
+        self.nodes_stale = False
+        self.nodes_asked_from = float("-inf")
+        # what is remembered of nodes that both clusters have
+        self.node_state = NodeState()
+        # Slurm's name of a node on which a grant could not be used, to the time until which that counts (F6)
+        self.crowded: dict[str, float] = {}
+        self.partitions: dict[str, Partition] = {}
+        self.default_partition = ""
+        self.breakers: dict[str, Breaker] = {}
+        # True if the last grant showed memory; Slurm does not count memory with CR_Core, CR_CPU or CR_Socket
+        self.counts_memory = True
+        self.accounting_lost: ev.AccountingLost | None = None
+        # ends that were not recorded because too many waited for slurmdbd
+        self.dropped_records = 0
+        # when nodes were freed last, and when slurmctld was nudged last
+        self.freed_at = float("-inf")
+        self.nudged_at = float("-inf")
+
+    def _init_jobs(self) -> None:
+        """Slurm jobs by id (scheduler/state/jobs.py)."""
+        self.polled: ev.JobsPolled | None = None
+        self.states: Mapping[int, States] = {}
+        self.first_polled: float | None = None
+        # the largest id of any poll
+        self.highest = 0
+        self.placeholders: dict[int, Placeholder] = {}
+        # placeholders that no poll has shown yet, or that the next poll is compared with
+        self.expected: set[int] = set()
+        # placeholders that the last poll lacks
+        self.absent: set[int] = set()
+        # since when too many jobs are absent to end pods for it (X6); and the same of jobs that only pods name
+        self.held_back_since: float | None = None
+        self.claims_held_since: float | None = None
+        self.rejected: Counter[Anomaly] = Counter()
+        # further components of heterogeneous jobs, to their leader
+        self.component_of: dict[int, int] = {}
+        # jobs that are not the bridge's; of those that were read: when the read was sent
+        self.foreign: set[int] = set()
+        self.foreign_read: dict[int, float] = {}
+        # ids to be read, one of which may be a job of pods that wait and had another user
+        self.hidden: set[int] = set()
+        # those of the foreign jobs with a name of ours and a user that the policy does not give to these pods
+        self.unmapped: set[int] = set()
+        # ids that are to be read, to when the poll was sent that showed them first; `unread` has them in order
+        self.seen_first: dict[int, float] = {}
+        self.unread: list[int] = []
+        # id to how often its read failed, and the time before which it is not read again
+        self.unreadable: dict[int, tuple[int, float]] = {}
+        # id whose reads fail again and again, to the time before which it is not read again
+        self.put_off: dict[int, float] = {}
+        # unknown ids are read at the high rate until then
+        self.scan_until = float("-inf")
+        self.twins_sought_at = float("-inf")
+        # a job is read again before an action if it was read last before this time
+        self.trust_since = float("-inf")
+        # ids that pods of other schedulers name, to the workloads of these pods
+        self.claimed_by_others: dict[int, set[str]] = {}
+
+    def _init_workloads(self) -> None:
+        """Workloads by key."""
+        self.workloads: dict[str, Workload] = {}
+        self.key_of_pod: dict[str, str] = {}
+        # pod UID to what this process saw of it first
+        self.sightings: dict[str, Sighting] = {}
+        # UIDs of the pods in the first list of this process
+        self.found_at_start: frozenset[str] = frozenset()
+        # pods that another client bound for a job
+        self.bound_by_others: deque[BoundByOther] = deque(maxlen=MOST_BOUND_BY_OTHERS)
+        # UIDs of the pods that have the event "runs without Slurm"
+        self.bypassing: set[str] = set()
+        self.waits_for_owner: dict[OwnerKey, set[str]] = {}
+        # large group whose members are to be determined, to how many events it had, and its smallest count of members
+        self.unsettled: dict[str, tuple[int, int]] = {}
+        # no plan determines members before this time
+        self.settles_at = float("-inf")
+
+    def _init_indexes(self) -> None:
+        """What follows from the workloads (scheduler/state/derived.py)."""
+        self.by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
+        self.phase_of: dict[str, Phase] = {}
+        # workload to the partition in which its job waits, and the number of such workloads by partition
+        self.partition_of: dict[str, str] = {}
+        self.queued_in: Counter[str] = Counter()
+        # queued workload to when its job is to be read for the first time, or when it was read last, oldest first
+        self.detail_new: dict[str, float] = {}
+        self.detail_round: dict[str, float] = {}
+        # the same for workloads whose pods run (S9)
+        self.running_new: dict[str, float] = {}
+        self.running_round: dict[str, float] = {}
+        # workloads that search for a job
+        self.looking: dict[str, None] = {}
+        # workloads that have or had a pod with affinity terms, or with host ports; of the latter those that wait for nodes
+        self.affinity_workloads: set[str] = set()
+        self.wants_ports: set[str] = set()
+        self.waits_for_ports: dict[str, None] = {}
+
+    def _init_visits(self) -> None:
+        """Which workloads the next pass visits (scheduler/state/visits.py)."""
+        self.dirty: dict[str, None] = {}
+        # workloads for which the last pass had no time
+        self.deferred: tuple[str, ...] = ()
+        # namespace to how many turns it had, while passes are too short for all workloads
+        self.turns: Mapping[str, int] = {}
+        # a heap of times and keys, and the earliest time of each key
+        self.timers: list[tuple[float, str]] = []
+        self.wakes: dict[str, float] = {}
+        # limit class to the workloads that wait for it, and the reverse
+        self.parked: dict[str, FairQueue] = {name: FairQueue() for name in (*act.LIMIT_CLASSES, *self.token_buckets)}
+        self.parked_in: dict[str, set[str]] = {}
+
+    def _init_in_flight(self) -> None:
+        """Actions in flight, by id(), and what is counted of them."""
+        self.in_flight: dict[int, act.Action] = {}
+        self.under_way: Counter[str] = Counter()  # by limit class
+        # immediate allocations: workload to its partition, by the name that it had then; and their number by partition
+        self.immediate_in: dict[str, str] = {}
+        self.immediate_under_way: Counter[str] = Counter()
+        # partition to when the oldest of them was sent
+        self.tried_at: dict[str, float] = {}
+        # workloads with anti-affinity terms among them (F5)
+        self.apart_under_way: set[str] = set()
+        # ids of jobs that are being read; controllers, and UIDs of pods, whose read is in flight
+        self.reading: set[int] = set()
+        self.reading_refs: set[str | OwnerKey] = set()
+
+    @property
+    def ready(self) -> bool:
+        """True if everything was listed once.  Before that nothing is known to be missing."""
+        return (
+            self.cluster_known
+            and self.nodes is not None
+            and self.slurm_nodes is not None
+            and self.polled is not None
+            and len(self.listed) == len(Scope)
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """What has not been listed yet, in words."""
+        lacking = {
+            "the list of namespaces": not self.cluster_known,
+            "the list of Kubernetes nodes": self.nodes is None,
+            "the list of this scheduler's pods": Scope.OURS not in self.listed,
+            "the list of other pods": Scope.OTHERS not in self.listed,
+            "Slurm's nodes": self.slurm_nodes is None,
+            "Slurm's jobs": self.polled is None,
+        }
+        return [what for what, is_missing in lacking.items() if is_missing]
+
+    @property
+    def cluster_known(self) -> bool:
+        """True if the namespace from whose UID the mark of this cluster is made was seen."""
+        return self.namespaces is not None and "kube-system" in self.namespaces
+
+    @property
+    def cluster(self) -> str:
+        """The mark of this Kubernetes cluster in job names."""
+        assert self.namespaces is not None, "asked before the namespaces were listed"
+        return names.cluster_id(self.namespaces["kube-system"].uid, self.config.scheduler_name)
+
+    def is_quarantined(self, key: str) -> bool:
+        """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
+        return bool(self.quarantine) and (Kind.WORKLOAD, key) in self.quarantine
+
+    def tenant_of(self, pod: Pod) -> Tenant | Refusal:
+        """The Slurm user and the limits of the pod, by the policy and the present labels of its namespace; or a refusal."""
+        namespace = (self.namespaces or {}).get(pod.namespace)
+        labels = namespace.labels if namespace is not None else NO_TEXT
+        return self.identities.of(pod.namespace, labels, pod.service_account)
+
+
+def _token_buckets(tuning: Tuning) -> dict[str, TokenBucket]:
+    return {
+        "detail": TokenBucket(tuning.detail_rate, tuning.detail_rate),
+        "running": TokenBucket(tuning.running_rate, tuning.running_rate),
+        "unknown": TokenBucket(tuning.unknown_rate, tuning.unknown_rate),
+        "scan": TokenBucket(tuning.scan_rate, tuning.scan_rate / 5),
+        "absent": TokenBucket(tuning.absent_rate, tuning.absent_rate),
+        "owners": TokenBucket(tuning.owner_rate, tuning.owner_rate),
+        "retake": TokenBucket(tuning.retake_rate, tuning.retake_rate),
+        "missing": TokenBucket(tuning.missing_rate, tuning.missing_rate),
+    }

@@ -1,0 +1,163 @@
+"""The phases of workloads, and which workloads the next pass visits.
+
+`refresh` is called whenever a fact of a workload changed: it derives the phase, keeps the indexes by phase, and marks the
+workload for a visit.  A workload also is visited when its timer is due, or when its turn in a limit class comes (`park`).
+"""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler.state.occupancy import Occupancy
+from scheduler.state.phase import WAITING, Phase, phase
+from scheduler.state.token_buckets import FairQueue
+from scheduler.state.workload import Workload
+
+# Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
+NO_CONTENDER = frozenset(
+    {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"}
+)
+
+
+class Visits(Occupancy):
+    """See the module."""
+
+    def refresh(self, workload: Workload) -> None:
+        """Derive the phase of the workload, keep the indexes, and mark the workload for a visit."""
+        key = workload.key
+        self.dirty[key] = None
+        now = phase(workload, self.placeholders, self.config.tuning.absent_s)
+        before = self.phase_of.get(key)
+        if now is Phase.GRANTED:
+            self.coming = None
+        if before is not now:
+            if before is not None:
+                self.by_phase[before].pop(key, None)
+            self.by_phase[now][key] = None
+            self.phase_of[key] = now
+            if Phase.GRANTED in (before, now):
+                self.about_to_stand(workload)
+            if now is Phase.BOUND:
+                workload.left_out = None
+            for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
+                index.pop(key, None)
+            learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
+            if now is Phase.QUEUED:
+                self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
+            elif self._may_run(workload, now) and workload.hint is not None:
+                self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
+        _keep(self.looking, key, workload.look is not None)
+        if self.quotas.counted:
+            self.quotas.count(workload, self.mine(workload))
+        _keep(self.waits_for_ports, key, key in self.wants_ports and now in WAITING)
+        if now not in WAITING:
+            self.waiting_terms.drop(key)
+            self.neighbours.asks_no_more(key)
+        elif key in self.affinity_workloads and key not in self.waiting_terms:
+            self.waiting_terms.add(key, workload.pods.values())
+        self.count_queued(workload)
+
+    @staticmethod
+    def _may_run(workload: Workload, now: Phase) -> bool:
+        """True if its pods run, or some pods of a gang run while others still wait for their bind."""
+        return now is Phase.BOUND or (now is Phase.GRANTED and workload.group is not None)
+
+    def waits_in(self, workload: Workload) -> str:
+        """The partition in which a job of the workload waits, or is about to wait, for nodes; "": none does.
+
+        An immediate allocation beside such a job would be refused because of it.
+        """
+        now = self.phase_of.get(workload.key)
+        if now is Phase.UNSUBMITTED and workload.refused is None:
+            submits = workload.hold is not None and isinstance(workload.hold.action, act.SubmitJob)
+            about_to = workload.immediate_refused and not self.is_quarantined(workload.key)
+            return workload.asked_in if submits or about_to else ""
+        if now is not Phase.QUEUED:
+            return ""
+        job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
+        if job is None or (job.job is not None and job.job.reason in NO_CONTENDER):
+            return ""
+        asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")
+        return asked or self.default_partition
+
+    def count_queued(self, workload: Workload) -> None:
+        """Count in which partition a job of the workload waits now."""
+        partition = self.waits_in(workload)
+        before = self.partition_of.pop(workload.key, "")
+        if before:
+            self.queued_in[before] -= 1
+        if partition:
+            self.queued_in[partition] += 1
+            self.partition_of[workload.key] = partition
+
+    def due(self, now: float) -> tuple[list[str], float | None]:
+        """The keys whose time has come, and the time of the next one; visits only the due part of the heap of timers."""
+        keys: list[str] = []
+        next_at: float | None = None
+        todo = [0]
+        while todo:
+            place = todo.pop()
+            if place >= len(self.timers):
+                continue
+            at, key = self.timers[place]
+            if at <= now:
+                keys.append(key)
+                todo += (2 * place + 2, 2 * place + 1)
+            elif next_at is None or at < next_at:
+                next_at = at
+        return keys, next_at
+
+    def park(self, key: str, limit_class: str) -> None:
+        """The workload waits for its turn in that limit class."""
+        if (workload := self.workloads.get(key)) is not None:
+            self.parked.setdefault(limit_class, FairQueue()).put(key, workload.namespace)
+            self.parked_in.setdefault(key, set()).add(limit_class)
+
+    def unpark(self, key: str) -> None:
+        """The workload waits in no limit class any more."""
+        for limit_class in self.parked_in.pop(key, ()):
+            self.parked[limit_class].pop(key)
+
+    def input_changed(self, workload: Workload) -> None:
+        """The input of the workload changed: what was refused may be accepted now (Q4)."""
+        workload.refused = None
+        workload.retry_at = float("-inf")
+        for held in self.limited.values():
+            held.pop(workload.key, None)
+
+    def back_off(self, workload: Workload, at: float, began: float = float("inf")) -> None:
+        """Double the wait before the next attempt.
+
+        began   when the failed call was sent: calls that were sent together count as one attempt
+        """
+        tuning = self.config.tuning
+        if began >= workload.wait_until or not workload.failures:
+            workload.failures = min(workload.failures + 1, 16)
+        workload.wait_until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (workload.failures - 1))
+
+    def shelve(self, workload: Workload) -> None:
+        """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""
+        key = workload.key
+        self.workloads[key] = workload
+        for keys in self.by_phase.values():
+            keys.pop(key, None)
+        self.by_phase[Phase.DONE][key] = None
+        self.phase_of[key] = Phase.DONE
+        if queued := self.partition_of.pop(key, ""):
+            self.queued_in[queued] -= 1
+        for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
+            index.pop(key, None)
+        _keep(self.looking, key, workload.look is not None)
+        self.waits_for_ports.pop(key, None)
+        self.wants_ports.discard(key)
+        self.affinity_workloads.discard(key)
+        self.waiting_terms.drop(key)
+        self.neighbours.asks_no_more(key)
+        self._is_granted_no_more(key)
+        self.dirty[key] = None
+
+
+def _keep(index: dict[str, None], key: str, belongs: bool) -> None:
+    if belongs:
+        index[key] = None
+    else:
+        index.pop(key, None)

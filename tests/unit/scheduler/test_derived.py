@@ -1,0 +1,214 @@
+"""The check of the World's indexes fails for each index that differs from the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, Outcome, SubmitJob
+from scheduler.decide import decide
+from scheduler.events import NodeSeen, PodSeen, Scope
+from scheduler.model.kubernetes import HostPort, PodTerm, Requirement
+from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
+from scheduler.state.phase import Phase
+from scheduler.state.world import World
+from tests.builders import CONFIG, START, Story, key_of, node, pod, without
+
+APART = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
+RUNNING = pod("runs", labels={"app": "a"}, apart=APART, host_ports=(HostPort(8080),))
+WAITING = pod("waits", labels={"app": "a"}, apart=APART, host_ports=(HostPort(8080),))
+QUEUED = pod("queued")
+
+
+@pytest.fixture
+def world() -> World:
+    """A pod that runs, a pod in Slurm's queue, and a pod that waits to be submitted."""
+    story = Story(without(CONFIG, validate_every=1))
+    story.runs(RUNNING, 17, at=START + 20)
+    story.queues(QUEUED, 18, at=START + 21)
+    story.sees(WAITING)
+    return story.world
+
+
+def _forgets_a_phase(world: World) -> None:
+    world.phase_of[key_of(QUEUED)] = Phase.UNSUBMITTED
+
+
+def _leaves_a_workload_in_its_former_phase(world: World) -> None:
+    world.by_phase[Phase.UNSUBMITTED][key_of(QUEUED)] = None
+
+
+def _moves_a_pod(world: World) -> None:
+    world.key_of_pod[QUEUED.uid] = key_of(WAITING)
+
+
+def _frees_a_node(world: World) -> None:
+    world.standing["x1"].remove(RUNNING.uid)
+
+
+def _counts_room_that_is_taken(world: World) -> None:
+    world.standing["x1"].taken["cpu"] -= 1000
+
+
+def _frees_a_host_port(world: World) -> None:
+    world.host_ports.left(RUNNING, "x1")
+
+
+def _forgets_an_anti_affinity(world: World) -> None:
+    world.neighbours.left(RUNNING, "x1")
+
+
+def _counts_one_job_too_many(world: World) -> None:
+    world.queued_in["main"] += 1
+
+
+def _counts_a_member_twice(world: World) -> None:
+    world.workloads[key_of(QUEUED)].pod_counts.members += 1
+
+
+def _misses_a_job(world: World) -> None:
+    world.expected.discard(18)
+
+
+def _counts_an_action_that_ended(world: World) -> None:
+    world.under_way["submits"] += 1
+
+
+def _detaches_a_workload_from_its_job(world: World) -> None:
+    world.placeholders[18].key = None
+
+
+def _loses_a_reader(world: World) -> None:
+    world.detail_new.clear()
+    world.detail_round.clear()
+
+
+def _does_not_wake_at_a_freed_port(world: World) -> None:
+    world.wants_ports.discard(key_of(WAITING))
+
+
+def _wakes_never(world: World) -> None:
+    world.wakes["nobody"] = START + 99
+
+
+def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
+    world.limited["alice"] = {key_of(WAITING): None}
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "index"),
+    [
+        (_forgets_a_phase, "phase_of"),
+        (_leaves_a_workload_in_its_former_phase, "by_phase"),
+        (_moves_a_pod, "key_of_pod"),
+        (_frees_a_node, "node_of"),
+        (_counts_room_that_is_taken, "standing['x1'].taken"),
+        (_frees_a_host_port, "host_ports"),
+        (_forgets_an_anti_affinity, "neighbours"),
+        (_counts_one_job_too_many, "queued_in"),
+        (_counts_a_member_twice, "pod_counts of hpc/queued"),
+        (_misses_a_job, "expected"),
+        (_counts_an_action_that_ended, "under_way"),
+        (_detaches_a_workload_from_its_job, "phase_of"),
+        (_loses_a_reader, "detail_new"),
+        (_does_not_wake_at_a_freed_port, "waits_for_ports"),
+        (_wakes_never, "timers"),
+        (_holds_back_a_workload_that_was_not_refused, "limited['alice']"),
+    ],
+)
+def test_an_index_that_differs_from_the_facts_is_found(
+    world: World, sabotage: Callable[[World], None], index: str
+) -> None:
+    world.validate()
+    sabotage(world)
+    with pytest.raises(InvalidIndex) as found:
+        world.validate()
+    assert found.value.index == index
+    assert index in str(found.value)
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_each_index_is_compared(world: World, index: str) -> None:
+    before = getattr(world, index)
+    wrong = {Phase.DONE: {"wrong": None}} if index == "by_phase" else {"wrong": 1}
+    setattr(world, index, wrong if isinstance(before, dict) else None)
+    with pytest.raises(InvalidIndex):
+        world.validate()
+
+
+def test_the_message_names_the_index_the_key_and_both_values(world: World) -> None:
+    world.phase_of[key_of(QUEUED)] = Phase.BOUND
+    with pytest.raises(InvalidIndex) as found:
+        world.validate()
+    wrong = found.value
+    assert (wrong.index, wrong.key, wrong.found, wrong.expected) == (
+        "phase_of",
+        key_of(QUEUED),
+        Phase.BOUND,
+        Phase.QUEUED,
+    )
+    assert str(wrong).startswith(f"phase_of[{key_of(QUEUED)!r}] is <Phase.BOUND")
+
+
+def test_an_event_is_followed_by_a_check_only_if_the_tuning_says_so(world: World) -> None:
+    world.queued_in["main"] += 1
+    unchecked = Story(CONFIG)
+    unchecked.world.queued_in["main"] += 1
+    unchecked.sees(pod())
+    with pytest.raises(InvalidIndex):
+        world.apply(PodSeen(Scope.OURS, pod()))
+
+
+def test_a_rebuilt_world_relies_on_no_index(world: World) -> None:
+    plan = decide(world, START + 22, everything=True)
+    for broken in (_forgets_a_phase, _moves_a_pod, _counts_one_job_too_many, _counts_a_member_twice):
+        broken(world)
+    assert {repr(each) for each in decide(rebuilt(world), START + 22, everything=True).actions} == {
+        repr(each) for each in plan.actions
+    }
+
+
+def test_a_decision_on_a_rebuilt_world_leaves_the_original_as_it_is(world: World) -> None:
+    effort = world.neighbours.effort
+    decide(rebuilt(world), START + 22, everything=True)
+    assert world.neighbours.effort == effort
+    world.validate()
+
+
+# --- indexes that were not kept up to date --------------------------------------------------------------------------
+
+
+def test_a_pod_that_leaves_its_gang_still_waits_for_its_host_port() -> None:
+    """It is one member too many of its gang: it stands for itself, and a freed port concerns it as before."""
+    story = Story(without(CONFIG, validate_every=1))
+    labels, says = {names.PREFIX + "gang": "g"}, {"gang-size": "1"}
+    low, high = (
+        pod(name, labels=labels, says=says, host_ports=(HostPort(8080),), created=START + at)
+        for at, name in enumerate(("g-0", "g-1"))
+    )
+    story.sees(high, low)
+    alone = story.world.workloads[story.world.key_of_pod[high.uid]]
+    assert alone.group is None
+    assert alone.key in story.world.wants_ports
+
+
+def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
+    """The next job of that user that ends wakes a workload that is still held back."""
+    story = Story(without(CONFIG, validate_every=1))
+    waits = pod("waits")
+    story.sees(waits)
+    [now] = story.acts(AllocateNow, START + 20)
+    story.ended(now, Outcome.REFUSED, at=START + 20, number=2013)
+    [queued] = story.acts(SubmitJob, START + 20)
+    story.ended(queued, Outcome.REFUSED, at=START + 21, number=2050, later=True)
+    assert story.world.limited == {"alice": {key_of(waits): None}}
+    story.sees(replace(waits, annotations={names.PREFIX + "nice": "5"}))
+    assert story.world.limited == {"alice": {}}
+
+
+def test_a_node_that_is_called_otherwise_in_slurm_is_named_anew(world: World) -> None:
+    world.apply(NodeSeen(node("x2", labels={names.SLURM_NODE_LABEL: "another"})))
+    assert world.by_slurm_name == {"x1": "x1", "another": "x2"}
