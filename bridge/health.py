@@ -32,6 +32,7 @@ from scheduler.model.anomaly import Anomaly
 from scheduler.rules.status import clock as time_of_day
 from scheduler.state.anomalies import held_back, missing
 from scheduler.state.phase import Phase
+from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S
@@ -259,7 +260,7 @@ class Health:
         """See readiness."""
         world = self._loop.world
         notes = [undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world)]
-        notes.append(self._lease_trouble())
+        notes += [self._lease_trouble(), another_bridge(world, self._clock())]
         return readiness(self.not_ready(), *notes)
 
     async def metrics(self, _: web.Request) -> web.Response:

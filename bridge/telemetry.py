@@ -38,6 +38,7 @@ from scheduler.events import AbsenceBelieved, AccountingLost, ActionEnded, Event
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.state.anomalies import claims_held_back, held_back
+from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
@@ -154,6 +155,7 @@ class Telemetry:
         self._told_of: Counter[Anomaly] = Counter()  # how much of what the core did not believe is in the log
         self._held_back = False
         self._accounting_lost: AccountingLost | None = None
+        self._beside_another = False
         self._claims_held_back = False
 
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
@@ -251,6 +253,9 @@ class Telemetry:
             if new := count - self._told_of[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
                 self._told_of[why] = count
+        if bool(beside := another_bridge(world, self._clock())) != self._beside_another:
+            self._beside_another = not self._beside_another
+            log.warning("%s", beside or "no other slurm-bridge has been seen for a while")
         if (lost := world.accounting_lost) != self._accounting_lost:
             self._accounting_lost = lost
             log.warning("%s", lost.why if lost is not None else "slurmdbd answers again")

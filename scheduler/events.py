@@ -48,12 +48,17 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class PodsListed:
-    """A complete, fresh list: what is not in it does not exist, except for what may be one of `undecoded`."""
+    """A complete list: what is not in it does not exist, except for what may be one of `undecoded`.
+
+    inherited   True: these are the pods that this process knew when it began to lead, and they may be behind.  A list that
+                was asked for since then follows.
+    """
 
     scope: Scope
     pods: tuple[Pod, ...]
     at: float
     undecoded: tuple[Undecoded, ...] = ()
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Every key the bridge reads or writes, spelled once (rules K), and the name that says whose a job is.
+"""Every key that the bridge reads or writes, spelled once (rules K), and the names of jobs.
 
-A placeholder is found again by its name and its user alone (ARCHITECTURE 4): `<readable>~<cluster>.<key>`.  The
-readable part is for people; what follows the last `~` is for us.
+The name and the user identify a placeholder (ARCHITECTURE 4): `<readable>~<cluster>.<key>`.  The readable part is for people;
+the bridge reads the part after the last `~`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLURM_NODE_LABEL = PREFIX + "slurm-node"
 EXTERNAL_NODE_LABEL = PREFIX + "external-node"
 PARTITIONS = PREFIX + "partitions"
 
-# Annotations that choose what sbatch's options of that name choose.
+# Annotations that mean the same as sbatch's options of that name.
 ACCOUNT = "account"
 PARTITION = "partition"
 QOS = "qos"
@@ -45,7 +45,7 @@ BEGIN = "begin"
 DEPENDENCY = "dependency"
 SWITCHES = "switches"
 
-# Which pods stand or fall together: a label, and annotations of the pod itself (K3).
+# Which pods form a gang: a label, and annotations of the pod itself (K3).
 GANG = "gang"
 GANG_SIZE = "gang-size"
 GANG_TIMEOUT = "gang-timeout"
@@ -77,9 +77,9 @@ JOB_OPTIONS = frozenset(
     }
 )
 
-MIRROR = "kubernetes.io/config.mirror"  # kubelet's, on the pods that mirror its static ones
+MIRROR = "kubernetes.io/config.mirror"  # set by kubelet on mirror pods of its static pods
 
-# Written with the bind; for people, and by the downward API for programs in the pod.
+# Written with the bind, for people, and for programs in the pod by the downward API.
 JOB_ID = PREFIX + "job-id"
 JOB_NODES = PREFIX + "job-nodes"
 SIZE = PREFIX + "size"
@@ -88,14 +88,16 @@ LOCAL_RANK = PREFIX + "local-rank"
 JOB_GPUS = PREFIX + "job-gpus"
 STAGE = PREFIX + "stage"
 TRACEPARENT = PREFIX + "traceparent"
-JOB_SINCE = PREFIX + "job-since"  # written if another job takes the place of the bind's: a time at which Slurm had it
-ONLY_OURS = (JOB_ID, JOB_SINCE, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # nobody else writes these
+JOB_SINCE = (
+    PREFIX + "job-since"
+)  # written after another job replaced the job of the bind: a time at which Slurm had that job
+ONLY_OURS = (JOB_ID, JOB_SINCE, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # no other client writes these
 WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACEPARENT))
 
-# What admission reads, before the pod has a scheduler (manifests/admission/intercept.yaml); it means nothing to the bridge.
+# What admission reads before the pod has a scheduler (manifests/admission/intercept.yaml); it means nothing to the bridge.
 INTERCEPT = "intercept"
 
-# The Go slurm-bridge's keys, so that its users move by changing schedulerName.
+# The keys of the Go slurm-bridge: its users migrate by changing schedulerName.
 ALIASES = {
     "account": ACCOUNT,
     "constraints": CONSTRAINTS,
@@ -113,10 +115,10 @@ ALIASES = {
     "timelimit": TIME_LIMIT,
     "wckey": WCKEY,
 }
-# Those of its keys that are the admin's to decide (K7).
+# Its keys that only an admin decides (K7).
 ALIASES_REFUSED = frozenset({"priority", "user-id", "group-id"})
 
-# Reasons of the PodScheduled condition and of events (O1, Q3: never "Unschedulable", autoscalers would add nodes).
+# Reasons of the PodScheduled condition and of events (O1, Q3: never "Unschedulable", because autoscalers would add nodes).
 SUBMITTED = "SlurmJobSubmitted"
 PENDING = "SlurmJobPending"
 REFUSED = "SlurmJobRefused"
@@ -147,7 +149,7 @@ ENDS_SOON = "SlurmJobEndsSoon"
 NOT_STARTING = "PodNotStarting"
 CRASHING = "PodCrashLooping"
 
-# Of nodes (N2, N3): the condition that says how Slurm sees them, its reasons, and how a drain of ours begins.
+# Of nodes (N2, N3): the condition with the state in Slurm, its reasons, and the prefix of the bridge's drain reasons.
 IN_SLURM = "SlurmReady"
 NODE_IN_SERVICE = "SlurmNodeInService"
 NODE_DRAINED = "SlurmNodeDrained"
@@ -160,43 +162,43 @@ NODE_NOT_OURS = "SlurmNodeNotOurs"
 NODE_CONTESTED = "SlurmNodeContested"
 NODE_OUTSIDE = "SlurmNodeOutsidePartition"
 NODE_REASON = "slurm-bridge: "
-NODE_MARK = "slurm-bridge-"  # how the feature begins that says who registered it
+NODE_MARK = "slurm-bridge-"  # prefix of the feature that names the cluster that registered the node
 
 MAX_READABLE = 200
 _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
 _SHOWN_JOB = re.compile(r"\b[Jj]ob (\d{1,10})\b")
 
 
-@lru_cache(64)  # there are a few; a pod may name any scheduler, and its name is cut where the pod is read
+@lru_cache(64)  # few values; a pod may name any scheduler, and the codec limits the length of that name
 def cluster_id(kube_system_uid: str, scheduler_name: str = SCHEDULER_NAME) -> str:
-    """Which Kubernetes, and which scheduler there: two of them can share one Slurm, and neither ends the other's jobs."""
+    """The mark of a Kubernetes cluster and a scheduler there in job names: several may share one Slurm."""
     identity = kube_system_uid if scheduler_name == SCHEDULER_NAME else f"{kube_system_uid}/{scheduler_name}"
     return "k" + hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 
 def node_mark(cluster: str) -> str:
-    """The feature that says which Kubernetes a node of Slurm was registered by: it comes with the node, and stays."""
+    """The feature of Slurm nodes that this cluster registered."""
     return NODE_MARK + cluster
 
 
 def workload_key(identity: str) -> str:
-    """The key of a workload: a hash of the pod's UID (of a gang: of what names the gang)."""
+    """The key of a workload: a hash of the pod's UID, or of the identity of the gang."""
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def job_name(readable: str, cluster: str, key: str) -> str:
-    """The name that says whose the job is.  `readable` is cut: people read it, nothing depends on it."""
+    """The name of a placeholder.  `readable` is cut to MAX_READABLE characters; nothing depends on it."""
     return f"{readable[:MAX_READABLE]}~{cluster}.{key}"
 
 
 def whose(name: str) -> tuple[str, str] | None:
-    """(cluster, key) of a job's name; None where the name is not one of ours."""
+    """(cluster, key) of a job's name; None: not the name of a placeholder."""
     match = _OURS.search(name)
     return (match[1], match[2]) if match else None
 
 
 def shown_job(message: str) -> int | None:
-    """The job id that a condition written by us shows: a hint, never a proof."""
+    """The job id in the message of a condition that the bridge wrote: a hint, never a proof; None: none."""
     match = _SHOWN_JOB.search(message)
     return int(match[1]) if match else None
 

@@ -17,7 +17,7 @@ MEANING = "meaning"  # in the metadata of a field
 
 
 def for_admins(default: float, meaning: str) -> Any:
-    """A field that admins may change.  meaning: a line that says what the value means, and one when to change it"""
+    """A field that admins may change.  meaning: one line with the meaning of the value, and one when to change it"""
     return field(default=default, metadata={MEANING: meaning})
 
 
@@ -26,42 +26,44 @@ class Tuning:
     """Seconds, counts and counts a second.  Here are the internal ones; those for admins have their text with them.
 
     pass_effort       nodes that one pass judges (2 µs each; the translation of a pod counts as 15); the other workloads
-                      are left to the next pass, so that news never waits long
+                      wait for the next pass, so that events never wait long
     settle_s          after an unknown outcome nothing is repeated for this time: the longest call deadline
-    quiet_s           after the start nothing is cancelled, evicted or given back for this time: a request of the previous
+    quiet_s           after the start nothing is cancelled, evicted or released for this time: a request of the previous
                       process may still take effect
     backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between
     absent_s          a job must be absent for this time, in two polls, before its pods are harmed (ARCHITECTURE 6)
     absent_burst, absent_share, absent_within_s  if more placeholders than the larger of the first two (a count, a share
                       of all) vanish within the third, no pod is ended for it (X6)
-    missing_rate, retake_rate, absent_rate  jobs that vanished and are read in a second (X6); lost jobs that are asked for
-                      anew in a second (S7); pods that are ended in a second
-    exclude_s         a node on which a grant could not be used is not asked for again for this time, and is judged again
-                      each time that passes (F6, scheduler/rules/crowding.py)
-    gone_grace_s      a pod that vanished without an end keeps its placeholder for its grace (at most silent_node_s) and
-                      this time (S3)
-    claims_every_s    time between two looks at volumes that a bind waits for (F4)
+    missing_rate, retake_rate, absent_rate  reads of vanished jobs a second (X6); resubmissions of lost jobs a second
+                      (S7); ends of pods a second
+    exclude_s         a node on which a grant could not be used is excluded for this time, then judged again (F6,
+                      scheduler/rules/crowding.py)
+    gone_grace_s      a pod that was deleted without an observed end keeps its placeholder for its grace (at most
+                      silent_node_s) and this time (S3)
+    claims_every_s    time between two reads of volumes that a bind waits for (F4)
     condition_s       least time between two writes of the condition of one pod (Q2)
     renew_event_s     the event of a pending pod is renewed after this time (Q2)
-    detail_rate, detail_fresh_s, detail_every_s  reads of pending jobs in a second; when a new one is first read; time
+    detail_rate, detail_fresh_s, detail_every_s  reads of pending jobs a second; time until the first read of a job; time
                       between two reads of one job
-    outage_s          pods say that there is an outage when it has lasted for this time; submissions stop at its first
-                      moment
-    stale_s           nothing is decided if Kubernetes has not answered for this time: what is known of it is too old (X2)
-    unlooked_s        pods say nothing of a waiting job that Slurm has not looked at, and it is not read again, for this
+    outage_s          conditions of pods show an outage after this time; submissions stop at once
+    stale_s           nothing is decided if Kubernetes has not answered for this time: the facts are stale (X2)
+    unlooked_s        a waiting job that slurmctld has not considered yet is not shown on its pods, nor read again, for this
                       time
-    owner_rate        owners of waiting pods that are read again in a second
-    scan_s, scan_rate, unknown_rate  reads of unknown job ids at start: for how long, and how many in a second; and later
-    kick_every_s      least time between two kicks
-    running_rate, running_fresh_s, running_every_s  reads in a second of jobs whose pods run, for their ends; when one is
-                      first read; least time between two reads of one job (S9), longer where more than 200 run
-    crashes_said_s    a crash loop is said again after this time, and taken back after twice that without one (S12)
+    owner_rate        repeated reads of the owners of waiting pods a second
+    scan_s, scan_rate, unknown_rate  reads of unknown job ids: for how long after the start, and how many a second; then
+                      how many a second
+    kick_every_s      least time between two nudges
+    running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; time until the
+                      first read; least time between two reads of one job (S9), longer if more than 200 run
+    crashes_said_s    a crash loop is shown again after this time, and no longer after twice that without a crash (S12)
     feasibility_every_s  least time between two updates of pending jobs because nodes changed (F2)
-    submits, reads, cancels, records, binds, reports, node_changes, node_reports  actions of a kind that may be in flight
-    node_gone_s       a node that is not wanted any more is removed from Slurm after this time (N5)
-    node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is cured; least time between two cures (N3)
-    node_retry_s      what Slurm did not do to a node is tried again after this time
-    quarantine_s      an object in quarantine is tried again after this time, though nothing changed
+    submits, reads, cancels, records, binds, reports, node_changes, node_reports  the most actions of a limit class that may
+                      be in flight (scheduler/actions.py)
+    node_gone_s       a registered node without a labelled Kubernetes node is removed from Slurm after this time (N5)
+    node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is registered anew or reconfigured; least time
+                      between two reconfigurations (N3)
+    node_retry_s      an action on a node that Slurm refused is tried again after this time
+    quarantine_s      an object in quarantine is tried again after this time, even without a change
     """
 
     pass_effort: int = 4_000
@@ -214,27 +216,28 @@ class Tuning:
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        """By name of those that admins may change: what it means, and in the next line when to change it."""
+        """The texts of `for_admins`, by name of the value."""
         return {each.name: each.metadata[MEANING] for each in fields(cls) if MEANING in each.metadata}
 
     def grace_counts_s(self, grace_s: float) -> float:
-        """What of a pod's grace counts: Kubernetes takes one of 300 years."""
+        """The part of a pod's grace that counts, in seconds: Kubernetes accepts 300 years."""
         return min(grace_s, self.silent_node_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the admin decided, as the core needs it.
+    """The settings of the scheduler.
 
-    managed_namespaces   managed besides those with the label
-    pending_reason       reason of the condition while Slurm decides; "" : the bridge's own (Q3)
+    managed_namespaces   namespaces that are managed without the label
+    pending_reason       reason of the condition of pods whose jobs wait; "" : the bridge's own (Q3)
     accounting           slurmdbd answers: ends are recorded there (S2)
     device_driver        nodes give a pod the GPUs that its annotation job-gpus names (G1)
-    external_nodes       how labelled nodes are kept in Slurm (rules N)
-    bypass               what becomes of pods that reach a shared node without Slurm: "warn", or "end" (bypass.py)
-    shared_nodes         nodes that both know anyway are drained and resumed with Kubernetes, and say how Slurm sees them (N8)
-    leaving              the bridge is being uninstalled (leaving.py): "wait" lets pods run to their end, "end" ends them;
-                         "": it is not
+    external_nodes       settings for labelled nodes (rules N)
+    bypass               for pods of other schedulers on a node of Slurm: "warn", or "end" (scheduler/rules/bypass.py)
+    shared_nodes         nodes in slurm.conf that Kubernetes has, too, are drained and resumed with Kubernetes, and have the
+                         bridge's condition (N8)
+    leaving              the bridge is being uninstalled (scheduler/rules/uninstall.py): "wait" lets pods run to their end,
+                         "end" ends them; "": it is not
     """
 
     policy: Policy = field(default_factory=Policy)

@@ -4,15 +4,17 @@ A standby lists and watches, so that it can begin at once when it leads.  It dec
 a World that nobody decides on would never forget a workload.  A Mirror keeps the last state of each object instead.  When its
 replica leads, the Mirror gives these states as lists to the World of a bridge that has just started, and then each new event.
 
-A watch may be some milliseconds behind.  After a crash the quiet period covers that, as it covers requests of the earlier
-process that are still on their way.  A process that stopped cleanly leaves no such requests.  Then all is listed once more,
-and when the new lists of pods have come, the quiet period is over (PredecessorDrained).
+A watch may be behind: by milliseconds, by seconds after an outage, by minutes if its connection hangs.  So all is listed once
+more as soon as the replica leads, and until the new lists of pods have come, no pod is bound (`PodsListed.inherited`).
+Requests of the earlier process may take effect still later; the quiet period covers these.  A process that stopped cleanly
+leaves no such requests.  Then the quiet period is over when the new lists have come (PredecessorDrained).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from bridge.kube.watch import KubeWatches
@@ -73,7 +75,7 @@ class Mirror:
     def hand_over(
         self, hear: Callable[[Event], None], hear_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
     ) -> None:
-        """Tell all that is known, as lists of this moment, and from now on each event as it comes.
+        """Tell all that is known, as lists of this moment, then list anew, and tell each event as it comes.
 
         drained   no request of the process that led before can take effect any more
         """
@@ -81,9 +83,8 @@ class Mirror:
             hear(event)
         self._pods, self._nodes, self._namespaces, self._undecoded = {}, None, None, {}
         self._hear, self._hear_undecoded = hear, hear_undecoded
-        if drained:
-            self._drained = True
-            self._again.set()
+        self._drained = drained
+        self._again.set()
 
     def _all(self, now: float) -> Iterator[Event]:
         if self._clock_told is not None:
@@ -93,7 +94,7 @@ class Mirror:
         if self._nodes is not None:
             yield ev.NodesListed(tuple(self._nodes.values()), now)
         for scope, pods in self._pods.items():
-            yield ev.PodsListed(scope, tuple(pods.values()), now)
+            yield ev.PodsListed(scope, tuple(pods.values()), now, inherited=True)
         yield from self._undecoded.values()
         if self.lost is not None:
             yield self.lost
@@ -107,6 +108,8 @@ class Mirror:
         if self._hear is None:
             self._keep(event)
             return
+        if isinstance(event, ev.PodsListed) and self._again.is_set():  # it was asked for before this replica led
+            event = replace(event, inherited=True)
         self._hear(event)
         if isinstance(event, ev.PodsListed) and event.scope in self._awaited:
             self._awaited.discard(event.scope)

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -100,6 +101,28 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return Seen(stack, kubeconfig)
 
 
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The pods of a test, bound, while the load rests; bound_before: how many pods the bridge had bound then."""
+
+    pods: list[dict[str, Any]]
+    bound_before: float
+
+
+@pytest.fixture(scope="module")
+def created(stack: Stack, seen: Seen) -> Created:
+    stack.compose("stop", "load")
+    seen.kubectl("delete", "pods", "-A", "-l", "compose/load", "--wait=true")
+    before = seen.bound_now()  # no pod is left that could be bound meanwhile
+    seen.kubectl("create", "-f", "-", text=manifest())
+
+    def placed() -> list[dict[str, Any]]:
+        pods = seen.pods("-n", SPACE, "-l", "by=test")
+        return pods if len(pods) == PODS + GANG and all(pod["spec"].get("nodeName") for pod in pods) else []
+
+    return Created(eventually("all are bound", placed), before)
+
+
 def logs(stack: Stack) -> str:
     """How each container is, and the last that it said."""
     told = [stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}")]
@@ -145,17 +168,10 @@ def test_its_load_comes_and_goes(seen: Seen) -> None:
     eventually("one of the first is gone", lambda: first - {pod["metadata"]["name"] for pod in seen.pods("-A")})
 
 
-def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_traces(stack: Stack, seen: Seen) -> None:
-    stack.compose("stop", "load")
-    seen.kubectl("delete", "pods", "-A", "-l", "compose/load", "--wait=true")
-    before = seen.bound_now()  # no pod is left that could be bound meanwhile
-    seen.kubectl("create", "-f", "-", text=manifest())
-
-    def placed() -> list[dict[str, Any]]:
-        pods = seen.pods("-n", SPACE, "-l", "by=test")
-        return pods if len(pods) == PODS + GANG and all(pod["spec"].get("nodeName") for pod in pods) else []
-
-    pods = eventually("all are bound", placed)
+def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_traces(
+    seen: Seen, created: Created
+) -> None:
+    pods = created.pods
     gang = [pod for pod in pods if "slurm-bridge/gang" in pod["metadata"]["labels"]]
     alone = [pod for pod in pods if pod not in gang]
     nodes = {node["metadata"]["name"] for node in json.loads(seen.kubectl("get", "nodes", "-o", "json"))["items"]}
@@ -167,7 +183,7 @@ def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_trac
         f"{job} bob RUNNING" for job in {own(pod, "job-id") for pod in pods}
     }
 
-    eventually("Prometheus has their latencies", lambda: seen.bound() == before + PODS + GANG)
+    eventually("Prometheus has their latencies", lambda: seen.bound() == created.bound_before + PODS + GANG)
     traces = {own(pod, "traceparent").split("-")[1] for pod in pods}
     assert len(traces) == PODS + 1, "one trace a workload"
     assert len({own(pod, "traceparent") for pod in gang}) == 1
@@ -179,6 +195,22 @@ def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_trac
     assert len(alone) == PODS
 
 
+def test_pods_run_and_kubectl_shows_them_as_ready(seen: Seen, created: Created) -> None:
+    def shown() -> list[str]:
+        return seen.kubectl("get", "pods", "-n", SPACE, "-l", "by=test", "--no-headers").splitlines()
+
+    eventually(
+        "all are ready", lambda: [line.split()[1:3] for line in shown()] == [["1/1", "Running"]] * len(created.pods)
+    )
+
+
+def test_an_image_that_is_there_is_not_built_again() -> None:
+    log = places.cache() / "log" / "compose.log"
+    before = log.stat().st_size
+    compose_images.make()
+    assert log.stat().st_size == before
+
+
 def test_every_query_of_the_dashboards_has_an_answer(seen: Seen) -> None:
     boards = sorted(DASHBOARDS.glob("*.json"))
     assert boards
@@ -187,7 +219,8 @@ def test_every_query_of_the_dashboards_has_an_answer(seen: Seen) -> None:
             for target in panel["targets"]:
                 # As Grafana fills it in; long enough to hold the pods of the test before.
                 query = target["expr"].replace("$__rate_interval", "10m")
-                assert values(seen, query), (board.name, panel["title"], query)
+                asked = f"{board.name}: {panel['title']} has values: {query}"
+                eventually(asked, lambda query=query: values(seen, query))
 
 
 def test_prometheus_knows_the_alarms_of_the_manifests(seen: Seen) -> None:
@@ -198,9 +231,8 @@ def test_prometheus_knows_the_alarms_of_the_manifests(seen: Seen) -> None:
     eventually("all were evaluated", lambda: {rule["health"] for rule in evaluated(seen)} == {"ok"})
 
 
-def test_ended_pods_end_their_jobs_and_their_traces(seen: Seen) -> None:
-    pods = seen.pods("-n", SPACE, "-l", "by=test")
-    traces = {own(pod, "traceparent").split("-")[1] for pod in pods}
+def test_ended_pods_end_their_jobs_and_their_traces(seen: Seen, created: Created) -> None:
+    traces = {own(pod, "traceparent").split("-")[1] for pod in created.pods}
     seen.kubectl("delete", "pods", "-n", SPACE, "-l", "by=test", "--wait=true")
     eventually("no job is left", lambda: not seen.squeue())
     eventually(

@@ -17,14 +17,14 @@ from scheduler.translate import grouping
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """An annotation that says what an option of sbatch says.
+class JobOption:
+    """An annotation that means the same as an option of sbatch.
 
     option    of sbatch
     syntax    in words
-    examples  values that are taken
-    meaning   what it does
-    refused   values that are refused, whose messages the page shows
+    examples  accepted values
+    meaning   the effect
+    refused   refused values: the page shows the messages
     """
 
     key: str
@@ -41,31 +41,31 @@ TIME = "`M`, `M:S`, `H:MM:SS`, `D-H`, `D-H:MM`, `D-HH:MM:SS`; seconds are rounde
 COUNT = "a whole number from 1"
 
 JOB_OPTIONS = (
-    Wish(names.ACCOUNT, "--account", NAME, ("teama",), "Account of the job. The policy must allow it.", ("team a",)),
-    Wish(
+    JobOption(names.ACCOUNT, "--account", NAME, ("teama",), "Account of the job. The policy must allow it.", ("team a",)),
+    JobOption(
         names.PARTITION, "--partition", f"{NAME}; one partition", ("gpu",),
         "Partition of the job. The policy must allow it.", ("gpu,cpu",),
     ),
-    Wish(names.QOS, "--qos", NAME, ("high",), "QOS of the job. The policy must allow it.", ("high!",)),
-    Wish(
+    JobOption(names.QOS, "--qos", NAME, ("high",), "QOS of the job. The policy must allow it.", ("high!",)),
+    JobOption(
         names.RESERVATION, "--reservation", "text, at most 1,024 characters", ("maintenance",),
         "Reservation of the job. The policy must allow it.", ("mainte\tnance",),
     ),
-    Wish(
+    JobOption(
         names.CONSTRAINTS, "--constraint", "text, at most 1,024 characters", ("a100&nvlink",),
         "Features that the nodes must have. Slurm itself checks the expression.", ("a100\n",),
     ),
-    Wish(names.WCKEY, "--wckey", NAME, ("project-7",), "Workload characterization key of the job.", ("project 7",)),
-    Wish(
+    JobOption(names.WCKEY, "--wckey", NAME, ("project-7",), "Workload characterization key of the job.", ("project 7",)),
+    JobOption(
         names.JOB_NAME, "--job-name", "text, at most 200 characters", ("nightly-train",),
         "The readable part of the job's name; else it is NAMESPACE/POD, or the name of the gang. The bridge appends "
         "`~CLUSTER.KEY`.", ("x" * 201,),
     ),
-    Wish(
+    JobOption(
         names.COMMENT, "--comment", "text, at most 1,024 characters", ("ticket 4711",),
         "Comment of the job. The bridge appends how the pod ended.", (LONG,),
     ),
-    Wish(
+    JobOption(
         names.TIME_LIMIT, "--time", f"{TIME}; `UNLIMITED`", ("90", "2:00:00", "1-12:00:00", "UNLIMITED"),
         "Time limit of the job, at most `max_time` of the policy. Without it: `activeDeadlineSeconds` of the pod or "
         "of its "
@@ -73,57 +73,57 @@ JOB_OPTIONS = (
         "Slurm.",
         ("soon", "0", "-1"),
     ),
-    Wish(
+    JobOption(
         names.TIME_MIN, "--time-min", TIME, ("1:00:00",),
         "Slurm may shorten the time limit to this value if the job then starts sooner. It must not exceed the time "
         "limit.",
         ("UNLIMITED",),
     ),
-    Wish(
+    JobOption(
         names.SIGNAL, "--signal", "seconds, or `SIGNAL[@SECONDS]`, also with `B:` or `R:` (without seconds: 60)",
         ("300", "TERM@300", "B:USR1@120"),
         "The pod gets SIGTERM at least this many seconds before the time limit. Kubelet sends the stop signal of the "
         "container, "
         "whichever signal is named. It may be edited while the pod runs.", ("SOON@5", "70000"),
     ),
-    Wish(
+    JobOption(
         names.NICE, "--nice", "a whole number from 0 to 2147483645", ("100",), "Lowers the priority of the job.",
         ("-5",),
     ),
-    Wish(
+    JobOption(
         names.EXCLUSIVE, "--exclusive", "`true`, `exclusive`, `user`, `mcs` or `false`", ("true", "user"),
         "The nodes are shared with no other job, with jobs of the same user alone, or with jobs of the same MCS label "
         "alone.",
         ("yes",),
     ),
-    Wish(
+    JobOption(
         names.GRES, "--gres", "`name[:type][:count]`, separated by commas", ("gpu:h100:2", "gpu:1,shard:4"),
         "Devices for each pod. By default they follow from the pod's resources (setting `gres`); the annotation may "
         "name a "
         "type or ask for more. Less than the containers take is refused.", ("gpu:h100:2:3", "2"),
     ),
-    Wish(
+    JobOption(
         names.CPUS_PER_TASK, "--cpus-per-task", COUNT, ("8",),
         "CPUs for each pod. By default the larger of requests and limits, rounded up. Less than that is refused.",
         ("1.5", "0"),
     ),
-    Wish(
+    JobOption(
         names.MEMORY, "--mem", "a whole number of MiB, or with `K`, `M`, `G`, `T`", ("4096", "32G"),
         "Memory for each pod. By default the larger of requests and limits. Less than that is refused.", ("0", "1.5G", "NaN"),
     ),
-    Wish(
+    JobOption(
         names.MIN_NODES, "--nodes", COUNT, ("2",),
         "Least number of nodes of a gang. For a single pod every value but 1 is refused.", ("0",),
     ),
-    Wish(
+    JobOption(
         names.MAX_NODES, "--nodes", COUNT, ("4",),
         "Largest number of nodes of a gang. For a single pod every value but 1 is refused.", ("many",),
     ),
-    Wish(
+    JobOption(
         names.LICENSES, "--licenses", "`name[@server][:count]`, separated by commas", ("matlab:2,ansys",),
         "Licenses that the job holds while it runs.", ("matlab=2",),
     ),
-    Wish(
+    JobOption(
         names.BEGIN, "--begin",
         "`now`, `now+COUNT UNIT` (seconds, minutes, hours, days, weeks), `HH:MM[:SS]`, `YYYY-MM-DD[THH:MM[:SS][Z or "
         "±HH:MM]]`",
@@ -132,7 +132,7 @@ JOB_OPTIONS = (
         "where no "
         "offset is given.", ("tomorrow", "25:00", "2027-02-30"),
     ),
-    Wish(
+    JobOption(
         names.DEPENDENCY, "--dependency", "`after:ID[+MINUTES]`, `afterany:ID`, `afterok:ID`, `afternotok:ID`, "
         "`aftercorr:ID`, "
         "`afterburstbuffer:ID`, each also with several ids (`:ID:ID`), separated by commas", ("afterany:4711,after:4712+5",),
@@ -140,7 +140,7 @@ JOB_OPTIONS = (
         "it with "
         "`afterany`.", ("afterok:1?afterok:2", "expand:5"),
     ),
-    Wish(
+    JobOption(
         names.SWITCHES, "--switches", "`COUNT[@TIME]`, TIME as for `time-limit`", ("1", "2@1:00:00"),
         "Largest number of leaf switches, and how long to wait for that.", ("0", "1@soon"),
     ),

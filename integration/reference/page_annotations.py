@@ -85,13 +85,13 @@ def _of_options() -> str:
 
 
 def _refused() -> Iterable[Sequence[str]]:
-    for wish in keys.JOB_OPTIONS:
-        for value in wish.refused:
+    for option in keys.JOB_OPTIONS:
+        for value in option.refused:
             shown = value if len(value) <= SHOWN else f"{value[:10]}… ({len(value)} characters)"
             message = (
-                refusal(wish.key, value).replace(value, shown) if value.isprintable() else refusal(wish.key, value)
+                refusal(option.key, value).replace(value, shown) if value.isprintable() else refusal(option.key, value)
             )
-            yield code(names.PREFIX + wish.key), code(repr(shown)[1:-1]), message
+            yield code(names.PREFIX + option.key), code(repr(shown)[1:-1]), message
 
 
 def refusal(key: str, value: str) -> str:

@@ -22,7 +22,7 @@ from scheduler.model.kubernetes import Namespace, Node, Owner, OwnerKey, Pod, Un
 from scheduler.model.refusal import Refusal
 from scheduler.nodes.observed import NEVER
 from scheduler.place.feasible import slurm_name
-from scheduler.state import confirmation, quarantine, strays
+from scheduler.state import confirmation, quarantine, rivals, strays
 from scheduler.state.job_ownership import is_theirs
 from scheduler.state.own_keys import note_edits, shown_id
 from scheduler.state.phase import Phase
@@ -85,6 +85,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
     if is_first and event.scope is Scope.OURS:
         world.found_at_start = frozenset(world.listed[event.scope])
     _undecoded_listed(world, event.scope, event.undecoded)
+    _inherited(world, event)
     for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
         world.apply(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
@@ -95,6 +96,16 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
             world.listed[event.scope].add(uid)
         else:
             world.apply(ev.PodGone(event.scope, last, event.at))
+
+
+def _inherited(world: World, event: ev.PodsListed) -> None:
+    """Note whether the pods of that scope were listed since this process leads; if all were, binds go on."""
+    if event.inherited:
+        world.pods_inherited.add(event.scope)
+    elif event.scope in world.pods_inherited:
+        world.pods_inherited.discard(event.scope)
+        if not world.pods_inherited:
+            world.dirty.update(world.by_phase[Phase.GRANTED])
 
 
 def _undecoded_listed(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
@@ -208,6 +219,7 @@ def _note_who_bound(world: World, workload: Workload, before: Pod | None, pod: P
     may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
     if pod.uid not in workload.brought and not may_be_of_earlier_life:
         workload.strays[pod.uid] = world.heard_at
+        rivals.note(world, workload, pod)
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:

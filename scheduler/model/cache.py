@@ -1,7 +1,7 @@
-"""Answers that are asked for again and again, kept until they hold too much.
+"""Caches bounded by the size of their contents.
 
-Tenants choose how many different questions there are and how long each is, and an answer may name every node.  So what bounds
-the memory is the number of names in all questions and answers, not the number of answers alone.  Equal answers are held once.
+Tenants choose how many different queries there are and how long each is, and an answer may name every node.  So the number of
+names in all queries and answers is bounded, not the number of answers alone.  Equal answers are held once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 MOST = 4096  # answers
 MOST_NAMES = 500_000  # in all of them: some 30 MiB
-PART = 64  # what weighs more than one part in so many of all that may be held is not worth keeping
+PART = 64  # an answer larger than this fraction of the limit (1/PART) is not kept
 
 Q = TypeVar("Q", bound=Hashable)
 A = TypeVar("A", bound=Hashable)
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class Weighed(dict[Q, V]):
-    """A dict that is emptied before it holds too much.  most: of what the weights count"""
+    """A dict that is emptied before it holds too much.  most: the largest sum of weights"""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Weighed(dict[Q, V]):
         self._held = 0
 
     def keep(self, question: Q, answer: V, weight: int) -> V:
-        """Keep this answer, unless it is too large.  weight: of the question and the answer together"""
+        """Keep this answer, unless it is too large.  weight: of the query and the answer together"""
         if weight * PART <= self._most:
             if self._held + weight > self._most:
                 self.clear()
@@ -38,7 +38,7 @@ class Weighed(dict[Q, V]):
 
 
 class Remembered(Generic[Q, A]):
-    """Question to answer; all are forgotten when there are too many, and found anew by whoever asks."""
+    """Query to answer.  If there are too many answers, all are dropped."""
 
     def __init__(self, most: int = MOST, most_names: int = MOST_NAMES) -> None:
         self._most = most
@@ -55,9 +55,9 @@ class Remembered(Generic[Q, A]):
         return self._answers.get(question)
 
     def put(self, question: Q, answer: A, names: int, asked: int = 0) -> A:
-        """Keep this answer, which holds so many names; returns the one of equal answers that is held.
+        """Keep this answer, which holds so many names.  Returns the equal answer that is held already, or this one.
 
-        asked   how many texts of a pod the question holds: they stay after the pod is gone
+        asked   number of texts of a pod in the query: they stay in memory after the pod is gone
         """
         if len(self._answers) >= self._most or self._names + asked > self._most_names:
             self.clear()
@@ -71,7 +71,7 @@ class Remembered(Generic[Q, A]):
         return same
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all answers."""
         self._answers.clear()
         self._held.clear()
         self._names = 0

@@ -1,35 +1,35 @@
-"""Times that other machines tell.
+"""Times of other machines' clocks.
 
-The API server and slurmctld have clocks of their own, which may differ from the bridge's by hours.  So a wait of the bridge
-counts from when the bridge saw what happened, not from when another clock says that it happened.  But another clock's time
-is more exact, and it alone tells of what happened before the bridge looked.  So it is used once that clock has said what time
-it is, and before that where it is near to what was seen.
+The clocks of the API server and slurmctld may differ from the bridge's by hours.  So a wait of the bridge counts from the
+observation of an event, not from its time by another clock.  But the time by another clock is more exact, and the only one
+for events before the bridge's first observation.  So it is used once the offset of that clock is known, and before that if it
+is near to the time of the observation.
 
-Kubernetes' clock is the API server's; kubelets and controllers are taken to have the same, as Kubernetes itself does.
+Kubernetes' clock is the API server's; kubelets and controllers are assumed to have the same time, as Kubernetes does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-NEAR_S = 60.0  # another clock's time that differs by less from when its news came may be the time of the news
-NONSENSE_S = 2 * 86400.0  # a clock that is as far away as that is not one: credentials would not be accepted either
-EXACT_S = 3.0  # what happened while the bridge looked on is not taken to have happened longer before, or after
+NEAR_S = 60.0  # another clock's time is used before its offset is known, if it differs by less from the observation
+NONSENSE_S = 2 * 86400.0  # a clock with a larger offset is ignored: credentials would not be accepted either
+EXACT_S = 3.0  # the most by which the time of an observed event may differ from the observation
 
 
 @dataclass(slots=True)
 class FarClock:
     """The clock of one side.
 
-    ahead   seconds by which it is ahead of the bridge's; 0.0 as long as nothing contradicts that
-    told    it has said what time it is
+    ahead   seconds by which it is ahead of the bridge's clock; 0.0 until an answer shows another offset
+    told    an answer has shown its time
     """
 
     ahead: float = 0.0
     told: bool = False
 
     def tells(self, theirs: float, began: float, ended: float) -> None:
-        """Note that an answer tells the time `theirs`, in whole seconds.  began, ended: of the call, by the bridge's clock"""
+        """Note the time of an answer by this clock, in whole seconds.  began, ended: of the call, by the bridge's clock"""
         if max(abs(theirs - ended), abs(theirs + 1.0 - began)) < NONSENSE_S:
             self.told = True
             self.ahead = min(max(self.ahead, theirs - ended), theirs + 1.0 - began)
@@ -43,27 +43,27 @@ class FarClock:
         return ours + self.ahead
 
     def happened(self, theirs: float | None, seen: float) -> float:
-        """When it happened, by the bridge's clock: the bridge saw it happen at `seen`, by this clock it did at `theirs`."""
+        """The time of an event by the bridge's clock: observed at `seen`, and at `theirs` by this clock (None: not known)."""
         if self.told or theirs is None:
             return self.had_happened(theirs, seen)
         ours = self.ours(theirs)
         return ours if abs(ours - seen) <= NEAR_S else seen
 
     def had_happened(self, theirs: float | None, seen: float) -> float:
-        """The same of what had happened already when the bridge looked first, at `seen`."""
+        """The same for an event that happened before the first observation, at `seen`."""
         ours = self.ours(theirs) if theirs is not None else seen
         return ours if ours <= seen + (EXACT_S if self.told else NEAR_S) else seen
 
 
 @dataclass(slots=True)
 class Sighting:
-    """When this life first saw something of a pod, by the bridge's clock; None: not yet.
+    """When this process first observed something of a pod, by the bridge's clock; None: not yet, or before `first`.
 
-    first    the pod.  What had happened by then was not seen to happen:
-    bound    that it stands on a node
-    started  that its kubelet took it over
-    waits    why it does not start (model.Pod.waits), of this waits_since
-    stuck    that what needs a person keeps it from starting, after kubelet had been at work (scheduler/model/kubelet.py)
+    first    the pod itself
+    bound    its node
+    started  its start by kubelet
+    waits    why it does not start (Pod.waits, of that waits_since)
+    stuck    a reason that needs a person keeps it from starting, after kubelet was at work (scheduler/model/kubelet.py)
     """
 
     first: float

@@ -20,7 +20,7 @@ DEFAULT_LIMIT = 100_000
 MAX_NAME_LENGTH = 253
 # Slurm reads numbers of a name as machine words; a longer run of digits is part of the name, never of a range.
 MAX_DIGITS = 9
-MAX_KNOWN = 8192  # names that are folded again and again: those of the cluster
+MAX_KNOWN = 8192  # names that are folded often: those of the cluster
 
 _PIECE = re.compile(r"[A-Za-z0-9_.:-]+|\[[0-9,-]+\]")
 _RANGE = re.compile(rf"([0-9]{{1,{MAX_DIGITS}}})(?:-([0-9]{{1,{MAX_DIGITS}}}))?")
@@ -38,8 +38,8 @@ class HostlistError(ValueError):
 def expand(text: str, limit: int = DEFAULT_LIMIT) -> list[str]:
     """The names that a hostlist stands for, in its own order, repeated names included; [] for "".
 
-    Raises HostlistError where it is malformed or stands for more than `limit` names.  Time and memory are bounded by
-    `limit` and the length of the text, whatever it says.
+    Raises HostlistError if it is malformed or stands for more than `limit` names.  Time and memory are bounded by `limit` and
+    the length of the text.
     """
     names: list[str] = []
     if not text:
@@ -76,19 +76,19 @@ def fold(names: Iterable[str]) -> str:
 
 
 def folded(names: Iterable[str]) -> str:
-    """As `fold`, of those names that a node can have: Slurm itself would take no other."""
+    """As `fold`, without names that no node can have."""
     return fold(name for name in names if is_name(name))
 
 
 @lru_cache(MAX_KNOWN)
 def is_name(name: str) -> bool:
-    """True if a hostlist can hold it."""
+    """True if a hostlist can hold the name."""
     return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 @lru_cache(MAX_KNOWN)
 def _split(name: str) -> tuple[str, str]:
-    """A name and the number at its end, as it is spelled; "" where it has none that a range can hold."""
+    """A name and the number at its end, as it is spelled; "": it has none that a range can hold."""
     if not is_name(name):
         raise HostlistError(f"not a node name: {_shown(name)}")
     split = _NUMBERED.fullmatch(name)

@@ -1,20 +1,20 @@
-"""What kubelet says of a container that has not started, and whether waiting helps (S12).
+"""The reasons of kubelet for a container that has not started, and whether waiting helps (S12).
 
 `Pod.waits` is "container NAME: REASON[, message]".  The reasons are those of Kubernetes 1.36 (pkg/kubelet: images/types.go,
-container/sync_result.go, kuberuntime/kuberuntime_container.go, kubelet_pods.go; k8s.io/cri-api pkg/errors).  A reason that is
-in neither table is not known to mean trouble.
+container/sync_result.go, kuberuntime/kuberuntime_container.go, kubelet_pods.go; k8s.io/cri-api pkg/errors).  A reason in
+neither table is not taken as a problem.
 """
 
 from __future__ import annotations
 
-# It pulls an image, makes a volume or a sandbox, or another container's turn comes first.  An image of 40 GB takes its time.
+# Kubelet pulls an image, makes a volume or a sandbox, or starts another container first.  This may take long.
 GOES_ON = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
 
-# Kubelet tries again and again, and fails for the same reason until somebody mends the pod, a secret, the image or the node.
+# Kubelet retries, and fails for the same reason until a person corrects the pod, a secret, the image or the node.
 NEEDS_A_PERSON = frozenset(
     {
         "CrashLoopBackOff",  # of a pod that has not started: an init container
-        "CreateContainerConfigError",  # a ConfigMap, a Secret or a key that is not there
+        "CreateContainerConfigError",  # a missing ConfigMap, Secret or key
         "CreateContainerError",
         "ErrImageNeverPull",
         "ErrImagePull",
@@ -43,5 +43,5 @@ def goes_on(waits: str) -> bool:
 
 
 def needs_a_person(waits: str) -> bool:
-    """True if the container does not start before somebody mends something."""
+    """True if the container does not start until a person corrects something."""
     return reason(waits) in NEEDS_A_PERSON

@@ -1,4 +1,4 @@
-"""The nouns of Kubernetes, as narrow as the decisions need them.
+"""The nouns of Kubernetes, with the fields that decisions need.
 
 Every noun is frozen and compares by value, so "did anything change?" is `==`.  Nothing here knows JSON, HTTP or a clock; the
 codecs in `bridge/kube` make these nouns from what the API server sends.
@@ -33,12 +33,12 @@ class OwnerRef:
     uid: str
 
 
-# Namespace and UID: a pod may name any UID as its owner's, also one of another namespace, whose annotations are not its own.
+# Namespace and UID: a pod may name any UID as its owner's, also one of another namespace, whose annotations do not count.
 OwnerKey = tuple[str, str]
 
 
 def owner_key(namespace: str, ref: OwnerRef) -> OwnerKey:
-    """What an owner of pods of that namespace is remembered by."""
+    """The key of an owner of pods of that namespace."""
     return namespace, ref.uid
 
 
@@ -64,7 +64,7 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """One term of a required pod (anti-)affinity on hostname: pods of these namespaces whose labels it selects."""
+    """One term of a required pod (anti-)affinity on hostname: selects pods of these namespaces by their labels."""
 
     expressions: tuple[Requirement, ...]
     namespaces: frozenset[str]
@@ -94,14 +94,12 @@ class HostPort:
     address: str = ""
 
 
-ALL_PORTS = HostPort(
-    0
-)  # of a pod that stands on a node and holds more ports than are counted: nobody else has one there
+ALL_PORTS = HostPort(0)  # of a pod on a node with more ports than are counted: no other pod gets a port there
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a condition says: of a pod PodScheduled or our own, of a node the one that the bridge writes there (N3)."""
+    """A condition: PodScheduled or the bridge's own of a pod, or the bridge's own of a node (N3)."""
 
     status: bool
     reason: str = ""
@@ -116,7 +114,7 @@ class PodPhase(Enum):
     UNKNOWN = "Unknown"
 
 
-_SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED  # asked of every member of a gang, again and again
+_SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED  # read often, for every pod of a gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +128,20 @@ class Pod:
                     terminationGracePeriodSeconds; not negative
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     priority_class  spec.priorityClassName
-    gated           it has scheduling gates
+    gated           the pod has scheduling gates
     apart, beside   required pod anti-affinity, affinity, on hostname (F5)
     claims          names of the persistent volume claims it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
-    too_much        what it has more of than the limits allow, in a sentence: of that only what others have to know is kept
+    too_much        why the pod is beyond the limits, in a sentence; then only the fields that other pods depend on are kept
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
     end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")
     active_deadline_s, handed_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
     bound_at        when PodScheduled became True, epoch seconds
-    started         status.startTime, epoch seconds: when its kubelet took it over, from which deadlines count
-    waits           why its containers do not start, as its kubelet says it ("container main: ImagePullBackOff"); "" where
-                    one runs or ran; waits_since: not before that
-    crashes         of a pod that started: which container kubelet starts again and again, and how it ended last; ""
-    on_job          what the condition of names.RUNNING_CONDITION says
+    started         status.startTime, epoch seconds: when its kubelet took it over; deadlines count from then
+    waits           why its containers do not start, as its kubelet reports it ("container main: ImagePullBackOff"); "": one
+                    runs or ran; waits_since: not before that
+    crashes         of a pod that started: the container that kubelet restarts repeatedly, and its last end; "": none
+    on_job          the condition names.RUNNING_CONDITION
     """
 
     uid: str
@@ -204,11 +202,11 @@ class Node:
     """A Kubernetes node.
 
     allocatable  includes `pods`
-    ready_since  since when it has been ready, epoch seconds; None: it is not, or does not say
-    silent_since  since when its kubelet has said nothing (Ready is Unknown), epoch seconds; None: it speaks
+    ready_since  since when it is ready, epoch seconds; None: it is not ready, or not known
+    silent_since  since when its kubelet is silent (Ready is Unknown), epoch seconds; None: it is not
     address      its InternalIP; "": it has none
-    partitions   what the admin's annotation says, as it stands there (K6)
-    in_slurm     what the bridge wrote there of the node in Slurm; None: nothing
+    partitions   the admin's annotation, unread (K6)
+    in_slurm     the bridge's condition of the node; None: none
     """
 
     name: str
@@ -227,10 +225,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """An object that the API server listed or told a change of, and that cannot be decoded.  It exists; no more is known.
+    """An object in a list or a watch event that cannot be decoded.  It exists; no more is known.
 
     kind                  "pod", "node" or "namespace"
-    namespace, name, uid  "" where it does not say, or where that could not be found
+    namespace, name, uid  "": not in the object, or not found
     why                   a sentence
     """
 
@@ -241,7 +239,7 @@ class Undecoded:
     why: str
 
     def is_it(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether it is, or may be, that object."""
+        """True if it is, or may be, that object."""
         if self.uid:
             return self.uid == uid
         return not self.name or (self.namespace, self.name) == (namespace, name)
@@ -256,9 +254,9 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Replicated Jobs of a JobSet whose pods are made at one time: those that wait for the same others (dependsOn).
+    """Replicated Jobs of a JobSet whose pods are created together, because they wait for the same Jobs (dependsOn).
 
-    name      of the first of them; jobs: the names of all; members: how many pods they have together
+    name      of the first Job; jobs: the names of all; members: the number of their pods
     """
 
     name: str
@@ -268,13 +266,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What the bridge needs to know of a pod's controller, and of that one's (K2: "else of its owners, nearest first").
+    """A controller of a pod, or of such a controller (K2: "else of its owners, nearest first").
 
     active_deadline_s  of a batch Job's own spec (T7)
-    members            how many pods it means to have: of a batch Job still min(parallelism, completions - succeeded),
-                       of a JobSet all its Jobs' and of a PodGroup its minimum, those that succeeded among them;
-                       None: its kind says nothing (W2, W5)
-    stages             of a JobSet whose Jobs are not all made at one time; (): they are
+    members            number of pods that it wants: of a batch Job min(parallelism, completions - succeeded), of a JobSet
+                       those of all its Jobs, of a PodGroup its minimum; None: its kind defines no number (W2, W5)
+    stages             of a JobSet whose Jobs are created in stages; (): all at once
     """
 
     ref: OwnerRef
@@ -289,9 +286,9 @@ class Owner:
 class Claim:
     """A persistent volume claim.
 
-    bound     it has a volume; `affinity` is then that volume's required node affinity (F1), None for anywhere
-    problem   in words, where it cannot be used ("claim data does not exist")
-    waits     its volume is made where its first consumer goes; `selected`: the node it was told, "" none yet (F4)
+    bound     it has a volume; `affinity` is the volume's required node affinity (F1), None: any node
+    problem   why it cannot be used, in words ("claim data does not exist")
+    waits     its volume is made on the node of its first consumer; `selected`: that node, "": not set yet (F4)
     """
 
     name: str

@@ -2,10 +2,10 @@
 
 The grammar is that of the API (`resource.Quantity`): a sign, a decimal number, and either a suffix (binary Ki … Ei,
 decimal n … E) or a decimal exponent, never both.  "1E" is an exa, "1E3" an exponent.  Values are exact fractions until
-they are rounded once, up for what is asked and down for what is offered: a float would lose bytes of large memories.
+they are rounded once, up for requests and down for what a node offers: a float would lose bytes of large memories.
 
-Text can come from a person (annotations), so what is read is narrow: ASCII digits, 64 characters, exponents that a
-cluster could mean.  Python's own number parsers read NaN, Infinity, "1_000" and Arabic digits; none of that is one.
+Text can come from a person (annotations), so little is accepted: ASCII digits, 64 characters, exponents of realistic sizes.
+Python's own number parsers also accept NaN, Infinity, "1_000" and Arabic digits, which are no quantities.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse(text: str) -> Fraction:
 def amount(resource: str, text: str, round_up: bool) -> int:
     """A quantity in the units of model.Amounts: cpu in millicores, everything else in its base unit.
 
-    Raises QuantityError, for a negative one too.
+    Raises QuantityError, also for a negative quantity.
     """
     value = min(parse(text), Fraction(MOST))
     if value < 0:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A no in words a user understands: what, where, and what to do.
+    """A refusal in words for users: what, where, and what to do.
 
-    reason   CamelCase, for the condition; number: Slurm's error number, 0 where there is none
-    later    not for good: a limit, a lack of room or of rights that may pass by itself (Q4)
-    retry_after_s  not before so many seconds, says the far side; None: it says nothing
+    reason   CamelCase, for the condition; number: Slurm's error number, 0: none
+    later    temporary: a limit, a lack of room or of rights that may pass by itself (Q4)
+    retry_after_s  seconds after which the server accepts a retry; None: it gives none
     """
 
     reason: str

@@ -12,12 +12,12 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # what Go reads as a number;
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One expression of a selector on these labels."""
+    """True if these labels satisfy the expression."""
     return accepts(requirement.operator, requirement.values, labels.get(requirement.key))
 
 
 def accepts(operator: str, values: Collection[str], value: str | None) -> bool:
-    """Whether an expression accepts this value of its label; None: the label is not there."""
+    """True if an expression accepts this value of its label; None: the label is missing."""
     match operator:
         case "In":
             return value in values
@@ -33,7 +33,7 @@ def accepts(operator: str, values: Collection[str], value: str | None) -> bool:
 
 
 def _compares(operator: str, bound: str, value: str | None) -> bool:
-    """Gt and Lt compare whole numbers; what is no number matches nothing, as in kube-scheduler."""
+    """Gt and Lt compare whole numbers; other values match nothing, as in kube-scheduler."""
     number, limit = _number(value or ""), _number(bound)
     if number is None or limit is None:
         return False

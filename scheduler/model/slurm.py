@@ -1,4 +1,4 @@
-"""The nouns of Slurm: jobs, nodes and grants as slurmrestd shows them, and what Slurm is asked for.
+"""The nouns of Slurm: jobs, nodes and grants as slurmrestd shows them, and the specifications of submissions.
 
 Every noun is frozen and compares by value.  The codecs in `bridge/slurm` make these nouns from what slurmrestd sends, and
 requests from the specifications.
@@ -33,7 +33,7 @@ HOLDS_NODES: States = frozenset({"RUNNING", "SUSPENDED"})
 
 
 def is_ended(states: States) -> bool:
-    """Set membership, never equality: a job may be CANCELLED and COMPLETING at once (Slurm facts 2)."""
+    """True if one of the states is an end: a job may be CANCELLED and COMPLETING at once (Slurm facts 2)."""
     return bool(states & ENDED)
 
 
@@ -46,7 +46,7 @@ class SlurmNode:
     """A node as Slurm knows it.
 
     gres    GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both
-    reason  why it is drained or down, in the words of who did it
+    reason  why the node is drained or down, as set by the user who drained it
     """
 
     name: str
@@ -60,20 +60,20 @@ class SlurmNode:
 
     @property
     def external(self) -> bool:
-        """No slurmd runs there: kubelet is the only one that starts anything (G1)."""
+        """True if no slurmd runs on the node: only kubelet starts processes there (G1)."""
         return "EXTERNAL" in self.states
 
     @property
     def loses_devices(self) -> bool:
-        """Devices that a job asks for by the task are lost there: it is an external node of slurm.conf (Slurm facts 7).
+        """True for an external node of slurm.conf: devices that a job asks for by the task are lost there (Slurm facts 7).
 
-        Asked for by the node they are counted rightly.
+        Devices that a job asks for by the node are counted correctly.
         """
         return self.external and bool(self.gres) and "DYNAMIC_NORM" not in self.states
 
     @property
     def taken_out(self) -> States:
-        """In which ways somebody said that it is to take no more jobs."""
+        """The states that keep new jobs off the node: DRAIN, DOWN."""
         return self.states & {"DRAIN", "DOWN"}
 
 
@@ -89,17 +89,17 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as `GET job/{id}` tells it.
+    """A job as `GET job/{id}` shows it.
 
     submitted, starts, ends   epoch seconds; `starts` of a pending job is Slurm's expected start; None: not known
-    preempted                 when its preemption began, while its grace runs; None: nobody preempts it
+    preempted                 when its preemption began, while its grace runs; None: it is not preempted
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
-    planned_nodes             where Slurm plans to start it, a hostlist
-    sluid                     unique for ever, unlike the id (Slurm facts 2); "" where this Slurm has none
-    dependency                what it still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
+    planned_nodes             the nodes on which Slurm plans to start it, a hostlist
+    sluid                     unique for ever, unlike the id (Slurm facts 2); "": this Slurm has none
+    dependency                the conditions that it still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 of the job, as sacct shows it before the colon
-    tasks                     how many it asked for
-    told_at                   slurmctld's own time when it told this, epoch seconds; None: not known
+    tasks                     the number of tasks asked for
+    told_at                   slurmctld's time of the answer, epoch seconds; None: not known
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
                               is 0); None: an ordinary job
     parts                     of a leader that was read: the further components, in their order
@@ -134,10 +134,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class GrantedNode:
-    """What a job holds on one node.
+    """The part of a grant on one node.
 
     memory_mib   0: this Slurm does not count memory (CR_Core, CR_CPU, CR_Socket); every job asks for at least 1 (T4)
-    gres         as in SlurmNode; indices: GRES name to device indices, "" where not told
+    gres         as in SlurmNode; indices: GRES name to device indices, "": not known
     """
 
     name: str
@@ -149,9 +149,9 @@ class GrantedNode:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What Slurm gave to a job, node by node, in Slurm's own node order.
+    """The nodes that Slurm allocated to a job, in Slurm's own node order.
 
-    parts   of the leader of a heterogeneous job: what its further components hold, in their order
+    parts   of the leader of a heterogeneous job: the grants of its further components, in their order
     """
 
     job_id: int
@@ -165,33 +165,33 @@ class Grant:
 
 
 UNLIMITED = -1
-# Lets at most one job of a name and user run: a submission whose answer was lost can be repeated (ARCHITECTURE 4).
+# At most one job of a name and user runs, so a submission whose answer was lost can be repeated (ARCHITECTURE 4).
 SINGLETON = "singleton"
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A placeholder as it is asked for; the codec turns it into the words of one API version.
+    """The specification of a placeholder job; the codec turns it into a request of one API version.
 
-    What is asked for is one task's: the placeholder of a single pod has one, that of a gang one a member (W7).
+    The amounts are those of one task: the placeholder of a single pod has one task, that of a gang one for each pod (W7).
 
-    user            who submits (`X-SLURM-USER-NAME`); never a field of the job (I2)
+    user            the submitting user (`X-SLURM-USER-NAME`); never a field of the job (I2)
     cpus_per_task   at least 1
     memory_mib      per task, at least 1
     gres            GRES name (with type) to count, per task
     time_limit_min  None: Slurm's default; UNLIMITED: no limit
-    time_least_min  backfill may cut the limit to so many minutes where the job starts sooner for it; None: not at all
+    time_least_min  minutes to which backfill may cut the limit if the job starts sooner; None: it may not
     exclusive       "", "exclusive" (whole node), "user" or "mcs" as sbatch's --exclusive says
     excluded_nodes  a folded hostlist (F2)
-    required_nodes  a folded hostlist: all of these, and as many as are asked for, no other (S7)
+    required_nodes  a folded hostlist: all of these nodes and no others (S7)
     licenses        name (with server) to count
-    begin           epoch seconds before which it does not start
+    begin           epoch seconds before which the job does not start
     dependency      conditions joined by commas, all of which must hold, SINGLETON always among them
-    switches        at most so many leaf switches, waiting for that so many seconds at most
-    tasks           at least 1; one task stands on one node, several on as few or many nodes as Slurm likes
-    tasks_per_node  room for so many on every node, whether there are so many left or not; None: as many as fit
-    min_nodes, max_nodes  how many nodes, of several tasks; None: as few as it takes.  (Where it may have more than it
-                    needs, Slurm gives it as many as it may.)
+    switches        the most leaf switches, and the most seconds to wait for so few
+    tasks           at least 1; Slurm distributes several tasks over nodes as it likes
+    tasks_per_node  room for so many tasks on every node, even if fewer are left; None: as many as fit
+    min_nodes, max_nodes  number of nodes for several tasks; None: as few as possible.  (If max_nodes is more than needed,
+                    Slurm allocates that many.)
     parts           the further components of a heterogeneous job (W7), all of the same user; they have no parts
     """
 
@@ -231,8 +231,8 @@ class NodeSpec:
     address     NodeAddr: without it Slurm resolves the name at every allocation (Slurm facts 7)
     cpus        whole CPUs, at least 1; memory_mib: at least 1
     gres        GRES name (with type) to count, sorted by name
-    features    what NodeSets and constraints select it by; among them the mark that says whose it is
-    topology    where it is in Slurm's topologies: name of one to the unit there (a leaf switch, a block), by name
+    features    for NodeSets and constraints; among them the mark of the cluster that registered the node
+    topology    name of a topology of Slurm to the node's unit there (a leaf switch, a block), sorted by name
     """
 
     name: str
@@ -246,7 +246,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one pod needs of one node; pods of equal shape can be tasks of one job.
+    """The needs of one pod on one node; pods of equal shape can be tasks of one job.
 
     cpus        whole CPUs, at least 1 (T3)
     memory_mib  MiB, at least 1; never 0, which Slurm reads as "all of it" (T4)

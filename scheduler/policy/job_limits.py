@@ -1,8 +1,8 @@
 """How much one job of a rule of the policy may ask for: max_time, max_nodes, max_gres (I7).
 
-A job that asks for more is refused, in words.  What counts is what is asked for: a job that is `exclusive` may hold more of a
-node than that.  The devices of all pods of a gang count together.  A gang may take as many nodes as it has pods, unless it
-or the policy says fewer.
+A job that asks for more is refused.  The amounts that the job asks for count, although an `exclusive` job may hold more of a
+node.  The devices of all pods of a gang count together.  A gang may use as many nodes as it has pods, unless its annotation
+or the policy sets fewer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scheduler.policy.rules import Tenant
 
 
 def time_allowed(asked_min: int, tenant: Tenant, said: str) -> int | Refusal:
-    """A time limit in minutes, if the rule allows it.  said: who asks for it, the beginning of a sentence"""
+    """The time limit in minutes if the rule allows it; else a Refusal.  said: the annotation, the beginning of a sentence"""
     most = tenant.max_time_min
     if most is None or 0 <= asked_min <= most:
         return asked_min
@@ -23,7 +23,7 @@ def time_allowed(asked_min: int, tenant: Tenant, said: str) -> int | Refusal:
 
 
 def beyond_rule(spec: JobSpec, tenant: Tenant) -> Refusal | None:
-    """What this job asks for beyond the rule, all its components together; None: nothing."""
+    """The Refusal of a job that asks for more than the rule allows, all components together; None: it does not."""
     components = (spec, *spec.parts)
     if tenant.max_nodes is not None:
         least = sum(each.min_nodes or 1 for each in components)

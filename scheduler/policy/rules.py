@@ -1,10 +1,10 @@
 """Who a namespace may be in Slurm, and what its pods may ask for (rules I).
 
-A pod's annotations only choose within what the admin allows.  Where nothing is mapped and the admin set no default, the
-answer is a clear no: the bridge never makes a job with privileges of its own.
+A pod's annotations choose only among what the admin allows.  A namespace that no rule maps is refused, unless the admin set a
+default: the bridge never submits a job with its own privileges.
 
-The texts of a rule may be templates (templates.py).  `Policy.tenant` returns them filled and checked: a user that a template
-gave is held to the same as one that the admin wrote out.
+The texts of a rule may be templates (templates.py).  `Policy.tenant` returns them filled and checked: the checks are the same
+for users from templates and for users that the admin wrote out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SLURMS_OWN = "the user by whom Slurm runs (SlurmUser)"
 class Choice:
     """One thing that an annotation may choose.
 
-    default   used where the pod says nothing; "": Slurm's own default
+    default   the value for pods without the annotation; "": Slurm's own default
     allowed   what a pod may name besides the default; ("*",): anything
     """
 
@@ -37,7 +37,10 @@ class Choice:
     allowed: tuple[str, ...] = ()
 
     def pick(self, what: str, wanted: str | None, where: str) -> str | Refusal:
-        """What is used, or a no that names what would be allowed."""
+        """The value to use; or a Refusal that names the allowed values.
+
+        what     the annotation; wanted: its value, None: the pod has none; where: the namespace, in words
+        """
         if wanted is None or wanted == self.default:
             return self.default
         if wanted in self.allowed or ANY in self.allowed:
@@ -49,9 +52,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """What pods of a PriorityClass ask for where they do not say it themselves.
+    """The QOS and nice value of pods of a PriorityClass, unless their annotations choose.
 
-    qos    "": nothing; else the rule must allow it.  nice: at least 0; None: nothing
+    qos    "": none; else the rule must allow it
+    nice   at least 0; None: none
     """
 
     qos: str = ""
@@ -60,14 +64,14 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who a workload is in Slurm.  In a rule the texts may be templates; of `Policy.tenant` they are filled.
+    """The identity of a workload in Slurm.  The texts of a rule may be templates; `Policy.tenant` returns them filled.
 
-    max_jobs          so many jobs wait and run at a time; max_submit_rate: so many are submitted a second; None: no limit
+    max_jobs          the most jobs that wait and run at a time; max_submit_rate: submissions a second; None: no limit
     max_time_min      minutes, the longest time limit of a job; max_nodes: the most nodes of a job; None: no limit
     max_gres          GRES name to the most that all pods of a job may ask for together; a name counts all its types
-    rule              of a filled one: which rule it is, for sentences
-    filled            of a filled one: what its templates gave, in a sentence; "": it has none
-    counts_with       of a filled one: jobs with the same value count together against max_jobs and max_submit_rate
+    rule              if filled: the name of the rule in sentences
+    filled            if filled: the values of its templates, in a sentence; "": it has none
+    counts_with       if filled: jobs with the same value count together against max_jobs and max_submit_rate
     """
 
     user: str
@@ -86,7 +90,7 @@ class Tenant:
 
     @property
     def choices(self) -> dict[str, Choice]:
-        """What pods may choose, by what it is called."""
+        """What pods may choose, by annotation."""
         return {
             "account": self.accounts,
             "partition": self.partitions,
@@ -96,7 +100,7 @@ class Tenant:
 
     @property
     def texts(self) -> list[str]:
-        """Everything in it that may be a template."""
+        """All texts that may be templates."""
         return [self.user, *(text for each in self.choices.values() for text in (each.default, *each.allowed))]
 
 
@@ -115,25 +119,25 @@ class Rule:
     selector: tuple[Requirement, ...] = ()
 
     def matches(self, origin: Origin) -> bool:
-        """True if this line is about pods from there."""
+        """True if the rule matches pods of this origin."""
         return self.selects(origin.namespace, origin.labels) and (
             not self.service_accounts
             or any(fnmatchcase(origin.service_account, each) for each in self.service_accounts)
         )
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """True if this line is about some pods of that namespace.  A rule that says neither name nor label selects none."""
+        """True if the rule matches some pods of that namespace.  A rule with neither names nor labels matches none."""
         return self.may_select(namespace) and all(holds(each, labels) for each in self.selector)
 
     def may_select(self, namespace: str) -> bool:
-        """True if this line is about some pods of that namespace, whatever labels it has."""
+        """True if the rule can match pods of that namespace, whatever labels it has."""
         return any(fnmatchcase(namespace, each) for each in self.namespaces) or bool(
             not self.namespaces and self.selector
         )
 
     @property
     def about(self) -> str:
-        """Which namespaces and service accounts it is about, for sentences."""
+        """The namespaces and service accounts of the rule, for sentences."""
         said = [f"namespaces {', '.join(self.namespaces)}"] if self.namespaces else []
         if self.selector:
             said.append(f"namespace labels {', '.join(_written(each) for each in self.selector)}")
@@ -143,7 +147,7 @@ class Rule:
 
 
 def _written(one: Requirement) -> str:
-    """As kubectl's --selector writes it."""
+    """The expression as kubectl's --selector writes it."""
     match one.operator:
         case "Exists":
             return one.key
@@ -156,10 +160,10 @@ def _written(one: Requirement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The first rule that matches decides; then the default; then nobody.
+    """The rules, in order: the first that matches decides, then the default; else the pod is refused.
 
-    privileged   names, casefolded, to which nobody is mapped: SlurmUser, who may do anything to any job
-    priorities   PriorityClass to what its pods ask for
+    privileged   names, casefolded, to which no pod is mapped: SlurmUser, who may do anything to any job
+    priorities   PriorityClass to the QOS and nice value of its pods
     """
 
     rules: tuple[Rule, ...] = ()
@@ -168,7 +172,7 @@ class Policy:
     priorities: Mapping[str, Priority] = field(default_factory=dict)
 
     def tenant(self, namespace: str, service_account: str, labels: Mapping[str, str] = NO_TEXT) -> Tenant | Refusal:
-        """Who pods of that namespace, which has these labels, are in Slurm (I1); or a no in words."""
+        """The identity of pods of that namespace, which has these labels (I1); or a Refusal."""
         origin = Origin(namespace, service_account, labels)
         place = next((place for place, rule in enumerate(self.rules) if rule.matches(origin)), len(self.rules))
         if place == len(self.rules) and self.default is None:
@@ -180,32 +184,32 @@ class Policy:
         return _Filling(self.called(place), origin, self.privileged).filled(self.tenants[place], place)
 
     def called(self, place: int) -> str:
-        """How sentences name the rule at that place of `tenants`."""
+        """The name in sentences of the rule at that place of `tenants`."""
         if place == len(self.rules):
             return "The default of the policy"
         return f"Rule {place + 1} of the policy ({self.rules[place].about})"
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
-        """One a rule, in their order; then the default.  Their texts are as written."""
+        """The tenant of each rule, in their order; then the default.  Their texts are as written."""
         return (*(rule.tenant for rule in self.rules), *([self.default] if self.default is not None else []))
 
     @property
     def has_templates(self) -> bool:
-        """True if who is who follows from namespaces, labels or service accounts."""
+        """True if a text of some rule is a template."""
         return any(templates.is_template(text) for tenant in self.tenants for text in tenant.texts)
 
     def can_give(self, user: str) -> bool:
-        """True if some pod could be that Slurm user: only jobs of such a user can be ours (whose.py)."""
+        """True if the policy can map some pod to that Slurm user: only jobs of such users can be the bridge's."""
         return self._can_give(user, self.tenants)
 
     def can_give_in(self, namespace: str, user: str) -> bool:
-        """The same of pods in that namespace, whatever its labels and their service accounts."""
+        """True if the policy can map some pod of that namespace to that user, whatever the labels and service accounts."""
         rules = [rule.tenant for rule in self.rules if rule.may_select(namespace)]
         return self._can_give(user, [*rules, *([self.default] if self.default else [])])
 
     def gives_in(self, namespace: str, labels: Mapping[str, str], user: str) -> bool:
-        """True if pods of that namespace with these labels are that user, as some service account."""
+        """True if the policy maps some pod of that namespace, which has these labels, to that user."""
         rules = [rule.tenant for rule in self.rules if rule.selects(namespace, labels)]
         origin = Origin(namespace, "", labels)
         for tenant in [*rules, *([self.default] if self.default else [])]:
@@ -213,7 +217,7 @@ class Policy:
                 if templates.can_give(templates.narrowed(tenant.user, origin), user):
                     return True
             except templates.Missing:
-                continue  # it gives nobody there
+                continue  # a source has no value there
         return False
 
     def writes_out(self, user: str) -> bool:
@@ -221,7 +225,7 @@ class Policy:
         return any(tenant.user == user for tenant in self.tenants)
 
     def is_ordinary(self, user: str) -> bool:
-        """False of root, of SlurmUser, and of what is no user's name: nothing is ever done as these."""
+        """False for root, for SlurmUser, and for texts that are no user's name: nothing is ever done as these users."""
         return user.casefold() not in self.privileged and not templates.no_ordinary_user(user)
 
     def _can_give(self, user: str, tenants: tuple[Tenant, ...] | list[Tenant]) -> bool:
@@ -230,14 +234,14 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """One rule, for pods from one place.  rule: how sentences name it"""
+    """Fills one rule for pods of one origin.  rule: its name in sentences"""
 
     rule: str
     origin: Origin
     privileged: frozenset[str]
 
     def filled(self, written: Tenant, place: int) -> Tenant | Refusal:
-        """The same with all templates filled and checked; or why that cannot be, in words."""
+        """The tenant with all templates filled and checked; or a Refusal."""
         user = self._checked("user", written.user, self._no_user)
         if isinstance(user, Refusal):
             return user
@@ -279,7 +283,7 @@ class _Filling:
         return templates.no_ordinary_user(user)
 
     def _fillable(self, allowed: tuple[str, ...]) -> Iterator[str]:
-        """What may be chosen.  A template without its value allows nothing."""
+        """The allowed values.  A template whose source has no value allows nothing."""
         for text in allowed:
             value = self._checked("", text, _no_name)
             if not isinstance(value, Refusal):
@@ -297,5 +301,5 @@ def _no_name(value: str) -> str:
 
 
 def with_filled(sentence: str, tenant: Tenant | Refusal) -> str:
-    """The sentence; and what the templates of the rule gave, where Slurm may not know just that."""
+    """The sentence, with the values of the rule's templates if Slurm may not know one of them."""
     return sentence if isinstance(tenant, Refusal) or not tenant.filled else f"{sentence} {tenant.filled}"

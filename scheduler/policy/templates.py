@@ -1,10 +1,10 @@
 """Texts of the policy that are filled for each namespace, so that 200 tenants are one rule (I1).
 
-A template names its sources in braces: `{namespace}`, `{namespace.labels['KEY']}`, `{serviceAccount}`.  There are no other
-sources.  The labels and annotations of a pod are none, because whoever creates a pod chooses them.
+A template names its sources in braces: `{namespace}`, `{namespace.labels['KEY']}`, `{serviceAccount}`.  Labels and
+annotations of a pod are no sources, because the creator of a pod chooses them.
 
-A value that a template was filled with is never taken back apart.  For a job whose pods are gone it is asked instead whether
-the template can give its user at all (`can_give`); that takes time in proportion to the length of the name.
+A filled text is never parsed.  For a job whose pods are gone, `can_give` says if the template can give the job's user; it
+takes time in proportion to the length of the name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LABEL = re.compile(r"namespace\.labels\[(?:'([^'\[\]]+)'|\"([^\"\[\]]+)\")\]")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where pods come from: all that a template can be filled from.  labels: those of the namespace"""
+    """The origin of pods, from which templates are filled.  labels: of the namespace"""
 
     namespace: str
     service_account: str = ""
@@ -34,11 +34,11 @@ class Origin:
 
 
 class Missing(ValueError):
-    """A source has no value.  The text is the rest of a sentence about the template: what is missing, what to do."""
+    """A source has no value.  The text is the rest of a sentence about the template, with what to do."""
 
 
 def is_template(text: str) -> bool:
-    """True if the text names a source, or tries to."""
+    """True if the text names a source, rightly or wrongly."""
     return "{" in text or "}" in text
 
 
@@ -55,12 +55,12 @@ def mistake(text: str) -> str:
 
 
 def sources(text: str) -> list[str]:
-    """The sources that a template names, with their braces, in their order."""
+    """The sources that a template names, with their braces, in order."""
     return [f"{{{source}}}" for source in _SOURCE.findall(text)]
 
 
 def fill(text: str, origin: Origin) -> str:
-    """The text with the values of its sources.  Raises Missing where one of them has none."""
+    """The text with the values of its sources.  Raises Missing if a source has none."""
     return _SOURCE.sub(lambda found: _value(found[1], origin), text)
 
 
@@ -83,7 +83,7 @@ def _value(source: str, origin: Origin) -> str:
 
 
 def narrowed(text: str, origin: Origin) -> str:
-    """The text with all values but that of the service account.  Raises Missing."""
+    """The text with all values except the service account's.  Raises Missing."""
 
     def value(found: re.Match[str]) -> str:
         if found[1] == SERVICE_ACCOUNT:
@@ -99,7 +99,7 @@ def narrowed(text: str, origin: Origin) -> str:
 def can_give(text: str, value: str) -> bool:
     """True if some namespace, label or service account fills the text with this value.
 
-    Only the text between the sources is compared, so the answer may be True for a value that no namespace of today gives.
+    Only the text between the sources is compared, so the answer may be True for a value that no namespace gives now.
     """
     if not is_template(text):
         return text == value
@@ -117,9 +117,9 @@ def can_give(text: str, value: str) -> bool:
 
 
 def no_ordinary_user(user: str) -> str:
-    """Why that is no name of an ordinary Slurm user, as the rest of a sentence about it; "": it may be one.
+    """Why the text is no name of an ordinary Slurm user, as the rest of a sentence; "": it may be one.
 
-    Slurm takes a number for a user id, and 0 for root.
+    Slurm reads a number as a user id, and 0 as root.
     """
     if re.fullmatch(r"[+-]?[0-9]+", user):
         return "must be an ordinary Slurm user's name, not a number"
@@ -129,5 +129,5 @@ def no_ordinary_user(user: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """True if a filled text can name something in Slurm: it is not empty, and printable, without blank, comma or asterisk."""
+    """True if a filled text can be a name in Slurm: not empty, printable, without blank, comma or asterisk."""
     return bool(text) and text.isprintable() and not any(char.isspace() or char in ",*" for char in text)

@@ -1,6 +1,6 @@
-"""Who pods are in Slurm: the policy, filled once for each namespace and service account and remembered.
+"""A cache of the policy: the identity in Slurm of the pods of each namespace and service account.
 
-An answer is remembered together with the labels that it was made from, and is made anew when the namespace has others.
+An answer is kept with the labels that it depends on, and is made anew after they change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Policy, Tenant
 
-MAX_REMEMBERED = 16_384  # whoever may create service accounts chooses how many there are
+MAX_REMEMBERED = 16_384  # tenants choose how many service accounts there are
 
 
 class Identities:
@@ -21,7 +21,7 @@ class Identities:
         self._known: dict[tuple[str, str], tuple[Mapping[str, str], Tenant | Refusal]] = {}
 
     def of(self, namespace: str, labels: Mapping[str, str], service_account: str) -> Tenant | Refusal:
-        """Who pods of that service account are in that namespace, which has these labels; or a no in words."""
+        """The identity of pods of that service account in that namespace, which has these labels; or a Refusal."""
         key = namespace, service_account
         known = self._known.get(key)
         if known is not None and (known[0] is labels or known[0] == labels):

@@ -56,6 +56,9 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
         return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
     if job.grant is None or not trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
+    # Pods that were not listed since this process leads may lack one that takes the room; the list wakes this workload.
+    if world.pods_inherited:
+        return Decision(why="The list of pods is read again, because another replica led before.")
     if (reads := read_first(workload, unbound, this_pass)) is not None:
         return reads
     return _use_grant(workload, unbound, job, job.grant, this_pass)

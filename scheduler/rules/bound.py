@@ -110,6 +110,8 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     is_replacement = job.grant is not None and job.spec is not None and bool(job.spec.required_nodes)
     if is_replacement and (why := why_not_held(workload, job, this_pass)):
         return cancel(job, workload, this_pass, why)
+    if (settled := _may_have_started_until(workload, job, this_pass)) is not None:
+        return wake(max(settled, this_pass.now + this_pass.tuning.absent_s))
     if "PENDING" in job.states and (job.id == workload.hint or workload.stands_for_none):
         by_others = f"somebody else bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
@@ -118,6 +120,18 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     if silent is not None and this_pass.now >= silent:
         return end_job_of_the_silent(workload, job, this_pass)
     return (wake(silent) if silent is not None else NOTHING) + _run_on(workload, job, this_pass)
+
+
+def _may_have_started_until(workload: Workload, job: Placeholder, this_pass: Pass) -> float | None:
+    """Until when a job that waited when it was last read may run; None: it waits.
+
+    Another bridge that knew of the start first may have bound the pods for the job since then (scheduler/state/rivals.py).
+    """
+    if "PENDING" not in job.states or job.id != workload.hint or not workload.stands_for_none:
+        return None
+    polled = this_pass.world.polled.began if this_pass.world.polled is not None else float("-inf")
+    settled = max(workload.strays.values()) + this_pass.tuning.settle_s
+    return settled if max(polled, job.read_began) < settled else None
 
 
 def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

@@ -1,11 +1,14 @@
-"""Nodes in step (rules N): a labelled Kubernetes node is registered as an external node of Slurm; one that both sides
-know anyway, from slurm.conf or another hand, is shared: drained and resumed with Kubernetes, and otherwise left alone.
+"""Reconciles nodes of both clusters (rules N).
 
-Whose node it is says its mark, a feature that it is registered with; without it no node of Slurm is ever removed or set
-down.  Whose drain it is says how its reason begins: what an admin drained or set down stays so.
+A labelled Kubernetes node is registered as an external node of Slurm.  A node that both clusters have otherwise, for example
+from slurm.conf, is shared: it is drained and resumed with Kubernetes, and otherwise left alone.
 
-A node is never set down nor removed while Slurm has a job there, and only after a poll has shown it drained: no job can
-have come in between.  So nothing here ends anything that runs.
+The mark of a node, a feature that it is registered with, shows that this cluster registered it; a node of Slurm without
+the mark is never removed or set down.  The prefix of a drain's reason shows that the bridge drained the node; a node that an
+admin drained or set down stays so.
+
+A node is set down or removed only while Slurm has no job there, and after a poll has shown it drained, so that no job can
+have started in between.  So nothing here ends a running job.
 """
 
 from __future__ import annotations
@@ -39,9 +42,10 @@ MAX_REASON = 300
 
 
 def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
-    """Look at the nodes that changed; while one side does not answer nothing is done to any.
+    """Visit the nodes that changed.  While one of the clusters does not answer, nothing is done to nodes.
 
-    due   Slurm's names of nodes in quarantine that are tried again
+    due         Slurm's names of nodes in quarantine that are tried again
+    everything  visit all nodes
     """
     world, node_state = this_pass.world, this_pass.world.node_state
     todo = sorted(node_state.everyone.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
@@ -50,34 +54,34 @@ def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: boo
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())
         return
-    this_pass.kept += [name for name in todo if _try(name, this_pass)]
+    this_pass.kept += [name for name in todo if _visit_guarded(name, this_pass)]
     _auto_reconfigure(this_pass)
 
 
-def _try(name: str, this_pass: Pass) -> bool:
-    """Under guard.  A node in quarantine leaves it when its rule does not raise; one that was dropped is left alone."""
+def _visit_guarded(name: str, this_pass: Pass) -> bool:
+    """Visit one node under guard.  A node leaves quarantine when its rule does not raise; a dropped node is left alone."""
     quarantine = this_pass.world.quarantine
     if not quarantine:
-        return guarded(this_pass, Kind.NODE, name, True, _keep, name, this_pass)
+        return guarded(this_pass, Kind.NODE, name, True, _visit, name, this_pass)
     if is_dropped(this_pass.world, Kind.NODE, name):
         return True
     failed = len(this_pass.failed)
-    kept = guarded(this_pass, Kind.NODE, name, True, _keep, name, this_pass)
+    kept = guarded(this_pass, Kind.NODE, name, True, _visit, name, this_pass)
     if len(this_pass.failed) == failed and (Kind.NODE, name) in quarantine:
         this_pass.lifted.append((Kind.NODE, name))
     return kept
 
 
-def _keep(name: str, this_pass: Pass) -> bool:
-    """False: it could not be done now, and is looked at again."""
+def _visit(name: str, this_pass: Pass) -> bool:
+    """Visit one node.  Returns False if its action was not possible in this pass; then the node is visited again."""
     world, node_state = this_pass.world, this_pass.world.node_state
     if name in node_state.holds:
-        return True  # its end, and the poll after that, make the next look
+        return True  # the end of the action, and the poll after that, mark the node again
     assert world.nodes is not None
     assert world.slurm_nodes is not None
     known = world.slurm_nodes.get(name)
     if known is None and name in world.unread_nodes:
-        return True  # Slurm has it, or may have it: the next poll that can be read makes the next look
+        return True  # Slurm may have the node: the next poll that can be decoded marks it again
     if world.config.leaving:
         return _leave(name, known, this_pass)
     if claims := world.contested.get(name):
@@ -96,28 +100,28 @@ def _keep(name: str, this_pass: Pass) -> bool:
         return _register(wanted[0], name, this_pass)
     if name not in node_state.ours:
         return _not_ours(wanted[0], known, this_pass)
-    return _in_step(wanted[0], known, this_pass)
+    return _reconcile(wanted[0], known, this_pass)
 
 
 def _is_kept(name: str, this_pass: Pass) -> bool:
-    """False for a node that the bridge would leave alone, whoever claimed it."""
+    """False for a node that the bridge leaves alone in any case."""
     world, node_state = this_pass.world, this_pass.world.node_state
     return world.config.shared_nodes or name in node_state.ours or bool(node_state.wanted(name, world.nodes or {}))
 
 
 def _contested(name: str, claims: Sequence[str]) -> tuple[str, str]:
-    """(reason, message) for each of the nodes that claim this name: nothing is done to Slurm's node meanwhile."""
+    """Reason and message of the condition of each node that claims this name: Slurm's node is not changed meanwhile."""
     return names.NODE_CONTESTED, (
         f"The Kubernetes nodes {', '.join(claims)} claim to be the same node of Slurm, {name}: none of them gets pods from "
         f"slurm-bridge, and nothing is changed in Slurm. Correct the label {names.SLURM_NODE_LABEL} of all but one."
     )
 
 
-# --- one that is to be there --------------------------------------------------------------------------------------
+# --- nodes that are to be in Slurm ----------------------------------------------------------------------------------
 
 
 def _register(node: Node, name: str, this_pass: Pass) -> bool:
-    """Slurm does not know it yet (N1)."""
+    """Register a node that Slurm does not have (N1), or show why it is not registered."""
     node_state = this_pass.world.node_state
     spec = _spec(node, this_pass)
     if isinstance(spec, Refusal):
@@ -132,7 +136,7 @@ def _register(node: Node, name: str, this_pass: Pass) -> bool:
 
 
 def _not_yet(node: Node, this_pass: Pass) -> str:
-    """What it still waits for, in words that follow "as soon as it"; "": nothing."""
+    """What the registration waits for, in words that follow "as soon as it"; "": nothing."""
     if not node.ready:
         return "is ready"
     if node.unschedulable:
@@ -156,7 +160,7 @@ def _spec(node: Node, this_pass: Pass) -> NodeSpec | Refusal:
 
 
 def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
-    """Slurm has a node of that name, and we did not make it: it stays shared, if it was, and else is left alone."""
+    """Slurm has a node of that name that this cluster did not register: it is reconciled if it is shared, and shown."""
     if _is_shared(known, this_pass):
         action = _next(node, known, _cause(node, known, this_pass), this_pass)
         if action is not None and _may_try(action, this_pass):
@@ -175,20 +179,20 @@ def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
 
 
 def _share(name: str, known: SlurmNode, this_pass: Pass) -> bool:
-    """Both know it, and it was not registered from here: it is drained with Kubernetes, and its state is shown (N8)."""
+    """A node of both clusters without the label: it is drained with Kubernetes, and its state is shown (N8)."""
     there = this_pass.world.node_state.left(name, this_pass.world.nodes or {})
     if not _is_shared(known, this_pass) or len(there) != 1:
         return all(_release(node, this_pass) for node in there)
-    return _in_step(there[0], known, this_pass)
+    return _reconcile(there[0], known, this_pass)
 
 
 def _is_shared(known: SlurmNode, this_pass: Pass) -> bool:
-    """True if the setting `shared_nodes` is on and no other bridge registered the node: that bridge keeps it in step."""
+    """True if the setting `shared_nodes` is on and no other bridge registered the node."""
     return this_pass.world.config.shared_nodes and not is_anothers(known)
 
 
-def _in_step(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
-    """Both know it: drained while it has to be, and in service else (N2, N4)."""
+def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+    """A node of both clusters: drained while a cause lasts, else in service (N2, N4); then its state is shown."""
     action = _next(node, known, _cause(node, known, this_pass), this_pass)
     if action is not None and _may_try(action, this_pass):
         return this_pass.add(action)
@@ -200,7 +204,7 @@ def _in_step(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
         else ()
     )
     state = _state(node, known, failed.message if action is not None and failed else "", dropped, ours=ours)
-    if not _says(node, *state):
+    if not _is_shown(node, *state):
         return _show(node, *state, this_pass)
     taint = ours and this_pass.world.config.external_nodes.taint
     if taint and not _tainted(node) and node.name not in this_pass.world.node_state.saying:
@@ -209,12 +213,12 @@ def _in_step(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
 
 
 def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
-    """Why it must take no more jobs, as Slurm's reason; "": it may.
+    """Why the node must get no more jobs, as the reason in Slurm; "": it may.
 
-    A node with a slurmd takes Slurm's own jobs without a kubelet; not where our pods may still hold devices (S8).
+    A node with a slurmd runs Slurm's own jobs without a kubelet, unless pods of the bridge may still hold devices (S8).
     """
     node_state, world = this_pass.world.node_state, this_pass.world
-    if not node.ready and (known.external or _ours_stand_on(node, this_pass)):
+    if not node.ready and (known.external or _has_our_pods(node, this_pass)):
         return NOT_READY
     if node.unschedulable:
         return CORDONED
@@ -223,13 +227,13 @@ def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
     why = outgrown(known, size(node, world.config.translation.gres), node_state.counted)
     _, since = node_state.unlike.get(known.name, (None, float("inf")))
     steady = node_state.polled - since >= this_pass.tuning.node_unlike_s
-    if why and (steady or known.reason.startswith(REPLACED)):  # that much a life before this one had decided
+    if why and (steady or known.reason.startswith(REPLACED)):  # a previous process decided it
         return REPLACED + why
     return ""
 
 
 def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSlurmNode | None:
-    """What is to be done to it in Slurm now; None: it is as it should be, or as an admin wants it."""
+    """The action on the node in Slurm; None: it is as it should be, or as an admin wants it."""
     drained, down = "DRAIN" in known.states, "DOWN" in known.states
     if not (drained or down):
         if cause:
@@ -253,15 +257,15 @@ def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSl
 
 
 def _dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
-    """Not ready for long, and none of our pods is there any more (N4); of one that we registered."""
+    """True for a registered node that is not ready for node_down_s and has no pods of the bridge any more (N4)."""
     node_state = this_pass.world.node_state
     since = node_state.unready.get(known.name, float("inf"))
     long = node_state.polled - since >= this_pass.tuning.node_down_s
-    return long and known.name in node_state.ours and not _ours_stand_on(node, this_pass)
+    return long and known.name in node_state.ours and not _has_our_pods(node, this_pass)
 
 
-def _ours_stand_on(node: Node, this_pass: Pass) -> bool:
-    """Or those of another slurm-bridge of this Kubernetes, which share the node and its drain."""
+def _has_our_pods(node: Node, this_pass: Pass) -> bool:
+    """True if pods of a slurm-bridge are on the node: of this one, or of another of this cluster, which shares the drain."""
     there = this_pass.world.standing.get(node.name)
     mine = this_pass.world.config.scheduler_name
     return there is not None and any(
@@ -270,7 +274,7 @@ def _ours_stand_on(node: Node, this_pass: Pass) -> bool:
 
 
 def _empty(known: SlurmNode) -> bool:
-    """Slurm has no job there, not even one that is ending."""
+    """True if Slurm has no job there, not even one that is ending."""
     return bool(known.states & {"IDLE", "DOWN"}) and not known.states & BUSY
 
 
@@ -279,16 +283,16 @@ def _tainted(node: Node) -> bool:
 
 
 def _may_try(action: act.OnSlurmNode, this_pass: Pass) -> bool:
-    """Unless just that failed a moment ago."""
+    """False if the same action failed less than node_retry_s ago."""
     failed = this_pass.world.node_state.failed.get(action.name)
     return failed is None or failed.action != action or failed.retry_at <= this_pass.world.node_state.polled
 
 
-# --- one that is not wanted any more ------------------------------------------------------------------------------
+# --- nodes that are not to be in Slurm any more ---------------------------------------------------------------------
 
 
 def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
-    """Its Kubernetes node is gone, or labelled no more: drained, then removed once idle, if it was ours (N5)."""
+    """Drain and then remove a registered node whose Kubernetes node is gone or has no label any more (N5)."""
     world, node_state = this_pass.world, this_pass.world.node_state
     leaving = bool(world.config.leaving)
     left = node_state.there(name, world.nodes or {}) if leaving else node_state.left(name, world.nodes or {})
@@ -310,7 +314,7 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
 
 
 def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
-    """The bridge is being uninstalled: a node of its own is removed once idle, on others a drain of its own is undone."""
+    """The uninstallation: a registered node is removed once idle; on other nodes a drain by the bridge is undone."""
     node_state, world = this_pass.world.node_state, this_pass.world
     if known is not None and name in node_state.ours:
         return _retire(name, known, this_pass)
@@ -327,17 +331,17 @@ def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
 
 
 def is_anothers(known: SlurmNode) -> bool:
-    """True if a bridge registered the node; asked of nodes that this bridge did not register."""
+    """True if a bridge registered the node; for nodes that this bridge did not register."""
     return any(feature.startswith(names.NODE_MARK) for feature in known.features)
 
 
 def has_our_drain(known: SlurmNode) -> bool:
-    """True if the bridge drained the node, and nobody has said otherwise since."""
+    """True if the bridge drained the node, and no other reason was set since."""
     return bool(known.taken_out) and known.reason.startswith(names.NODE_REASON)
 
 
 def left_on_nodes(world: World) -> Iterator[str]:
-    """What a bridge that is being uninstalled has still to take back from nodes, each as a command to itself."""
+    """What the uninstallation has still to undo on nodes, each as a command."""
     node_state, known_nodes = world.node_state, world.slurm_nodes or {}
     for name in sorted(node_state.everyone):
         known = known_nodes.get(name)
@@ -358,7 +362,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
 
 
 def _not_before(known: SlurmNode) -> str:
-    """What the removal of a node waits for, in words."""
+    """What the removal of the node waits for, in words."""
     if known.taken_out and not known.reason.startswith(names.NODE_REASON):
         return (
             f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "
@@ -368,7 +372,7 @@ def _not_before(known: SlurmNode) -> str:
 
 
 def _gone_long(name: str, this_pass: Pass) -> bool:
-    """A Kubernetes without any node at all is not believed."""
+    """True if the Kubernetes node is gone for node_gone_s.  A list without any node is not believed."""
     since = this_pass.world.node_state.gone.get(name, float("inf"))
     return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
 
@@ -380,15 +384,15 @@ def _release(node: Node, this_pass: Pass) -> bool:
     return this_pass.add(act.ReleaseNode(node.name, node.uid, why))
 
 
-# --- what is said -------------------------------------------------------------------------------------------------
+# --- conditions -------------------------------------------------------------------------------------------------------
 
 
 def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str], *, ours: bool) -> tuple[bool, str, str]:
-    """(status, reason, message) of the condition (N3).
+    """Status, reason and message of the condition (N3).
 
-    failed    what Slurm does not do to it, in its words
-    dropped   devices of it that Slurm does not count
-    ours      it was registered from here
+    failed    the message of an action that Slurm refused
+    dropped   devices of the node that Slurm does not count
+    ours      this cluster registered the node
     """
     name = known.name
     because = f": {line(known.reason, MAX_REASON).rstrip('.')}" if known.reason else ""
@@ -436,14 +440,14 @@ def _outside(partition: str, known: SlurmNode) -> str:
     return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
 
 
-def _says(node: Node, status: bool, reason: str, message: str) -> bool:
+def _is_shown(node: Node, status: bool, reason: str, message: str) -> bool:
     shown = node.in_slurm
     return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
 
 
 def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) -> bool:
     message = line(message)
-    if _says(node, status, reason, message):
+    if _is_shown(node, status, reason, message):
         return True
     if node.name in this_pass.world.node_state.saying:
         return True
@@ -453,11 +457,11 @@ def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) 
     return this_pass.add(act.SetNodeCondition(node.name, node.uid, status, reason, message, warning, turns))
 
 
-# --- cure ---------------------------------------------------------------------------------------------------------
+# --- nodes that do not respond ----------------------------------------------------------------------------------------
 
 
 def _auto_reconfigure(this_pass: Pass) -> None:
-    """External nodes of slurm.conf that Slurm believes not to respond are brought back by a reconfigure, seldom (N3)."""
+    """Reconfigure Slurm, at most every cure_every_s, to bring back external nodes of slurm.conf (N3)."""
     node_state, tuning = this_pass.world.node_state, this_pass.tuning
     config = this_pass.world.config
     if (
@@ -479,7 +483,7 @@ def _silent_long(name: str, this_pass: Pass) -> bool:
 
 
 def _wants_reconfigure(name: str, this_pass: Pass) -> bool:
-    """It could take jobs, and stands in slurm.conf.  What `new/node` made a reconfigure does not bring back (26.05)."""
+    """True for a node in slurm.conf that is not drained.  A reconfigure does not bring back nodes of `new/node` (26.05)."""
     known = (this_pass.world.slurm_nodes or {})[name]
     if name in this_pass.world.contested:
         return False

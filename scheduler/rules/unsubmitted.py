@@ -83,7 +83,7 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
 
 
 def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A job that was made for its pods when they had another user lives, or may live: two would run for them (V1)."""
+    """A job that was made for the pods when they had another user lives, or may live: two jobs would run for them (V1)."""
     first = former_may_live(workload, this_pass)
     if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
         return first

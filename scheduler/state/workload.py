@@ -166,6 +166,19 @@ class InFlight:
     asked_for: frozenset[str] = frozenset()
 
 
+MOST_BOUND_BY_OTHERS = 16  # binds by other clients that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class BoundByOther:
+    """Another client bound a pod of that workload; the pod names that job since.  at: when the bridge saw this"""
+
+    at: float
+    pod: str
+    key: str
+    job_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class LostBind:
     """A bind whose answer was lost.  until: it cannot take effect any more, so that the pod itself tells whether it did."""

@@ -11,7 +11,7 @@ a poll that began before that answer, and what vanished is remembered as absent,
 from __future__ import annotations
 
 import bisect
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from scheduler import actions as act
@@ -39,7 +39,7 @@ from scheduler.state.quarantined import Alarm, Quarantined, Subject
 from scheduler.state.quotas import Quotas
 from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
 from scheduler.state.undecoded import UndecodedObjects
-from scheduler.state.workload import LostBind, Placeholder, Workload, lost_one
+from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, LostBind, Placeholder, Workload, lost_one
 from scheduler.translate.job_spec import TranslationContext
 from scheduler.translate.pod_limits import beyond_limits
 from scheduler.tuning import Config
@@ -67,9 +67,11 @@ class World:
         self._apply_event = apply_event
         self.config = config
         self.started = started
+        self.pods_inherited: set[Scope] = set()  # scopes whose pods were not listed since this process began to lead
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
         self.heard_at = started  # the newest time that an event told
         self.policy_at = float("-inf")  # when the policy changed last
+        self.bound_by_others: deque[BoundByOther] = deque(maxlen=MOST_BOUND_BY_OTHERS)
         self.labels_at: dict[str, float] = {}  # namespace to when its labels changed last, in this life
         self.clocks = {side: FarClock() for side in Side}
         # errors of our own

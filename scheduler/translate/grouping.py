@@ -1,10 +1,10 @@
-"""Which pods stand or fall together, from what they show themselves (W1–W5, Kubernetes facts 4).
+"""Which pods form a gang, from their own labels and annotations (W1–W5, Kubernetes facts 4).
 
-A group is told by labels and annotations, so that it is known before anything is read, and the same whatever was read:
-owners are asked only for a number that pods do not show.  The same name in another namespace is another group.
+Labels and annotations name the group, so that it is known before any read and does not depend on reads: owners are read only
+for a size that pods do not show.  The same name in another namespace is another group.
 
-The same name may come again: pods of last night's run, which ended long ago, are still there when tonight's run begins.  So a
-pod also shows the run that it is part of, and pods that ended count only together with others of their run (W5).
+A name may be used again: pods of last night's run, which ended long ago, still exist when tonight's run begins.  So a pod
+also shows the run that it belongs to, and ended pods count only together with other pods of their run (W5).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from scheduler.model.kubernetes import OwnerRef, Pod
 from scheduler.model.refusal import Refusal
 
 MAX_TIMEOUT_S = 365 * 86400
-MAX_SIZE = 10_000  # members of one gang: what one job of Slurm, and one reader of its pods, can be asked to hold
+MAX_SIZE = 10_000  # pods of one gang: a limit for one Slurm job, and for readers of its pods
 
 GANG = names.PREFIX + names.GANG
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
 GANG_TIMEOUT = names.PREFIX + names.GANG_TIMEOUT
 OF_ITS_JOB = "job"  # the value of the label that means: the pods of one batch Job (K3)
 
-# Labels and annotations of those who make groups.
+# Labels and annotations of controllers that make groups.
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-key"
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -42,7 +42,7 @@ KUEUE_SIZE = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_RANK = "kueue.x-k8s.io/pod-group-pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 SET_INDEX = "apps.kubernetes.io/pod-index"
-# Annotations and labels that are read here, besides our own.
+# Annotations and labels that are read here, besides the bridge's own.
 ANNOTATIONS = frozenset({LWS_SIZE, KUEUE_SIZE, COMPLETION_INDEX, names.MIRROR})
 LABELS = frozenset(
     {
@@ -66,17 +66,17 @@ LABELS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one pod shows of the group that it belongs to.
+    """The group that one pod belongs to, as its labels and annotations show it.
 
-    kind      what makes the group, for people
+    kind      the kind of controller or convention that makes the group, for people
     name      its name, for people and for the job's name
-    identity  what makes it this one and no other: the key of the workload follows from it
-    size      how many members the pod says there are; None: it does not say
-    teller    the object that tells it then, to be read
-    told_by   where there is no such object: the kind of the controller that tells it; "": none does
+    identity  what identifies the group: the key of the workload is a hash of it
+    size      number of pods of the group as the pod shows it; None: it shows none
+    size_source   without a size: the object that defines it, to be read
+    size_told_by  without such an object: the kind of the controller that defines the size; "": none does
     timeout_s  annotation gang-timeout, seconds (K3)
-    run       which run of the group; "": the group has but one
-    stage     of a JobSet whose Jobs are not all made at one time, the stage that the pod belongs to; "": not known, or none
+    run       which run of the group; "": the group has one run
+    stage     of a JobSet whose Jobs are created in stages, the stage of the pod; "": not known, or none
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Group:
 
 
 def group_of(pod: Pod) -> Group | Refusal | None:
-    """The group that a pod shows; None: it stands for itself (W1); a Refusal where what it shows cannot be read (T8)."""
+    """The group of a pod; None: the pod is a workload by itself (W1); a Refusal if its labels cannot be read (T8)."""
     said = pod.annotations.get(GANG_SIZE)
     size = None if said is None else _whole(f"Annotation {GANG_SIZE}", said, MAX_SIZE)
     if isinstance(size, Refusal):
@@ -113,7 +113,7 @@ def group_of(pod: Pod) -> Group | Refusal | None:
 
 
 def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | None:
-    """By our own label; a batch Job's pods also by their size alone, unless they show a group of others (W3)."""
+    """The group by the bridge's own label, or of a batch Job's pods by their size annotation alone (W3)."""
     name = pod.labels.get(GANG)
     owner = pod.owner
     of_job = owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
@@ -134,7 +134,7 @@ def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | No
 
 
 def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
-    """By what others' controllers and users' tools show; our own annotation wins over their number."""
+    """The group by labels of other controllers and tools; the bridge's own annotation overrides their size."""
     labels, notes = pod.labels, pod.annotations
     if key := labels.get(LWS_GROUP):
         told = size if size is not None else _told(notes, LWS_SIZE)
@@ -162,7 +162,7 @@ def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
 
 
 def in_stage(group: Group, stage: str) -> Group:
-    """The gang of one stage of a JobSet: pods that are made later are not waited for.  stage "": the JobSet as a whole."""
+    """The gang of one stage of a JobSet, which does not wait for later stages.  stage "": the whole JobSet"""
     if not stage:
         return group
     identity = _identity(group.identity, stage)
@@ -170,9 +170,9 @@ def in_stage(group: Group, stage: str) -> Group:
 
 
 def _run(pod: Pod) -> str:
-    """By its controller, which makes its pods anew as long as the run lasts; without one, by the job that it was bound for.
+    """The run: the controller's UID, because a controller replaces its pods during a run; else the job of the pod's bind.
 
-    Pods that wait and have no controller are one run.  (A LeaderWorkerSet's and a Kueue pod group's name stand for one run;
+    Waiting pods without a controller are one run.  (A LeaderWorkerSet's and a Kueue pod group's name stand for one run;
     a batch Job's and a JobSet's key has their UID.)
     """
     if pod.owner is not None:
@@ -185,7 +185,7 @@ def _identity(*parts: str) -> str:
 
 
 def _object(api_version: str, pod: Pod, name: str) -> OwnerRef:
-    """Pods show no UID of it: it is remembered by its name."""
+    """A reference without a UID, which pods do not show: the object is identified by its name."""
     return OwnerRef(api_version, "PodGroup", name, f"{api_version}/{pod.namespace}/{name}")
 
 
@@ -209,7 +209,7 @@ Rank = tuple[tuple[int, str, int, int, int, int, int], Natural, str]
 
 
 def rank_of(pod: Pod) -> Rank:
-    """What members are ordered by (W8): the index that their controller gave them, then their names in natural order."""
+    """The sort key of pods of a gang (W8): the index from their controller, then their names in natural order."""
     labels = pod.labels
     index = (
         _number(labels.get(JOBSET_RANK)),
@@ -224,18 +224,18 @@ def rank_of(pod: Pod) -> Rank:
 
 
 def by_rank(pods: Iterable[Pod]) -> list[Pod]:
-    """In the order of their ranks; most workloads are one pod, whose rank nobody needs to know."""
+    """These pods in the order of their ranks; the rank of a single pod is not read."""
     found = list(pods)
     return sorted(found, key=rank_of) if len(found) > 1 else found
 
 
 def natural(name: str) -> Natural:
-    """A key by which "w-10" comes after "w-9": numbers by their digits without leading zeros, after any text."""
+    """A sort key that puts "w-10" after "w-9": numbers are compared as numbers, and come after any text."""
     return tuple(_piece(part) for part in _DIGITS.split(name))
 
 
 def _piece(part: str) -> tuple[int, str]:
-    """Never int(): Python refuses to read a number of more than 4300 digits."""
+    """One part of the key.  Never by int(): Python does not read numbers of more than 4300 digits."""
     if not _DIGITS.fullmatch(part):
         return (-1, part)
     digits = part.lstrip("0")

@@ -1,7 +1,7 @@
-"""What a pod's annotations choose (K2): which key of which object counts, and what it says.
+"""The job options that annotations choose (K2): which key of which object counts, and its value.
 
-Each key says what sbatch's option of that name says (values.py reads it).  What cannot be read is refused with key and
-value: it is never guessed, and never blocks another pod.
+Each key means what sbatch's option of that name means (values.py reads it).  A value that cannot be read is refused with key
+and value: it is never guessed, and never blocks another pod.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NO_WISHES = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}  # other k
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """One field a key of K2; None where nobody said anything.
+    """One field for each key of K2; None: no annotation has the key.
 
     time_limit   minutes, or UNLIMITED
-    time_min     minutes: so short may the time limit be cut if the job starts sooner for it
-    signal       seconds before the time limit at which SIGTERM comes at the latest
+    time_min     minutes: Slurm may cut the time limit to this if the job starts sooner
+    signal       seconds before the time limit: the latest time of SIGTERM
     exclusive    "" (no), "exclusive", "user", "mcs"
     gres         name with type to count, sorted
     memory       MiB
     licenses     name (with server) to count, sorted
     begin        epoch seconds
-    dependency   as Slurm reads it, all conditions joined by commas; "": none but our own
-    switches     how many leaf switches at most, and for how many seconds to wait for that at most
+    dependency   as Slurm reads it, all conditions joined by commas; "": only the bridge's own
+    switches     the most leaf switches, and for how many seconds at most to wait for so few
     """
 
     account: str | None = None
@@ -61,7 +61,7 @@ class JobOptions:
 
 
 def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
-    """What was chosen: by the pod's annotations, else by those of its owners, nearest first."""
+    """The options in the pod's annotations, else in those of its owners, nearest first; or a Refusal."""
     if not pod.node and (preset := [key for key in names.ONLY_OURS if key in pod.annotations]):
         keys = f"Annotation {preset[0]} is" if len(preset) == 1 else f"Annotations {', '.join(preset)} are"
         return Refusal(names.REFUSED, f"{keys} written by slurm-bridge alone, when it binds the pod. Take it away.")
@@ -78,7 +78,7 @@ def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
 
 
 def as_written(name: str, pod: Pod, owners: Sequence[Owner] = ()) -> str:
-    """The annotation that decides about the key `name`, as its author spelled it: the beginning of a sentence."""
+    """The annotation that sets the key `name`, as it is written: the beginning of a sentence."""
     keys = [names.PREFIX + name, *(names.ALIAS_PREFIX + alias for alias, of in names.ALIASES.items() if of == name)]
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:
@@ -90,7 +90,7 @@ def as_written(name: str, pod: Pod, owners: Sequence[Owner] = ()) -> str:
 
 
 def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Refusal:
-    """The same before it is read: what is compared to see whether the user changed his mind (K8)."""
+    """The annotations by key, unread: compared with earlier ones to find changes by the user (K8)."""
     found: dict[str, str] = {}
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:
@@ -102,7 +102,7 @@ def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Re
 
 
 def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusal:
-    """Of one object; its own keys before their aliases.  strict: a key that nobody knows is a spelling mistake."""
+    """The job options of one object; keys come before their aliases.  strict: an unknown key is refused"""
     own: dict[str, str] = {}
     aliased: dict[str, str] = {}
     for key, value in said.items():

@@ -1,7 +1,7 @@
-"""A pod → the placeholder job to ask Slurm for (rules T).
+"""A pod → the specification of its placeholder job (rules T).
 
-What a pod needs is counted as Kubernetes counts it (T1) and asked of Slurm as the larger of request and limit (T2).  Its
-annotations may ask for more (T6), never for less: kubelet gives the containers what their spec says, whatever Slurm charges.
+The needs of a pod are counted as Kubernetes counts them (T1), and the job asks for the larger of request and limit (T2).
+Annotations may ask for more (T6), never for less: kubelet gives the containers what their spec says, whatever Slurm charges.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Translation:
     """The admin's settings of the translation.
 
     gres                 extended resource to GRES name ("nvidia.com/gpu" to "gpu") (T5)
-    default_memory_mib   asked where a pod asks for none (T4)
-    ignored              patterns of extended resources that pods may take though Slurm does not count them (T5)
+    default_memory_mib   for pods that ask for no memory (T4)
+    ignored              patterns of extended resources that pods may use although Slurm does not count them (T5)
     """
 
     gres: Mapping[str, str]
@@ -43,10 +43,10 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class TranslationContext:
-    """What a translation needs to know besides the pod.
+    """What a translation depends on besides the pod.
 
-    longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None where not known (T7)
-    priorities    PriorityClass to what its pods ask for where they do not say it themselves
+    longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None: not known (T7)
+    priorities    PriorityClass to the QOS and nice value of its pods, unless their annotations choose
     """
 
     translation: Translation
@@ -59,13 +59,13 @@ class TranslationContext:
 
 
 MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
-# By the identity of what is asked for, which is kept with it: pods that ask for the same share these objects.
+# By the id() of the objects with the requests, which are kept here: pods with equal requests share these objects.
 _needs: Weighed[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = Weighed(MAX_AMOUNTS_REMEMBERED)
 _WEIGHT = 16  # of a pod that asks for nothing, in amounts
 
 
 def needs(pod: Pod) -> Amounts:
-    """Requests as kubelet and kube-scheduler count them, plus the one pod that it is: what must fit a node (F1)."""
+    """Requests as kubelet and kube-scheduler count them, and one pod: what must fit on a node (F1)."""
     asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
     shape = tuple(map(id, asked))
     if shape not in _needs:
@@ -79,16 +79,16 @@ def needs(pod: Pod) -> Amounts:
 
 
 def summed(pod: Pod) -> Amounts:
-    """The same, and not remembered."""
+    """The same, without the cache."""
     amounts = _effective(pod, _requests, pod.pod_requests)
     amounts["pods"] = 1
     return amounts
 
 
 def peak(pod: Pod) -> Amounts:
-    """What the pod may use at most: the larger of request and limit (T2).
+    """The most that the pod may use: the larger of request and limit (T2).
 
-    A limit of the pod caps its containers.  A request of the pod does not: without a limit of the pod they may use theirs.
+    A limit of the pod caps its containers.  A request of the pod does not: without a pod limit, the containers' limits hold.
     """
     requests = pod.pod_requests
     caps = {resource: max(limit, requests.get(resource, 0)) for resource, limit in pod.pod_limits.items()}
@@ -100,7 +100,8 @@ def _effective(
 ) -> dict[str, int]:
     """T1: max(sum of containers and sidecars, each init container beside the sidecars before it) + overhead.
 
-    pod_level   replaces what follows from the containers; at_least: the result is not smaller than that
+    pod_level   replaces the sums over containers
+    at_least    the result is not smaller
     """
     running: dict[str, int] = {}
     for container in pod.containers:
@@ -109,7 +110,7 @@ def _effective(
     starting: dict[str, int] = {}
     for container in pod.init_containers:
         amounts = of(container)
-        # Only what it asks for can be more than before: of other schedulers' pods nothing bounds how many there are of both.
+        # Only its own amounts can raise the maximum: pods of other schedulers may have any number of containers and amounts.
         for resource, amount in amounts.items():
             starting[resource] = max(starting.get(resource, 0), sidecars.get(resource, 0) + amount)
         if container.sidecar:
@@ -265,19 +266,19 @@ def _least_above_limit(pod: Pod, owners: tuple[Owner, ...], options: JobOptions,
 
 
 def _most_nodes(options: JobOptions, tenant: Tenant, pods: int) -> int | None:
-    """The user's word; else the policy's, where these pods could take more nodes than it allows."""
+    """The annotation; else the policy's limit, if these pods could take more nodes than it allows."""
     if options.max_nodes is not None or tenant.max_nodes is None or tenant.max_nodes >= pods:
         return options.max_nodes
     return tenant.max_nodes
 
 
 def _comment(options: JobOptions, readable: str) -> str:
-    """The user's; and whose the job is, where its name does not say so, because the user chose that too."""
+    """The user's comment, and the pod's name if the user chose the name of the job."""
     return "; ".join(filter(None, (options.comment, readable if options.job_name else "")))
 
 
 def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:
-    """What the policy makes of the four wishes that it governs (I1), by key."""
+    """The four options that the policy governs (I1), by key; a Refusal if it does not allow one."""
     picked: dict[str, str] = {}
     wanted = {
         names.ACCOUNT: options.account,
@@ -297,7 +298,7 @@ def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) 
 
 
 def shape_of(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, translation: Translation) -> Shape | Refusal:
-    """Slurm's words for what the pod needs of one node (T3–T6); a no where the annotations ask for less than it takes."""
+    """The needs of the pod on one node, in Slurm's units (T3–T6); a Refusal if annotations ask for less than it uses."""
     amounts = peak(pod)
     gres: dict[str, int] = {}
     for resource, amount in amounts.items():
@@ -330,7 +331,7 @@ def _amounts(shape: Shape) -> str:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a device plugin or an administrator advertises it, as Kubernetes tells extended resources from its own."""
+    """True for an extended resource, which a device plugin or an administrator advertises."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 
@@ -357,10 +358,10 @@ def _understated(name: str, asked: str, taken: str, pod: Pod, owners: tuple[Owne
 def _lacking(
     asked: tuple[tuple[str, int], ...], taken: Mapping[str, int], translation: Translation
 ) -> tuple[str, str] | None:
-    """The first GRES of which less is asked than the containers take: what is asked, and what is taken; None: none.
+    """The first GRES of which the annotation asks for less than the containers use: (asked, used) in words; None: none.
 
     A device of a type counts as one of its name ("gpu:h100" as "gpu"), unless that type is a resource of its own, as the
-    slices of a GPU are.  A device of no type never counts as one of a type: Slurm may choose another.
+    slices of a GPU are.  A device without a type never counts as one of a type, because Slurm may choose another type.
     """
     left = dict(asked)
     own = frozenset(translation.gres.values())
@@ -383,9 +384,10 @@ def deadline_min(deadline_s: int) -> int:
 def _time_limit(
     pod: Pod, owners: tuple[Owner, ...], options: JobOptions, tenant: Tenant, longest_min: int | None
 ) -> int | Refusal | None:
-    """T7: annotation, else the pod's or its batch Job's activeDeadlineSeconds, else (services) the longest allowed.
+    """The time limit in minutes (T7); None: Slurm's default.
 
-    A pod that says none gets the longest that its rule of the policy allows.
+    It is the annotation, else the activeDeadlineSeconds of the pod or its batch Job, else the longest that the rule of the
+    policy allows, else for services (restartPolicy: Always) the longest of the partition.
     """
     if options.time_limit is not None:
         said = as_written(names.TIME_LIMIT, pod, owners) if tenant.max_time_min is not None else ""

@@ -1,7 +1,7 @@
-"""What of a waiting job can be changed in place, so that it keeps its age in the queue (K8).
+"""Which fields of a waiting job can be changed in place, so that the job keeps its age in the queue (K8).
 
-Slurm changes nearly everything of its users' waiting jobs (each field was tried on Slurm 26.05; the contract suite repeats
-it).  What it does not change is listed here, and only here: it is said on the pod, and the job waits on as it is.
+Slurm lets users change nearly every field of a waiting job (each was tried on Slurm 26.05; the contract suite repeats it).
+The other fields are listed here: the pod says that they are not changed, and the job waits as it is.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from scheduler import names
 from scheduler.model.hostlist import HostlistError, expand, fold
 from scheduler.model.slurm import Job, JobSpec
 
-# How many tasks on how many nodes, and for whom: said once, when the job is made.
+# The number of tasks and nodes, and the user: fixed at submission.
 _MADE_WITH: Final = frozenset({"user", "tasks", "tasks_per_node", "min_nodes", "max_nodes", "required_nodes"})
 
-# What a rule of the policy gives together with its user.  Another user's rule does not count for the job.
+# Fields that a rule of the policy gives together with its user.  Another user's rule is not applied to the job.
 GOVERNED: Final = frozenset({"account", "partition", "qos", "reservation"})
 
-# Field of a JobSpec to the annotation that chooses it, where that has another name; "": none does.
+# Field of JobSpec to its annotation, if that has another name; "": no annotation chooses the field.
 _KEYS: Final = {
     "name": names.JOB_NAME,
     "memory_mib": names.MEMORY,
@@ -31,9 +31,9 @@ _KEYS: Final = {
 
 
 def changes(asked: JobSpec, wanted: JobSpec) -> list[frozenset[str]]:
-    """The fields that differ, by name: of the job itself, then of each further component, which is changed by its own id.
+    """Names of the fields that differ: of the job itself, then of each further component, which has its own id.
 
-    Both have as many components.
+    Both specifications have equally many components.
     """
     return [_differing(*each) for each in zip((asked, *asked.parts), (wanted, *wanted.parts), strict=True)]
 
@@ -44,7 +44,7 @@ def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
 
 
 def taken(asked: JobSpec, wanted: JobSpec, component: int, changed: Collection[str]) -> JobSpec:
-    """What was asked, now that these fields of one component are as wanted, and nothing else is."""
+    """The specification `asked`, with these fields of one component as in `wanted`."""
     if component == 0:
         return replace(asked, **{name: getattr(wanted, name) for name in changed})
     index = component - 1
@@ -53,23 +53,23 @@ def taken(asked: JobSpec, wanted: JobSpec, component: int, changed: Collection[s
 
 
 def adopted(wanted: JobSpec, job: Job) -> JobSpec:
-    """What a job of a previous life was asked for: what the user asked is taken as unchanged, the nodes are compared."""
+    """The specification of a job that a previous process submitted: as wanted now, with the nodes of the job itself."""
     parts = wanted.parts
     if len(job.parts) == len(parts):
         parts = tuple(adopted(*each) for each in zip(parts, job.parts, strict=True))
     try:
         excluded = fold(expand(job.excluded_nodes))
-    except HostlistError:  # its owner wrote there what we never would: it is replaced by what we would
+    except HostlistError:  # the user changed it to a form that the bridge does not write: it is replaced
         excluded = job.excluded_nodes
     return replace(wanted, user=job.user, excluded_nodes=excluded, parts=parts)
 
 
 def unchangeable(wanted: JobSpec, changed: frozenset[str]) -> frozenset[str]:
-    """Those of the changed fields that Slurm would refuse, or silently leave as they are.
+    """The changed fields that Slurm refuses to change, or silently leaves as they are.
 
-    How a waiting job shares its nodes is an operator's to change (2002).  "Slurm's default" is no value that could be sent
-    of a time limit (ignored) or an account (2045).  If the policy gives the pods another user by now, the job follows nothing
-    of that user's rule; which nodes are excluded depends on the partition.
+    Only an operator may change how a waiting job shares its nodes (2002).  A time limit or an account cannot be set back to
+    Slurm's default (ignored; 2045).  If the policy now gives the pods another user, nothing of that user's rule is applied to
+    the job; the excluded nodes depend on the partition, so they are not changed either.
     """
     fixed = _MADE_WITH | {"exclusive"}
     if "user" in changed:
@@ -82,6 +82,6 @@ def unchangeable(wanted: JobSpec, changed: frozenset[str]) -> frozenset[str]:
 
 
 def keys(changed: frozenset[str]) -> list[str]:
-    """The annotations that choose those fields, as a user writes them, sorted."""
+    """The annotations that choose these fields, as a user writes them, sorted."""
     known = {_KEYS.get(field, field.replace("_", "-")) for field in changed} - {""}
     return sorted(names.PREFIX + key for key in known)

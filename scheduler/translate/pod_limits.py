@@ -1,8 +1,8 @@
-"""How much one pod may ask for: a pod beyond one of these limits is refused, in words (X7).
+"""How much one pod may ask for: a pod beyond one of these limits is refused (X7).
 
-Whatever a tenant can count up, a pass multiplies: by the nodes, by the other pods, by the members of a gang.  No workload
-that people write by hand or by a common tool comes near these limits.  Pods of other schedulers cannot be refused; what
-these ask for is counted where it stands (neighbours.py, hostports.py).
+A pass multiplies each list in a pod by the nodes, by the other pods or by the pods of a gang.  No workload that people write
+by hand or with a common tool comes near these limits.  Pods of other schedulers cannot be refused; the indexes that count
+them bound the cost of a query (place/affinity.py, place/host_ports.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAID_MOST = 3  # unsupported demands that a sentence names
 
 
 def beyond_limits(pod: Pod) -> str:
-    """What this pod has too many of, in a sentence with the number and the limit; "": nothing."""
+    """What this pod has too many of, as a sentence with the number and the limit; "": nothing."""
     if pod.too_much:
         return pod.too_much
     if not (pod.node_affinity or pod.apart or pod.beside):
@@ -49,7 +49,7 @@ def _kinds(pod: Pod) -> int:
 
 
 def number_of_amounts(pod: Pod) -> int:
-    """How many requests and limits the containers of the pod have together."""
+    """Number of requests and limits of all containers of the pod."""
     number = 0
     for one in (*pod.containers, *pod.init_containers):
         number += len(one.requests) + len(one.limits)
@@ -57,7 +57,7 @@ def number_of_amounts(pod: Pod) -> int:
 
 
 def _amounts_of_all(pod: Pod) -> int:
-    """As `number_of_amounts`, with those of the pod itself."""
+    """The same, with requests and limits of the pod itself."""
     return number_of_amounts(pod) + len(pod.overhead) + len(pod.pod_requests) + len(pod.pod_limits)
 
 

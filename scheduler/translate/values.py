@@ -1,8 +1,8 @@
 """Values of annotations as sbatch's options take them, read and checked (K2, T8, T9).
 
-Each function reads one kind of value and returns what it means, or raises Unreadable with what is wrong with it: the end
-of a sentence that begins with key and value.  Nothing is guessed.  Where sbatch takes more forms than a reader here, the
-others are those that mean something else on another day, in another country or on the machine of whoever typed them.
+Each function reads one kind of value and returns its meaning, or raises Unreadable with the end of a sentence that begins
+with key and value.  Nothing is guessed.  Forms of sbatch that are not read here depend on the day, the country or the machine
+on which they are typed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scheduler import names
 from scheduler.model.slurm import UNLIMITED
 
 MAX_TEXT = 1024  # characters of a value that reaches Slurm (T9)
-MAX_MINUTES = 10 * 366 * 24 * 60  # ten years: beyond that somebody meant UNLIMITED
+MAX_MINUTES = 10 * 366 * 24 * 60  # ten years: a larger value is meant as UNLIMITED
 MAX_NICE = 2147483645  # Slurm's own, sbatch(1)
 MAX_COUNT = 1_000_000_000
 LONGEST_WAIT_S = 2**31 - 1  # for switches; Slurm cuts it to the admin's max_switch_wait
@@ -22,11 +22,11 @@ DAY_S = 86_400
 
 
 class Unreadable(Exception):
-    """What is wrong with a value, in words."""
+    """The value cannot be read; the text says why."""
 
 
 def text(value: str) -> str:
-    """T9: printable, of bounded length."""
+    """A printable text of bounded length (T9)."""
     if len(value) > MAX_TEXT:
         raise Unreadable(f"is longer than {MAX_TEXT} characters")
     if not value.isprintable():
@@ -35,21 +35,21 @@ def text(value: str) -> str:
 
 
 def word(value: str) -> str:
-    """A name of Slurm's: of an account, a QOS, a wckey."""
+    """The name of an account, a QOS or a wckey."""
     if not re.fullmatch(r"[\w.@+=:-]+", text(value), re.ASCII):
         raise Unreadable("is not a name Slurm could know (letters, digits and . _ @ + = : - only)")
     return value
 
 
 def partition(value: str) -> str:
-    """One partition: which of several it will be has to be known before nodes are excluded."""
+    """The name of one partition: a list is refused, because excluded nodes depend on the partition."""
     if "," in value:
         raise Unreadable("names several partitions; name one")
     return word(value)
 
 
 def readable_name(value: str) -> str:
-    """What people read of the job's name."""
+    """The readable part of the job's name."""
     if len(value) > names.MAX_READABLE:
         raise Unreadable(f"is longer than {names.MAX_READABLE} characters")
     return text(value)
@@ -63,7 +63,7 @@ def count(value: str, low: int = 1, high: int = MAX_COUNT) -> int:
 
 
 def nice(value: str) -> int:
-    """Never below 0: priority is the admin's (I6)."""
+    """A nice value of at least 0: only admins raise priorities (I6)."""
     return count(value, 0, MAX_NICE)
 
 
@@ -109,7 +109,7 @@ def time_min(value: str) -> int:
     return minutes
 
 
-# Those that sbatch(1) --signal knows by name.
+# The signals that sbatch(1) --signal knows by name.
 _SIGNALS = (
     "HUP",
     "INT",
@@ -136,9 +136,9 @@ SIGNAL_MOST_S = 65535
 
 
 def signal_s(value: str) -> int:
-    """sbatch(1) --signal=[{R|B}:]SIGNAL[@SECONDS], or the seconds alone: how long before the time limit.
+    """sbatch(1) --signal=[{R|B}:]SIGNAL[@SECONDS], or the seconds alone: seconds before the time limit.
 
-    Which signal it names has no effect: kubelet sends the one with which it stops a container, mostly SIGTERM.
+    The name of the signal has no effect: kubelet sends the stop signal of the container, mostly SIGTERM.
     """
     if re.fullmatch(r"[0-9]{1,5}", value.strip(), re.ASCII):
         return count(value, 0, SIGNAL_MOST_S)
@@ -151,7 +151,7 @@ def signal_s(value: str) -> int:
 
 
 def switches(value: str) -> tuple[int, int]:
-    """sbatch(1) --switches=count[@max-time]: at most how many leaf switches, and how many seconds to wait for that."""
+    """sbatch(1) --switches=count[@max-time]: the most leaf switches, and how many seconds the job waits for so few."""
     how_many, at, wait = value.strip().partition("@")
     seconds = _duration_s(wait) if at else None
     return count(how_many), LONGEST_WAIT_S if seconds is None else min(seconds, LONGEST_WAIT_S)
@@ -181,8 +181,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:\
 def begin(value: str, created: float) -> int:
     """sbatch(1) --begin, as epoch seconds: now, now+1hour, HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS][Z or ±HH:MM]].
 
-    created   epoch seconds: "now" is when the pod was created, and a time of day the next one after that; UTC where no
-              offset is said
+    created   epoch seconds at which the pod was created: "now", and a time of day is the next one after it.  Times without
+              an offset are UTC
     """
     if match := _FROM_NOW.fullmatch(value.strip()):
         at = int(created) + int(match[1] or 0) * _UNITS_S[(match[2] or "").lower()]
@@ -227,12 +227,12 @@ def gres(value: str) -> tuple[tuple[str, int], ...]:
 
 
 def licenses(value: str) -> tuple[tuple[str, int], ...]:
-    """sbatch(1) --licenses: name[@server][:count], separated by commas: all of them are held while the job runs."""
+    """sbatch(1) --licenses: name[@server][:count], separated by commas: the job holds all of them while it runs."""
     return _counted(value, _LICENSE, "name[@server][:count] as sbatch --licenses takes it, separated by commas")
 
 
 def _counted(value: str, form: re.Pattern[str], words: str) -> tuple[tuple[str, int], ...]:
-    """Name to count, sorted; without a count one, twice the same adds up, none at all is left out."""
+    """Name to count, sorted.  No count means 1; counts of one name are added up; a count of 0 is left out."""
     counts: dict[str, int] = {}
     for item in text(value).split(","):
         match = form.fullmatch(item.strip())
@@ -242,15 +242,15 @@ def _counted(value: str, form: re.Pattern[str], words: str) -> tuple[tuple[str, 
     return tuple(sorted((name, number) for name, number in counts.items() if number))
 
 
-_JOB = r"[1-9][0-9]{0,9}(?:_(?:[0-9]{1,9}|\*))?"  # also a task, or all tasks, of somebody's array
+_JOB = r"[1-9][0-9]{0,9}(?:_(?:[0-9]{1,9}|\*))?"  # also a task, or all tasks, of a job array
 _AFTER_START = re.compile(rf"after(?::{_JOB}(?:\+[0-9]{{1,7}})?)+", re.ASCII)
 _AFTER_END = re.compile(rf"after(?:any|burstbuffer|corr|notok|ok)(?::{_JOB})+", re.ASCII)
 
 
 def dependency(value: str) -> str:
-    """sbatch(1) --dependency, all conditions of which must hold; without singleton, which every job has of its own.
+    """sbatch(1) --dependency, of which all conditions must hold; without singleton, which every placeholder has.
 
-    Whether the jobs exist is Slurm's to say: they may be anybody's.
+    Slurm checks that the jobs exist: they may belong to any user.
     """
     if "?" in value:
         raise Unreadable(

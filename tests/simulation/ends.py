@@ -126,6 +126,7 @@ class KubeEnd:
         self._inner, self._faults, self._promises = inner, faults, invariants
         self._lists: dict[tuple[str, str], KubeReply] = {}
         self.life: int | None = None
+        self._watches = 0  # counts up when those that are open begin to hang
 
     async def exchange(self, call: Call) -> KubeReply:
         self._faults.api.check(f"{call.method} {call.path}")
@@ -170,8 +171,15 @@ class KubeEnd:
         async with self._inner.stream(path, params=params, stall_s=stall_s) as lines:
             yield self._faults.api.until(self._breaking(lines))
 
+    def hang(self) -> None:
+        """The watches that are open now tell nothing more, and do not end."""
+        self._watches += 1
+
     async def _breaking(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        watches = self._watches
         async for line in lines:
+            if watches != self._watches:
+                await asyncio.get_running_loop().create_future()
             if self._faults.on and self._faults.rng.random() < 0.01:
                 raise Unanswered("watch", "Kubernetes", "simulated: the stream broke off")
             yield line

@@ -108,6 +108,7 @@ class Running:
     stop: asyncio.Event
     replica: Replica | None = None
     bridge: Bridge | None = None
+    transport: FencedKube | None = None
 
 
 @dataclass(slots=True)
@@ -173,6 +174,7 @@ class Replicas(Life):
         lease = Lease(faulty_wire, Terms(SPACE, LEASE, name), self.clock, self.kube_clock, process=f"{name} {number}")
         leads = lease.holds if self.leased else lambda: True
         transport = FencedKube(self.inner, self.faults, self.invariants, leads)
+        self.running[name].transport = transport
         slurm_end = FencedSlurm(self.slurm, self.faults, self.invariants, self.slurm_clock, leads)
         slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
         await slurm.discover()

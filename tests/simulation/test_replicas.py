@@ -205,6 +205,27 @@ def test_a_replica_that_leads_again_does_not_go_by_a_list_of_pods_from_before_it
     life.tell(story)
 
 
+def test_a_standby_whose_watch_hangs_lists_the_pods_before_it_binds() -> None:
+    life = Calm(7)
+
+    async def story() -> None:
+        name = await life.leader()
+        other = life.running[next(each for each in NAMES if each != name)]
+        await asyncio.sleep(2)
+        life.pod("train")
+        await asyncio.sleep(0.002)
+        assert other.transport is not None
+        other.transport.hang()  # it has seen the pod, and does not see the bind
+        await life.bound("train")
+        life.running[name].process.pause(60)
+        await asyncio.sleep(20)
+        assert other.bridge is life.bridge, "the standby leads"
+        binds = [what for _, what in life.invariants.log if what.startswith("plans BindPod train")]
+        assert len(binds) == 1
+
+    life.tell(story)
+
+
 def test_a_process_that_stands_still_runs_nothing_until_it_wakes() -> None:
     async def story() -> list[float]:
         clock, seen, process = asyncio.get_running_loop().time, [], Process()

@@ -1,5 +1,4 @@
-"""docker-compose.yml is coherent, and says what the rig really has.  A suite runs it (integration/compose); this
-needs no engine."""
+"""docker-compose.yml is coherent, and says what the rig really has.  integration/compose runs it; this needs no engine."""
 
 from __future__ import annotations
 
@@ -138,6 +137,14 @@ def test_the_settings_are_settings_and_name_the_tenants_that_slurm_knows() -> No
     namespaces = list(yaml.safe_load_all((ROOT / "compose/cluster/namespaces.yaml").read_text(encoding="utf-8")))
     made = {each["metadata"]["name"] for each in namespaces if each["kind"] == "Namespace"}
     assert made == {namespace for rule in settings.policy.rules for namespace in rule.namespaces or ()}
+
+
+def test_slurm_schedules_as_the_documents_advise() -> None:
+    conf = (ROOT / "compose/slurm/slurm.conf").read_text(encoding="utf-8")
+    advice = (ROOT / "docs/for-slurm-admins.md").read_text(encoding="utf-8")
+    [parameters] = re.findall(r"^SchedulerParameters=(.*)$", conf, re.MULTILINE)
+    for parameter in parameters.split(","):
+        assert f"{parameter}`" in advice, parameter
 
 
 # --- the scripts of the stack -----------------------------------------------------------------------------------------

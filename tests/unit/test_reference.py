@@ -161,15 +161,15 @@ def test_every_key_that_the_code_spells_is_described() -> None:
     assert {text for text in spelled if not NO_KEY.fullmatch(text)} - DESCRIBED == {names.RUNNING_CONDITION}
 
 
-@pytest.mark.parametrize("wish", keys.JOB_OPTIONS, ids=lambda wish: wish.key)
-def test_examples_are_taken_and_what_is_said_to_be_refused_is_refused(wish: keys.Wish) -> None:
-    for value in wish.examples:
-        read = job_options.job_options(pod_with(wish.key, value))
-        assert isinstance(read, job_options.JobOptions), (wish.key, value, read)
-        assert getattr(read, wish.key.replace("-", "_")) is not None
-    assert wish.refused
-    for value in wish.refused:
-        assert refusal(wish.key, value).startswith(f"Annotation {names.PREFIX}{wish.key}: ")
+@pytest.mark.parametrize("option", keys.JOB_OPTIONS, ids=lambda option: option.key)
+def test_the_examples_of_an_option_are_accepted_and_its_wrong_values_are_refused(option: keys.JobOption) -> None:
+    for value in option.examples:
+        read = job_options.job_options(pod_with(option.key, value))
+        assert isinstance(read, job_options.JobOptions), (option.key, value, read)
+        assert getattr(read, option.key.replace("-", "_")) is not None
+    assert option.refused
+    for value in option.refused:
+        assert refusal(option.key, value).startswith(f"Annotation {names.PREFIX}{option.key}: ")
 
 
 def test_examples_of_gangs_are_taken_and_other_values_refused() -> None:

@@ -38,6 +38,7 @@ NO_MESSAGE = {
     "scheduler.model.text": r"a time that has no date|%Y.*",  # times
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
+    "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
     "scheduler.rules.status": r"%.*",  # times
     "scheduler.rules.reasons": r".*",  # docs/reasons.md

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shlex
 import shutil
@@ -48,6 +49,7 @@ def test_the_mint_is_called_with_options_that_it_has_and_writes_where_it_may() -
 @pytest.mark.parametrize("path", [UNIT, MINT], ids=lambda path: path.name)
 def test_its_exposure_is_what_the_documentation_says(path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
+        assert os.environ.get("CI") != "true", "no systemd-analyze here, which .ci/run installs"
         pytest.skip("there is no systemd-analyze on this machine")
     said = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", path],

@@ -71,8 +71,8 @@ def test_what_was_listed_and_what_changed_since_is_handed_over_as_lists() -> Non
         ev.ClockTold(Side.KUBERNETES, 90.0, 90.0, 90.1),
         ev.NamespacesListed((SYSTEM,)),
         ev.NodesListed((node("x2"), node("x3")), 100.0),
-        ev.PodsListed(Scope.OURS, (b, c), 100.0),
-        ev.PodsListed(Scope.OTHERS, (), 100.0),
+        ev.PodsListed(Scope.OURS, (b, c), 100.0, inherited=True),
+        ev.PodsListed(Scope.OTHERS, (), 100.0, inherited=True),
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_pod_that_cannot_be_decoded_is_handed_over_as_it_was_known_and_as_such
     watches.emit(ev.PodsListed(Scope.OURS, (pod("a"),), 91.0))
     watches.emit(ev.PodsListed(Scope.OURS, (), 92.0, (spoiled,)))
     assert handed_over(made) == [
-        ev.PodsListed(Scope.OURS, (pod("a"),), 100.0),
+        ev.PodsListed(Scope.OURS, (pod("a"),), 100.0, inherited=True),
         ev.ObjectUndecoded(spoiled, Scope.OURS),
     ]
 
@@ -99,7 +99,7 @@ def test_one_that_can_be_decoded_again_is_as_any_other() -> None:
     watches.emit(ev.PodsListed(Scope.OURS, (), 91.0))
     watches.emit(ev.ObjectUndecoded(spoiled, Scope.OURS))
     watches.emit(ev.PodSeen(Scope.OURS, pod("a"), 92.0))
-    assert handed_over(made) == [ev.PodsListed(Scope.OURS, (pod("a"),), 100.0)]
+    assert handed_over(made) == [ev.PodsListed(Scope.OURS, (pod("a"),), 100.0, inherited=True)]
 
 
 def test_that_kubernetes_does_not_answer_is_handed_over_last() -> None:
@@ -146,15 +146,23 @@ def test_after_a_clean_stop_all_is_listed_anew_and_then_nothing_of_an_earlier_li
     assert sum(isinstance(each, ev.PredecessorDrained) for each in heard) == 1
 
 
-def test_without_a_clean_stop_nothing_is_listed_anew() -> None:
-    async def story() -> int:
+def test_after_a_crash_all_is_listed_anew_too_and_only_lists_asked_for_since_then_are_of_now() -> None:
+    async def story() -> list[Event]:
         made, watches = mirror()
+        watches.lists = [ev.PodsListed(Scope.OURS, (pod("a"),), 91.0)]
         task = asyncio.create_task(made.run())
         await asyncio.sleep(1)
-        made.hand_over(lambda _: None, lambda _: None, 100.0, drained=False)
+        heard: list[Event] = []
+        made.hand_over(heard.append, lambda _: None, 100.0, drained=False)
+        watches.emit(ev.PodsListed(Scope.OURS, (), 92.0))  # of a list that began before
         await asyncio.sleep(1)
+        assert watches.begun == 2
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return watches.begun
+        return heard
 
-    assert run(story()) == 1
+    assert run(story()) == [
+        ev.PodsListed(Scope.OURS, (pod("a"),), 100.0, inherited=True),
+        ev.PodsListed(Scope.OURS, (), 92.0, inherited=True),
+        ev.PodsListed(Scope.OURS, (pod("a"),), 91.0),
+    ]

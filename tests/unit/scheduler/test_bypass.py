@@ -23,6 +23,7 @@ from scheduler.actions import (
 from scheduler.events import NamespaceSeen, NodeSeen, PodSeen, PodsListed, Scope, Side, SideLost
 from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
+from scheduler.state.rivals import RECENT_S, another_bridge
 from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
@@ -362,6 +363,64 @@ def test_a_pod_that_another_copy_of_the_bridge_bound_is_known_by_its_job() -> No
     assert told(acts) == {}
     assert ended(acts) == []
     assert story.world.placeholders[17].key == key_of(what)
+
+
+def bound_by_a_copy(story: Story, job: Job, at: float) -> Pod:
+    """The pod that waits for that job, as another copy of the bridge binds it for the job."""
+    story.polls({17: "PENDING"}, at=at)
+    on_node = pod(phase=PodPhase.RUNNING, node="x1", started=at, annotations={names.JOB_ID: str(job.id)})
+    story.sees(on_node)
+    return on_node
+
+
+def test_a_job_that_waited_when_slurm_told_of_it_last_is_not_ended_where_a_copy_bound_the_pod_for_it() -> None:
+    """The copy knew before this bridge that Slurm had started the job."""
+    story = Story(ENDING)
+    job = asks(story, "PENDING")
+    bound_by_a_copy(story, job, NOW + 20)
+    acts = [act for second in range(20, 23) for act in story.decides(NOW + second)]
+    assert not [each for each in acts if isinstance(each, CancelJob)]
+    acts = goes_on(story, since=NOW + 23, jobs={17: replace(job, states=frozenset({"RUNNING"}), nodes="x1")})
+    assert not [each for each in acts if isinstance(each, CancelJob)]
+    assert ended(acts) == []
+    assert told(acts) == {}
+
+
+def test_a_job_that_waits_on_is_ended_where_somebody_bound_its_pod_and_wrote_its_id() -> None:
+    story = Story()
+    job = asks(story, "PENDING")
+    bound_by_a_copy(story, job, NOW + 20)
+    acts = goes_on(story, since=NOW + 21, seconds=60, jobs={17: job})
+    assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [17]
+
+
+def test_another_copy_of_the_bridge_is_told_for_a_while_and_one_that_led_before_is_not() -> None:
+    story = Story()
+    job = asks(story, "PENDING")
+    assert another_bridge(story.world, NOW) == ""
+    bound_by_a_copy(story, job, NOW + 20)
+    said = another_bridge(story.world, NOW + 21)
+    assert said.startswith(
+        "Another slurm-bridge schedules pods of schedulerName slurm-bridge: it bound pod hpc/train, whose"
+    )
+    assert "Slurm job is 17. Stop one of the two, or let both use one lease" in said
+    assert another_bridge(story.world, NOW + 20 + RECENT_S + 1) == ""
+
+    soon = Story()
+    soon.world.started = NOW
+    bound_by_a_copy(soon, asks(soon, "PENDING"), NOW + 2)
+    assert another_bridge(soon.world, NOW) == "", "a request of the process before may take effect so late"
+
+
+def test_another_bridge_with_another_policy_is_told() -> None:
+    story = Story()
+    asks(story, "PENDING")
+    theirs = replace(job_of(pod(), 30), user="bob")
+    bound_by_a_copy(story, theirs, NOW + 20)
+    assert another_bridge(story.world, NOW + 21) == "", "an id proves nothing"
+    story.polls({17: "PENDING", 30: "RUNNING"}, at=NOW + 22)
+    story.reads(theirs, at=NOW + 22)
+    assert "by another policy: it bound pod hpc/train for Slurm job 30" in another_bridge(story.world, NOW + 23)
 
 
 def test_also_where_another_client_took_the_job_id_from_the_pod() -> None:

@@ -11,7 +11,7 @@ from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requiremen
 from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.feasible import Feasible, checks, demand, feasible, matcher, slurm_name, untolerated
 from scheduler.place.host_ports import HostPorts
-from scheduler.place.host_ports import clash as ports_clash
+from scheduler.place.host_ports import clash as ports_conflict_
 from tests.builders import amounts, node, pod, slurm_node
 
 
@@ -101,7 +101,7 @@ def test_a_cluster_without_nodes_says_so() -> None:
     assert ask(pod()).problem == "0/0 nodes can run this pod in Slurm partition main: the cluster has no nodes."
 
 
-def test_what_is_merely_taken_now_is_slurms_to_queue_for() -> None:
+def test_resources_that_are_taken_now_do_not_exclude_a_node() -> None:
     assert ask(pod(cpu=64000), node("x1")).nodes == {"x1"}
 
 
@@ -130,12 +130,14 @@ GPU = Taint("gpu", "h100", "NoSchedule")
         (Taint(names.MANAGED_TAINT, "true", "NoSchedule"), None, False),
     ],
 )
-def test_taints_keep_away_whom_they_are_meant_to(taint: Taint, toleration: Toleration | None, stays_away: bool) -> None:
+def test_a_taint_excludes_pods_that_do_not_tolerate_it(
+    taint: Taint, toleration: Toleration | None, stays_away: bool
+) -> None:
     """The bridge's own taint keeps only other schedulers away (N7); preferences never block."""
     assert (untolerated([taint], [toleration] if toleration else []) == taint) is stays_away
 
 
-def test_the_first_taint_that_is_not_tolerated_is_the_one_that_is_told() -> None:
+def test_the_message_names_the_first_taint_that_is_not_tolerated() -> None:
     other = Taint("infiniband", "", "NoExecute")
     assert untolerated([GPU, other], [Toleration("gpu", "Exists")]) == other
 
@@ -216,7 +218,7 @@ WEB = HostPort(80)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "clash"),
+    ("one", "other", "conflict"),
     [
         (WEB, WEB, True),
         (WEB, HostPort(81), False),
@@ -228,10 +230,10 @@ WEB = HostPort(80)
     ],
 )
 def test_two_pods_cannot_listen_on_the_same_port_of_the_same_address(
-    one: HostPort, other: HostPort, clash: bool
+    one: HostPort, other: HostPort, conflict: bool
 ) -> None:
-    assert ports_clash([one], [other]) is clash
-    assert ports_clash([other], [one]) is clash
+    assert ports_conflict_([one], [other]) is conflict
+    assert ports_conflict_([other], [one]) is conflict
 
 
 def test_a_node_whose_host_port_is_taken_is_left_out() -> None:
@@ -250,12 +252,12 @@ EXTERNAL, NATIVE = slurm_node("x1"), slurm_node("n1", external=False)
 GPU_1 = (("gpu", 1),)
 
 
-def test_devices_are_asked_of_external_nodes_where_there_is_one() -> None:
+def test_pods_with_devices_use_external_nodes_if_there_are_some() -> None:
     found = ask(pod(gpu=1), node("x1"), node("n1"), slurm=(EXTERNAL, NATIVE), gres=GPU_1)
     assert found == Feasible(frozenset({"x1"}), "n1")
 
 
-def test_devices_of_nodes_with_a_slurmd_are_taken_exclusively_where_there_is_no_other() -> None:
+def test_without_external_nodes_a_pod_with_devices_takes_a_whole_node() -> None:
     found = ask(pod(gpu=1), node("x1", ready=False), node("n1"), slurm=(EXTERNAL, NATIVE), gres=GPU_1)
     assert found == Feasible(frozenset({"n1"}), "x1", exclusive=True)
 
@@ -265,7 +267,7 @@ def test_pods_without_devices_share_the_cores_of_either() -> None:
     assert found == Feasible(frozenset({"x1", "n1"}), "")
 
 
-def test_the_answer_depends_on_a_pod_only_through_its_demand() -> None:
+def test_the_answer_depends_on_a_pod_only_through_its_node_requirements() -> None:
     spec = JobSpec("job", "alice", 1, 1)
     one, other = pod("a", node_selector={"x": "1", "y": "2"}), pod("b", node_selector={"y": "2", "x": "1"})
     assert demand(one, spec, "main") == demand(other, spec, "main")
@@ -275,7 +277,7 @@ def test_the_answer_depends_on_a_pod_only_through_its_demand() -> None:
     )
 
 
-def test_volumes_that_reach_the_same_nodes_are_asked_about_once_and_their_terms_are_read_once() -> None:
+def test_volumes_with_equal_node_affinity_are_judged_once() -> None:
     """A pod may have 64 claims, and a volume any number of terms: read anew at each node they took a second of a pass."""
     near = (term(Requirement("zone", "In", ("a",))),)
     far = (term(Requirement("zone", "In", ("b",))),)

@@ -31,7 +31,7 @@ def said(**shows: Any) -> str:
     return found.message
 
 
-def test_a_pod_without_a_group_stands_for_itself() -> None:
+def test_a_pod_without_a_group_is_a_workload_by_itself() -> None:
     assert group_of(pod()) is None
     assert group_of(pod(owner=JOB)) is None  # a batch Job's pods are one workload each (W3)
 

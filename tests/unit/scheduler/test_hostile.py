@@ -255,7 +255,7 @@ def test_nothing_is_remembered_of_a_gang_whose_bind_waits_when_it_is_gone() -> N
     assert neighbours._soon.apart
     story.sees(PodGone(Scope.OURS, first, NOW + 3))
     assert world.phase_of.get(names.workload_key(first.uid)) is not Phase.GRANTED
-    assert (neighbours._coming, neighbours._expected, neighbours._ahead) == ({}, None, {})
+    assert (neighbours._coming, neighbours._expected, neighbours._prepared) == ({}, None, {})
     assert not neighbours._soon.apart
     assert not neighbours._soon._homes
     assert not neighbours._soon._changes

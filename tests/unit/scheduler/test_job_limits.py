@@ -149,7 +149,7 @@ def test_the_devices_of_all_pods_of_a_gang_count_together() -> None:
     assert [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
 
 
-def test_so_do_the_nodes_of_pods_that_differ() -> None:
+def test_the_nodes_of_all_components_of_a_gang_count_together() -> None:
     story = ruled(max_nodes=2)
     story.sees(
         *(replace(each, containers=pod(cpu=1000 * (1 + number % 2)).containers) for number, each in enumerate(ring(4)))

@@ -71,7 +71,7 @@ BEYOND: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("said", BEYOND)
-def test_a_pod_beyond_a_limit_is_told_what_how_many_and_the_limit(said: str) -> None:
+def test_a_pod_beyond_a_limit_shows_what_exceeds_which_limit(said: str) -> None:
     story, number = Story(), int(said.split()[0].replace(",", ""))
     story.sees(pod(**BEYOND[said]))
     if said.startswith("513 namespaces"):
@@ -94,7 +94,7 @@ WITHIN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("within", WITHIN.values(), ids=WITHIN)
-def test_a_pod_at_the_limit_is_asked_for(within: dict[str, Any]) -> None:
+def test_a_pod_at_the_limit_is_submitted(within: dict[str, Any]) -> None:
     story = Story()
     story.sees(pod(**within))
     assert story.acts(AllocateNow, NOW)

@@ -115,7 +115,7 @@ def test_a_labelled_node_is_registered_with_its_address_devices_features_and_les
     assert nodes.looks(NOW + 1) == [], "it is under way"
 
 
-def test_from_registered_to_tainted_and_shown() -> None:
+def test_a_registered_node_is_shown_and_then_tainted() -> None:
     bare = labelled(taints=(), in_slurm=None)
     nodes = Nodes([bare])
     [register] = nodes.looks()
@@ -429,7 +429,7 @@ def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_
     assert isinstance(register, RegisterNode)
 
 
-def test_a_device_plugin_that_restarts_is_no_reason() -> None:
+def test_a_restarting_device_plugin_does_not_drain_a_node() -> None:
     nodes = Nodes([labelled()], [in_slurm()])
     for at in range(0, 1800, 300):
         nodes.sees(NodeSeen(labelled(gpu=0)))
@@ -440,7 +440,7 @@ def test_a_device_plugin_that_restarts_is_no_reason() -> None:
 
 
 @pytest.mark.parametrize("now", [labelled(cpu=63_000), labelled(cpu=128_000), labelled(memory=511_000)])
-def test_what_the_reserve_covers_and_what_grew_is_no_reason(now: Node) -> None:
+def test_a_loss_within_the_reserve_or_a_grown_node_does_not_drain_it(now: Node) -> None:
     assert Nodes([now], [in_slurm()]).stays(in_slurm(), at=NOW, until=NOW + 1200) == [[]] * 41
 
 
@@ -451,7 +451,7 @@ def test_a_replacement_whose_reason_has_gone_is_taken_back() -> None:
     assert resume.change is RESUME
 
 
-def test_what_changes_again_counts_from_then_on() -> None:
+def test_another_change_of_size_starts_the_wait_again() -> None:
     nodes = Nodes([labelled()], [in_slurm()])
     for at, gpus in ((NOW, 7), (NOW + 600, 6), (NOW + 1200, 5)):
         nodes.sees(NodeSeen(labelled(gpu=gpus)))
@@ -545,7 +545,7 @@ def test_an_external_node_that_does_not_respond_is_named_and_left_alone_while_jo
     assert not any(nodes.stays(silent, at=NOW, until=NOW + 1200))
 
 
-def test_it_is_registered_anew_when_no_job_is_there() -> None:
+def test_a_node_that_does_not_respond_is_registered_anew_when_no_job_is_there() -> None:
     silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 90) for each in some]
@@ -564,7 +564,7 @@ def test_it_is_registered_anew_when_no_job_is_there() -> None:
     ],
     ids=["an-admin-drained-it", "somebody-elses"],
 )
-def test_what_others_said_or_made_is_not_lost_for_it(silent: SlurmNode) -> None:
+def test_a_silent_node_of_an_admin_or_another_bridge_is_left_alone(silent: SlurmNode) -> None:
     nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 1200) for each in some]
     assert {type(each) for each in done} == {SetNodeCondition}
@@ -585,7 +585,7 @@ def test_a_removal_that_slurm_refuses_is_tried_again_after_a_while() -> None:
     assert nodes.looks(NOW + 122) == [remove]
 
 
-def test_an_answer_that_was_lost_is_followed_by_a_look() -> None:
+def test_a_lost_answer_about_a_node_is_followed_by_a_poll() -> None:
     nodes = Nodes([labelled(unschedulable=True)], [in_slurm()])
     [drain] = nodes.looks()
     nodes.ended(drain, Outcome.UNKNOWN, at=NOW + 10)
@@ -619,7 +619,7 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_i
         (in_slurm(reason="left over"), False),
     ],
 )
-def test_what_an_admin_did_to_it_since_shows_before_anything_is_done(now: SlurmNode, same: bool) -> None:
+def test_a_node_that_an_admin_changed_since_the_decision_is_not_changed(now: SlurmNode, same: bool) -> None:
     assert as_found(ChangeNode("x1", DRAIN, CORDONED, in_slurm()), now) is same
 
 
@@ -627,7 +627,7 @@ def test_what_an_admin_did_to_it_since_shows_before_anything_is_done(now: SlurmN
 
 
 @pytest.mark.parametrize("unread", [Unread(frozenset({"x1"})), Unread(nameless=True)])
-def test_a_node_that_slurm_lists_in_unreadable_words_is_not_registered_as_if_it_were_unknown(unread: Unread) -> None:
+def test_a_node_that_slurm_lists_but_that_cannot_be_decoded_is_not_registered(unread: Unread) -> None:
     nodes = Nodes([labelled(taints=(), in_slurm=None)])
     nodes.sees(SlurmNodesPolled((), PARTITIONS, START, unread_nodes=unread))
     assert nodes.looks() == []

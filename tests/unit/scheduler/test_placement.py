@@ -32,7 +32,7 @@ def test_a_grant_without_nodes_lacks_everything() -> None:
     assert shortfall(SPEC, Grant(17, ())) == "any node"
 
 
-def test_every_node_of_a_grant_is_looked_at() -> None:
+def test_every_node_of_a_grant_is_checked() -> None:
     good = GrantedNode("x1", 2, 100, {"gpu:h100": 2})
     assert shortfall(SPEC, Grant(17, (good, GrantedNode("x2", 2, 100)))) == "2 gpu:h100 (0 on x2)"
 
@@ -96,7 +96,7 @@ def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: 
         (pod(host_ports=(HostPort(80),)), [standing("a", host_ports=(HostPort(80),))], "host port"),
     ],
 )
-def test_what_stays_in_the_way_is_named_and_not_waited_for(wanted: Pod, others: list[Pod], resource: str) -> None:
+def test_a_lasting_obstacle_is_named_and_not_waited_for(wanted: Pod, others: list[Pod], resource: str) -> None:
     why = f"on node x1 other pods take the {resource} that it needs"
     assert blocked(wanted, SMALL, "x1", on_node(others)) == Blocked(why)
 
@@ -111,7 +111,7 @@ def test_terminating_pods_are_waited_for_their_grace_and_a_minute() -> None:
     )
 
 
-def test_terminating_pods_are_not_waited_for_where_others_stay_in_the_way_too() -> None:
+def test_terminating_pods_are_not_waited_for_if_other_pods_block_the_node_too() -> None:
     others = [standing("a", cpu=2000, deleting_at=130.0), standing("b", cpu=2000)]
     found = blocked(pod(cpu=3000), SMALL, "x1", on_node(others))
     assert found is not None

@@ -32,7 +32,7 @@ def test_where_no_rule_matches_the_default_does() -> None:
     assert Policy((Rule(("hpc",), ALICE),), default=CAROL).tenant("other", "") == CAROL
 
 
-def test_nobody_is_mapped_to_nobody_and_told_what_to_do() -> None:
+def test_a_namespace_without_a_rule_is_refused_with_what_to_do() -> None:
     refused = Policy((Rule(("hpc",), ALICE),)).tenant("other", "default")
     assert isinstance(refused, Refusal)
     assert refused.message == (
@@ -41,7 +41,7 @@ def test_nobody_is_mapped_to_nobody_and_told_what_to_do() -> None:
     )
 
 
-def test_only_users_that_the_policy_gives_can_own_our_jobs() -> None:
+def test_only_users_of_the_policy_can_own_placeholders() -> None:
     policy = Policy((Rule(("hpc",), ALICE), Rule(("b",), BOB), Rule(("c",), ALICE)), default=CAROL)
     known = ("alice", "bob", "carol", "dave", "root", "")
     assert [user for user in known if policy.can_give(user)] == ["alice", "bob", "carol"]
@@ -71,7 +71,7 @@ def test_a_choice_within_what_is_allowed(choice: Choice, wanted: str | None, pic
         (Choice("", ("b", "a")), "Allowed here: a, b."),
     ],
 )
-def test_a_no_names_what_would_be_allowed(choice: Choice, hint: str) -> None:
+def test_a_refusal_names_the_allowed_values(choice: Choice, hint: str) -> None:
     refused = choice.pick("account", "teamx", "namespace hpc")
     assert isinstance(refused, Refusal)
     assert refused.message == f'The account "teamx" is not allowed for namespace hpc. {hint}'

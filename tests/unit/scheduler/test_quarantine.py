@@ -500,7 +500,7 @@ def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.Monk
 def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mend = breaks(monkeypatch, reconcile, "_in_step", lambda _, known, __: known.name == "x1")
+    mend = breaks(monkeypatch, reconcile, "_reconcile", lambda _, known, __: known.name == "x1")
     story = Story(replace(CONFIG, shared_nodes=True), guarded=True)
     shown = [each.node for each in story.acts(SetNodeCondition, NOW)]
     assert shown == ["x2"]

@@ -145,6 +145,19 @@ def test_the_search_is_brief() -> None:
     assert len(story.acts(AllocateNow, START + 3.2)) == 1
 
 
+def test_what_a_standby_knew_of_the_pods_is_listed_anew_before_a_pod_is_bound() -> None:
+    """Its watch may have been behind: another pod may have the room (V3)."""
+    story = Story()
+    story.sees(PodsListed(Scope.OURS, (TRAIN,), START, inherited=True))
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    [read] = story.acts(ReadJob, START + 0.1)
+    story.reads(job_of(TRAIN, 17), at=START + 0.2, granted=grant(17))
+    story.ended(read, at=START + 0.2)
+    assert story.decides(START + 0.2) == []
+    story.sees(PodsListed(Scope.OURS, (TRAIN,), START + 0.3))
+    assert [bind.job_id for bind in story.acts(BindPod, START + 0.3)] == [17]
+
+
 def test_nothing_is_cancelled_or_evicted_in_the_quiet_period() -> None:
     """A previous life's late request may still land."""
     story = Story()

@@ -40,7 +40,7 @@ def told(nodes: Nodes, action: Action, before: Node) -> None:
     nodes.sees(NodeSeen(replace(before, in_slurm=Condition(action.status, action.condition, action.message))))
 
 
-def test_what_slurm_says_of_it_is_shown_and_it_is_not_tainted() -> None:
+def test_the_state_of_a_shared_node_is_shown_and_the_node_is_not_tainted() -> None:
     bare = shared(in_slurm=None)
     nodes = Nodes([bare], [theirs()], SHARED)
     [show] = nodes.looks()
@@ -54,7 +54,7 @@ def test_what_slurm_says_of_it_is_shown_and_it_is_not_tainted() -> None:
 
 
 @pytest.mark.parametrize("external", [True, False])
-def test_a_cordon_drains_it_and_its_end_resumes_it(external: bool) -> None:
+def test_a_cordon_drains_a_shared_node_and_its_end_resumes_it(external: bool) -> None:
     nodes = Nodes([shared()], [theirs(external=external)], SHARED)
     assert nodes.looks() == []
     nodes.sees(NodeSeen(shared(unschedulable=True)))
@@ -146,7 +146,7 @@ def test_a_node_that_leaves_either_side_is_left_alone_by_then() -> None:
     assert [type(each) for each in nodes.looks()] == [ReleaseNode], "its condition is taken away"
 
 
-def test_what_another_bridge_registered_is_left_to_it() -> None:
+def test_a_node_that_another_bridge_registered_is_left_alone() -> None:
     known = theirs(features=("slurm-bridge-k00000000",))
     nodes = Nodes([node("x1", unschedulable=True)], [known], SHARED)
     assert nodes.stays(known, at=NOW, until=NOW + 300) == [[]] * 11

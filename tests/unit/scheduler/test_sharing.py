@@ -71,7 +71,7 @@ def test_members_with_ports_of_their_own_share_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "clash"),
+    ("one", "other", "conflict"),
     [
         (HostPort(80), HostPort(80), True),
         (HostPort(80), HostPort(81), False),
@@ -81,38 +81,38 @@ def test_members_with_ports_of_their_own_share_a_node() -> None:
         (HostPort(80, "TCP", "10.0.0.1"), HostPort(80, "TCP", "0.0.0.0"), True),
     ],
 )
-def test_two_pods_have_a_port_in_common_if_both_cannot_listen(one: HostPort, other: HostPort, clash: bool) -> None:
+def test_two_pods_have_a_port_in_common_if_both_cannot_listen(one: HostPort, other: HostPort, conflict: bool) -> None:
     pods = [pod("one", host_ports=(one,)), pod("other", host_ports=(HostPort(7), other))]
-    assert common_port(pods) == common_port(pods[::-1]) == (80 if clash else 0)
+    assert common_port(pods) == common_port(pods[::-1]) == (80 if conflict else 0)
 
 
-def test_members_that_each_want_the_one_adapter_of_a_node_stand_on_a_node_each() -> None:
+def test_pods_that_each_need_the_one_adapter_of_a_node_get_a_node_each() -> None:
     story = Story(IGNORING, [having("x1", rdma=1), having("x2", rdma=1)])
     assert asked(story, ring(2, **wanting(rdma=1))).tasks_per_node == 1
 
 
 @pytest.mark.parametrize(("adapters", "a_node"), [(8, None), (4, 4), (3, 2), (2, 2)])
-def test_as_many_stand_on_a_node_as_have_what_they_need_there(adapters: int, a_node: int | None) -> None:
+def test_a_node_gets_as_many_pods_as_it_has_adapters_for(adapters: int, a_node: int | None) -> None:
     """Four members: all on one node, or two on each of two."""
     story = Story(IGNORING, [having("x1", rdma=adapters), having("x2", rdma=adapters)])
     spec = asked(story, ring(4, **wanting(rdma=1)))
     assert spec.tasks_per_node == (None if adapters >= 4 else a_node)
 
 
-def test_storage_and_the_number_of_pods_limit_as_well() -> None:
+def test_storage_and_the_number_of_pods_limit_the_pods_on_a_node() -> None:
     story = Story(nodes=[having("x1", ephemeral_storage=100 * GIB), having("x2", ephemeral_storage=100 * GIB)])
     assert asked(story, ring(4, **wanting(ephemeral_storage=40 * GIB))).tasks_per_node == 2
     story = Story(nodes=[node("x1", pods=3), node("x2", pods=3)])
     assert asked(story, ring(6)).tasks_per_node == 3
 
 
-def test_nodes_that_take_fewer_are_left_out_where_the_others_suffice() -> None:
+def test_nodes_that_hold_fewer_pods_are_excluded_if_the_others_suffice() -> None:
     story = Story(IGNORING, [having("x1", rdma=4), having("x2", rdma=1), having("x3", rdma=4)])
     spec = asked(story, ring(8, **wanting(rdma=1)))
     assert (spec.tasks_per_node, spec.excluded_nodes) == (4, "x2")
 
 
-def test_a_gang_that_even_empty_nodes_cannot_take_is_told_what_they_lack() -> None:
+def test_a_gang_that_empty_nodes_cannot_hold_shows_what_they_lack() -> None:
     assert refused(Story(), ring(3, host_ports=(HostPort(29500),))) == (
         "There is no room for 3 such pods, even when all nodes are empty: 2 nodes can run them, and would take 2. "
         "One node has host port 29500 for one such pod."
@@ -158,7 +158,7 @@ def led(**leader: Any) -> list[Pod]:
     return [first, *(replace(each, labels={**each.labels, "role": "worker"}) for each in others)]
 
 
-def test_members_that_keep_away_from_unlike_members_are_asked_for_one_to_a_node() -> None:
+def test_anti_affinity_between_unlike_pods_of_a_gang_gives_one_pod_a_node() -> None:
     """The leader keeps away from workers, and no pod from its like: all three were bound to one node."""
     story = Story(nodes=[node("x1"), node("x2"), node("x3")])
     assert asked(story, led(apart=of_role("worker"))).tasks_per_node == 1
@@ -180,7 +180,7 @@ def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_wor
     assert [each.exclusive for each in (spec, *spec.parts)] == ["exclusive", "exclusive"]
 
 
-def test_a_gang_whose_members_keep_away_from_thousands_of_things_is_compared_no_longer_than_that() -> None:
+def test_the_comparison_of_thousands_of_anti_affinity_terms_is_bounded() -> None:
     """Each of 5,000 pods has labels and 20 terms of its own: five hundred million comparisons."""
     many = []
     for number, each in enumerate(ring(5000)):

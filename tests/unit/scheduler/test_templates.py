@@ -42,7 +42,7 @@ def test_a_label_that_is_missing_or_empty_is_named_with_what_to_do(key: str) -> 
     )
 
 
-def test_nor_is_a_user_made_of_no_service_account() -> None:
+def test_a_missing_service_account_gives_no_user() -> None:
     with pytest.raises(Missing, match="names no service account"):
         fill("{serviceAccount}", Origin("team-a"))
 
@@ -88,11 +88,11 @@ def test_nothing_else_is_a_source(text: str) -> None:
         ("{namespace}", "a" * (LONGEST + 1), False),
     ],
 )
-def test_it_can_be_said_of_a_name_whether_a_template_gives_it(text: str, value: str, possible: bool) -> None:
+def test_can_give_says_if_a_template_can_give_a_name(text: str, value: str, possible: bool) -> None:
     assert can_give(text, value) is possible
 
 
-def test_a_name_that_nearly_fits_everywhere_is_judged_without_trying_all_ways() -> None:
+def test_a_name_that_nearly_matches_everywhere_is_judged_in_linear_time() -> None:
     """A pattern that goes back would take longer than the universe."""
     assert not can_give("{namespace}a" * 40 + "b", "a" * LONGEST)
 
@@ -132,7 +132,7 @@ def test_a_rule_speaks_of_namespaces_by_name_by_label_or_by_both() -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "Root", "1000", "hpcd", "HPCD"])
-def test_a_filled_user_is_held_to_the_same_as_one_that_is_written_out(user: str) -> None:
+def test_a_user_from_a_template_is_checked_as_one_that_is_written_out(user: str) -> None:
     policy = Policy((Rule(("team-*",), Tenant(LABEL)),), privileged=frozenset({"hpcd"}))
     refused = policy.tenant("team-a", "default", {"x/slurm-user": user})
     assert isinstance(refused, Refusal)
@@ -141,7 +141,7 @@ def test_a_filled_user_is_held_to_the_same_as_one_that_is_written_out(user: str)
     )
 
 
-def test_a_missing_label_is_a_no_that_names_the_rule_and_never_an_empty_user() -> None:
+def test_a_missing_label_is_a_refusal_that_names_the_rule_and_never_an_empty_user() -> None:
     refused = Policy((Rule(("team-*",), Tenant(LABEL)),)).tenant("team-a", "default", {})
     assert isinstance(refused, Refusal)
     assert refused.message == (
@@ -156,7 +156,7 @@ def test_a_rule_that_matches_decides_though_it_cannot_be_filled() -> None:
     assert isinstance(policy.tenant("team-a", "default", {}), Refusal)
 
 
-def test_an_account_without_its_label_is_a_no_and_a_choice_without_it_is_none() -> None:
+def test_a_default_account_without_its_label_is_refused_and_an_allowed_one_is_left_out() -> None:
     account = "{namespace.labels['account']}"
     assert isinstance(Policy(default=Tenant("alice", accounts=Choice(account))).tenant("team-a", "", {}), Refusal)
     found = Policy(default=Tenant("alice", accounts=Choice("", (account, "b")))).tenant("team-a", "", {})
@@ -169,7 +169,7 @@ def test_a_label_does_not_allow_everything(value: str) -> None:
     assert Policy(default=Tenant("alice", account)).tenant("a", "", {"account": value}) == Tenant("alice", Choice())
 
 
-def test_only_users_that_a_template_gives_can_own_our_jobs() -> None:
+def test_only_users_that_a_template_can_give_can_own_placeholders() -> None:
     policy = Policy((Rule(("a",), Tenant("k8s-{namespace}")),), privileged=frozenset({"k8s-slurm"}))
     known = ("k8s-a", "k8s-gone", "alice", "root", "k8s-", "k8s-slurm", "K8S-Slurm")
     assert [user for user in known if policy.can_give(user)] == ["k8s-a", "k8s-gone"]

@@ -1,0 +1,44 @@
+"""Another bridge with the same schedulerName acts on the same pods: two run without a lease, by an admin's mistake.
+
+Each bind of a bridge writes the id of its job on the pod.  A pod that this process saw wait, and that another
+client bound for a job, proves another bridge: the job is the pod's own by this policy, or it has the name that only a bridge
+gives, and a user that another policy gives.  A request of a previous process may take effect after the start, so a bind
+before `settle_s` proves nothing.
+
+The proof leads to a sentence and to no action.  The name of a job proves nothing against its user: if a bridge submitted no
+job because a job of that name lives, any user could keep pods from running.
+"""
+
+from __future__ import annotations
+
+from scheduler.model.kubernetes import Pod
+from scheduler.state.own_keys import shown_id
+from scheduler.state.workload import BoundByOther, Workload
+from scheduler.state.world import World
+
+RECENT_S = 600.0
+DO = "Stop one of the two, or let both use one lease (docs/operations.md)."
+
+
+def note(world: World, workload: Workload, pod: Pod) -> None:
+    """Remember that another client bound the pod, if the pod names a job."""
+    job_id = shown_id(pod)
+    if job_id is not None and world.heard_at >= world.started + world.config.tuning.settle_s:
+        world.bound_by_others.append(BoundByOther(world.heard_at, pod.full_name, workload.key, job_id))
+
+
+def another_bridge(world: World, now: float) -> str:
+    """That another bridge acts on pods of this one, in sentences; "": nothing has shown it in the last minutes."""
+    acts = f"Another slurm-bridge schedules pods of schedulerName {world.config.scheduler_name}"
+    for bound in reversed(world.bound_by_others):
+        if now - bound.at > RECENT_S:
+            break
+        job = world.placeholders.get(bound.job_id)
+        if job is not None and job.key == bound.key:
+            return f"{acts}: it bound pod {bound.pod}, whose Slurm job is {bound.job_id}. {DO}"
+        if bound.job_id in world.unmapped:
+            return (
+                f"{acts}, by another policy: it bound pod {bound.pod} for Slurm job {bound.job_id}, of a user that the "
+                f"policy here does not give the pod. Such pods have two jobs, one of each bridge. {DO}"
+            )
+    return ""
