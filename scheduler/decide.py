@@ -147,7 +147,7 @@ IN_TURN: Mapping[str, Callable[[Pass], None]] = {
     "reads of pods whose binds were not answered": read_unsettled,
     "reads of waiting jobs": read_details,
     "reads of running jobs": read_running,
-    "the kick": nudge,
+    "the nudge": nudge,
 }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from scheduler.rules.decision import (
     NEVER,
-    NOTHING,
     Act,
     BindTogether,
     Branch,
@@ -27,8 +26,6 @@ from scheduler.state.workload import Workload
 
 def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
     """Enter the decision in the plan; True if at least one action came into it."""
-    if decision is NOTHING:
-        return False
     planned = len(this_pass.actions)
     _take_steps(decision, workload, this_pass)
     _wait(decision, workload, this_pass)

@@ -16,7 +16,7 @@ from integration.reference.texts import IN_ACCOUNTING, IN_LOG, IN_SLURM, Code, S
 PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 # Texts of the scheduler that are part of no message, and who sees them.
 NO_MESSAGE = {
-    "scheduler.decide": r"reads of .*|the kick|nodes in step",  # the log, after an error of our own
+    "scheduler.decide": r"reads of .*|the nudge|nodes in step",  # the log, after an error of our own
     "scheduler.actions": r"job \{job id\}|(Slurm )?node \{(name|node)\}|\{ref.kind\} \{namespace\}/\{ref.name\}",  # the log
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
     "scheduler.state.anomalies": r"Slurm lists .* slurm-bridge release",  # the log, and /readyz

@@ -212,7 +212,7 @@ def test_a_job_that_was_requeued_is_bound_to_its_next_grant_only() -> None:
     assert [bind.node for bind in story.acts(BindPod, NOW + 5)] == ["x2"]
 
 
-# --- the kick -----------------------------------------------------------------------------------------------------
+# --- the nudge -----------------------------------------------------------------------------------------------------
 
 
 def test_when_capacity_was_freed_slurm_is_asked_to_look_at_its_queue() -> None:

@@ -1,4 +1,4 @@
-"""How much may be under way, and how often (Q2, ARCHITECTURE 4 and 5): lanes, rations, the kick."""
+"""How much may be under way, and how often (Q2, ARCHITECTURE 4 and 5): limit classes, token buckets, the nudge."""
 
 from __future__ import annotations
 
