@@ -1,10 +1,9 @@
 """The images of docker-compose.yml, under the names that it gives, on a machine that can pull none.
 
 Images that their projects publish are stood in for: one layer with the program that this rig built, at the path and with the
-user of the published image, and nothing else, so what needs a shell there fails here, too.  Those that
-docker-compose.yml builds are
-built from the same Dockerfiles: slurm-bridge's as `rig image` does it, Slurm's on the rig's Debian folder, which has
-the packages.
+user of the published image, and nothing else, so what needs a shell there fails here, too.  Images that docker-compose.yml
+builds are built from the same Dockerfiles: slurm-bridge's as `rig image` does it, Slurm's on the rig's Debian folder, which
+has the packages.
 
 They are in the storage of bridge_image.py.  A stack uses it read-only and keeps its containers elsewhere.
 """
@@ -35,6 +34,7 @@ PROGRAMS = {
     "iptables": "iptables",
     "ip": "iproute2",
     "nsenter": "util-linux",
+    "curl": "curl",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
     "/usr/lib/cni/dnsname": "golang-github-containernetworking-plugin-dnsname",
 }

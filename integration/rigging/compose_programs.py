@@ -1,5 +1,4 @@
-"""Jaeger and Prometheus for the compose stack,
-built from their published Go modules, with less in them than their images have.
+"""Jaeger and Prometheus for the compose stack, built from their published Go modules, with less than their images have.
 
 Both are built in their own module, by their own go.sum, as their projects build them; what they leave out is what costs time:
 
