@@ -57,7 +57,8 @@ def former_may_live(workload: Workload, this_pass: Pass) -> bool:
     unread: Iterable[int] = workload.foreign_jobs & world.seen_first.keys()
     if world.inherited(workload):
         unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
-    may_live = any(job_id not in world.put_off for job_id in unread)
+    is_early = world.changed_early and world.inherited(workload)
+    may_live = is_early or any(job_id not in world.put_off for job_id in unread)
     if may_live or (workload.former and living_stray(world, workload) is not None):
         this_pass.wake_at(workload.key, this_pass.now + FORMER_AGAIN_S)
         return True

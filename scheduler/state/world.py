@@ -141,6 +141,9 @@ class World:
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
         self.hidden: set[int] = set()  # to be read: one may be a job of pods that wait and had another user
+        self.changed_early = (
+            False  # policy or labels changed before everything was listed once: what to read is not known
+        )
         self.unmapped: set[int] = set()  # of those: jobs of our names whose users the policy does not give these pods
         self.foreign_read: dict[int, float] = {}  # of those that were read: when that read began
         self.component_of: dict[int, int] = {}  # further components of our heterogeneous jobs to their leader
