@@ -51,15 +51,22 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None) ->
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
-    _read_first(world, namespaces)
+    if world.ready:
+        read_first(world, namespaces)
+    else:
+        world.changed_early = True
 
 
-def _read_first(world: World, namespaces: Collection[str] | None) -> None:
+def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
     """Read what may hide a job of pods of an earlier life that want a job, and may have had one as another user (V1).
 
     Singleton does not hold that job back from the one that they ask for now.  It may be any job that is not read yet.  If
     slurmctld lost its state since, it may have the id of a job that other pods show, which no scan reads.
+
+    namespaces   where identities may have changed; None: everywhere
     """
+    if namespaces is None:
+        world.changed_early = False
     asking = (world.workloads[key] for phase in ASKING for key in world.by_phase[phase])
     if not any(world.inherited(each) for each in asking if namespaces is None or each.namespace in namespaces):
         return

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import Kind
+from scheduler.apply.policy import read_first
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
@@ -75,6 +76,8 @@ def _believe_poll(world: World, event: ev.JobsPolled) -> None:
         world.highest = 0
     world.highest = max(world.highest, max(arrived, default=0))
     _weigh_absence(world, event.ended)
+    if world.changed_early and world.ready:
+        read_first(world)
     world.dirty.update(world.looking)
 
 

@@ -62,7 +62,8 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     unread: Iterable[int] = workload.foreign_jobs & world.seen_first.keys()
     if world.inherited(workload):
         unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
-    if any(job_id not in world.put_off for job_id in unread):
+    is_early = world.changed_early and world.inherited(workload)
+    if is_early or any(job_id not in world.put_off for job_id in unread):
         return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
     stray = living_stray(world, workload) if workload.former else None
     if stray is None:

@@ -71,6 +71,8 @@ class Tables:
         """The policy, and the limits that it sets."""
         # the time of the last change of the policy
         self.policy_at = float("-inf")
+        # policy or labels changed before everything was listed once: which jobs are to be read is not known yet
+        self.changed_early = False
         # namespace to the time of the last change of its labels, seen by this process
         self.labels_at: dict[str, float] = {}
         self.token_buckets = _token_buckets(self.config.tuning)

@@ -52,9 +52,11 @@ OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 POLICY_CHANGES = 0.25  # share of the lives
 RIGHTS_GO = 0.2  # share of the lives
-IDENTITY_CHANGES = float(
-    os.environ.get("IDENTITY_CHANGES", "0.25")
-)  # share of the lives: namespaces become other users
+# Share of the lives in which namespaces become other users.  Beyond the thousand, a few of them still break an invariant,
+# because a new process does not know the policy of the one before.  SEED=2133 (V1): a request of that process takes effect
+# after the new one looked.  SEED=2938 (V7): the job that took a lost job's place, which no pod shows, is of a user whom no
+# rule names any more.
+IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0.25"))
 VALIDATED = 0.1  # share of the lives in which the indexes of the World are checked after every event
 VALIDATED_EVERY = (
     50  # events between two checks in the other lives: a check after every event makes a life thrice as slow

@@ -21,13 +21,22 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.events import NamespaceSeen, PolicyChanged
+from scheduler.events import (
+    NamespaceSeen,
+    NamespacesListed,
+    NodesListed,
+    PodsListed,
+    PolicyChanged,
+    Scope,
+    SlurmNodesPolled,
+)
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
-from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
+from scheduler.state.world import World
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
 LABEL = "x/slurm-user"
@@ -324,6 +333,31 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
     assert submissions(story, late + 1) == []
     story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 2)
     assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
+
+
+def test_so_does_one_that_a_hint_hides_if_the_policy_changed_before_everything_was_listed_once() -> None:
+    story = story_of(Rule(("other",), Tenant("bob")))
+    before, managed = story.world, {names.MANAGED_LABEL: "true"}
+    story.world = World(before.config, started=START)
+    both = Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob"))))
+    runs = story.bound(pod("runs", created=START - 200), 17, started=START - 190)
+    story.sees(
+        PolicyChanged(both, START + 1),
+        NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed))),
+        NodesListed(tuple((before.nodes or {}).values())),
+        SlurmNodesPolled(tuple((before.slurm_nodes or {}).values()), tuple(before.partitions.values()), START + 2),
+    )
+    story.polls({17: "RUNNING"}, at=START + 2)
+    pods = (replace(TRAIN, created=START - 100), runs)
+    story.sees(PodsListed(Scope.OTHERS, (), START + 8), PodsListed(Scope.OURS, pods, START + 8))
+    job, acts = job_of(TRAIN, 17, user="bob", submitted=START - 90), list[Action]()
+    for at in range(int(START) + 8, int(START) + 20):
+        acts += [each for each in story.decides(at) if not isinstance(each, ReadJob | SetPodCondition)]
+        story.polls({17: "RUNNING"}, at=at)
+        for read in story.acts(ReadJob, at):
+            story.reads(job, at=at)
+            story.ended(read, at=at)
+    assert [type(each) for each in acts if getattr(each, "key", "") != key_of(runs)] == [CancelJob]
 
 
 def test_a_job_that_waits_as_another_user_ends_before_the_bind_because_singleton_does_not_hold_it_back() -> None:
