@@ -35,6 +35,7 @@ NO_MESSAGE = {
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
+    "scheduler.rivals": r".*",  # the log, and /readyz
     "scheduler.rules.status": r"%.*",  # times
     "scheduler.policy.rules.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
