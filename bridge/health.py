@@ -78,16 +78,18 @@ def readiness(reasons: list[str], *notes: str) -> web.Response:
 
 
 def partly(world: World, now: float) -> list[str]:
-    """What does not work though the bridge does its work."""
+    """What does not work, or is not as it should be, though the bridge does its work."""
+    beside = list(filter(None, [another_bridge(world, now)]))
     lost = world.accounting_lost
     if lost is None:
-        return []
+        return beside
     waiting = len(world.parked["records"])
     partitions = "are as they were told before" if world.partitions else "are not known yet"
     jobs = "1 ended job waits" if waiting == 1 else f"{waiting} ended jobs wait"
     return [
+        *beside,
         f"Slurm accounting, since {time_of_day(lost.since, now)}: {lost.why.rstrip(' .')}. {jobs} to be recorded, and "
-        f"Slurm's partitions {partitions}; all else goes on."
+        f"Slurm's partitions {partitions}; all else goes on.",
     ]
 
 
@@ -260,7 +262,7 @@ class Health:
         """See readiness."""
         world = self._loop.world
         notes = [undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world)]
-        notes += [self._lease_trouble(), another_bridge(world, self._clock())]
+        notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 
     async def metrics(self, _: web.Request) -> web.Response:

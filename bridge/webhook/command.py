@@ -97,9 +97,10 @@ async def _look(source: Source, server: Server) -> None:
     try:
         await source.look()
     except ConfigError as error:
-        if str(error) != server.trouble:
-            log.error("%s", error)
-        server.trouble = str(error)
+        trouble = " ".join(filter(None, [error.what, "The certificate before stays in use.", error.do]))
+        if trouble != server.trouble:
+            log.error("%s", trouble)
+        server.trouble = trouble
     else:
         if server.trouble:
             log.info("the certificate is in order again")

@@ -13,12 +13,15 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 import yaml
 
+from bridge.webhook.certificates import make
 from integration.clusters import Kube, Slurm, eventually, free_port
 
 
@@ -130,6 +133,44 @@ def test_kubernetes_does_not_listen(good: list[str], kube: Kube, tmp_path: Path)
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content))
     waits(*swapped(good, "--kubeconfig", str(file)), says=("Kubernetes", "127.0.0.1"))
+
+
+def kubeconfig_with(kube: Kube, folder: Path, user: dict[str, Any], **cluster: str) -> str:
+    """The kubeconfig of the rig with that user in the place of its own, and those changes of the cluster."""
+    content = yaml.safe_load(Path(kube.kubeconfig).read_text())
+    content["users"][0]["user"] = user
+    content["clusters"][0]["cluster"] |= cluster
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    return str(file)
+
+
+def test_a_kubernetes_token_of_another_cluster(good: list[str], kube: Kube, tmp_path: Path) -> None:
+    kubeconfig = kubeconfig_with(kube, tmp_path, {"token": "not.of.this"})
+    says = (f"kubeconfig {kubeconfig}, context", "the API server does not accept its token", "name one of this cluster")
+    refused(*swapped(good, "--kubeconfig", kubeconfig), says=says)
+
+
+def test_an_expired_kubernetes_token(good: list[str], kube: Kube, tmp_path: Path) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": 1_700_000_000}).encode()).rstrip(b"=").decode()
+    kubeconfig = kubeconfig_with(kube, tmp_path, {"token": f"e30.{claims}.c2ln"})
+    says = (f"kubeconfig {kubeconfig}, context", "its token expired at 2023-11-14T22:13:20Z. Renew it")
+    refused(*swapped(good, "--kubeconfig", kubeconfig), says=says)
+
+
+def test_an_empty_kubernetes_token(good: list[str], kube: Kube, tmp_path: Path) -> None:
+    (tmp_path / "token").touch()
+    kubeconfig = kubeconfig_with(kube, tmp_path, {"tokenFile": str(tmp_path / "token")})
+    refused(*swapped(good, "--kubeconfig", kubeconfig), says=(kubeconfig, "its token is empty"))
+
+
+def test_the_authority_of_another_kubernetes_cluster(good: list[str], kube: Kube, tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(make(["127.0.0.1"], time.time()).authority)
+    kubeconfig = kubeconfig_with(kube, tmp_path, {"token": "any"}, **{"certificate-authority": str(authority)})
+    waits(
+        *swapped(good, "--kubeconfig", kubeconfig), says=("TLS with", f"the one that kubeconfig {kubeconfig}, context")
+    )
 
 
 def test_missing_rights(good: list[str], kube: Kube, tmp_path: Path) -> None:

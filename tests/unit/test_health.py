@@ -23,7 +23,7 @@ from scheduler.decide import RULES
 from scheduler.events import AccountingLost, ClockTold, ObjectUndecoded, Scope, Side, SideLost
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Workload
+from scheduler.state.workload import BoundByOther, Workload
 from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, pod
 
@@ -73,6 +73,24 @@ async def test_calls_that_are_not_answered_are_a_reason_though_the_watches_go_on
     assert (status, text.splitlines()[0]) == (503, why)
     loop.world.apply(SideLost(Side.KUBERNETES, START, "Kubernetes: list pods: no connection"))
     assert not [line for line in asked.not_ready() if line == why], "the watches say it"
+
+
+async def test_another_bridge_is_noted_and_the_log_has_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = Story().world
+    world.bound_by_others.append(BoundByOther(START, "hpc/train", "k", 30))
+    world.unmapped.add(30)
+    status, text, _ = await get(health(world), "/readyz")
+    assert status == 200
+    assert text.splitlines()[1].startswith(
+        "Another slurm-bridge schedules pods of schedulerName slurm-bridge, by another"
+    )
+    telemetry = Telemetry(clock=lambda: START)
+    for _ in range(2):
+        telemetry.passed(world, 0.001)
+    assert [each.message for each in caplog.records] == [text.splitlines()[1]]
+    world.bound_by_others.clear()
+    telemetry.passed(world, 0.001)
+    assert caplog.records[-1].message == "no other slurm-bridge has been seen for a while"
 
 
 async def test_a_loop_that_turns_is_healthy() -> None:

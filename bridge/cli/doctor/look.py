@@ -186,11 +186,19 @@ async def _greeted(seen: Observations, chosen: Settings, stack: AsyncExitStack) 
     seen.kube_token_expires = claims_of(token).exp
     no_server = "the API server does not answer"
     do = f"Is {access.server} right, does the server run, does a firewall let this host through?"
-    seen.greeting = await _observed(lambda: kube_survey.greet(transport), no_server, do)
+    seen.greeting = await _observed(lambda: _greeting(transport), no_server, do)
     if seen.greeting.missing is not None:
-        _no_kubernetes(seen, no_server)
+        _no_kubernetes(seen, seen.greeting.missing.because)
         return None
     return transport
+
+
+async def _greeting(transport: HttpTransport) -> kube_survey.Greeting:
+    """Raises NotSeen for credentials that are not accepted: the sentence names them, and what to do."""
+    try:
+        return await kube_survey.greet(transport)
+    except Unauthorized as error:
+        raise NotSeen(_sentence(error), because="the API server does not accept the credentials") from None
 
 
 def _no_kubernetes(seen: Observations, because: str) -> None:

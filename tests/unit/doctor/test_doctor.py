@@ -522,6 +522,32 @@ async def _with_a_server(both: Both, status: int, text: str) -> list[Finding]:
         await runner.cleanup()
 
 
+async def test_a_token_of_another_kubernetes_is_told_and_not_taken_for_a_server_that_is_away(both: Both) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
+
+    app = web.Application()
+    app.router.add_get("/version", refuse)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        access = kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        access["users"][0]["user"] = {"token": "not-of-this"}
+        file = both.folder / "other"
+        file.write_text(yaml.safe_dump(access))
+        found = await both.findings(kubeconfig=str(file))
+    finally:
+        await runner.cleanup()
+    [server] = [each for each in found if each.check == "API server"]
+    assert server.sentence.casefold() == (
+        f'kubeconfig {file}, context "it": the api server does not accept its token. renew it, or name one of this cluster '
+        "(error 401)."
+    )
+    assert server.do == ""
+    assert said(found, "rights", Level.UNKNOWN) == ["not checked: the API server does not accept the credentials"]
+
+
 async def test_a_slurmdbd_that_is_away_is_one_finding_and_not_many(both: Both) -> None:
     both.slurm.accounting_up = False
     found = await both.findings()

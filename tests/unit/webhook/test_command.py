@@ -95,7 +95,8 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
             sys.executable, "-c", program, "webhook", *arguments, stderr=file, cwd=Path(__file__).parents[3]
         )
 
-    async def trusted_by(authority: bytes) -> bool:
+    async def asked(authority: bytes) -> str:
+        """What /readyz says with status 200; "": no answer of a server that this authority vouches for."""
         assert process.returncode is None, log.read_text()
         tls = ssl.create_default_context(cadata=authority.decode())
         try:
@@ -103,13 +104,14 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
                 aiohttp.ClientSession() as session,
                 session.get(f"https://127.0.0.1:{port}/readyz", ssl=tls) as answer,
             ):
-                return answer.status == 200
+                assert answer.status == 200
+                return await answer.text()
         except aiohttp.ClientConnectionError:
-            return False
+            return ""
 
-    async def until(authority: bytes) -> None:
+    async def until(authority: bytes, says: str = "ok") -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not await trusted_by(authority):  # noqa: ASYNC110 - asked, not told
+            while says not in await asked(authority):  # noqa: ASYNC110 - asked, not told
                 await asyncio.sleep(0.02)
 
     try:
@@ -118,6 +120,12 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
         (tmp_path / "tls.key").write_bytes(renewed.pair.key)
         (tmp_path / "tls.crt").write_bytes(renewed.pair.certificate)
         await until(renewed.authority)
+        (tmp_path / "tls.key").write_bytes(make(["127.0.0.1"], time.time()).pair.key)
+        kept = (
+            "the key does not belong to the certificate. The certificate before stays in use. Write a valid certificate"
+        )
+        await until(renewed.authority, f"--tls-key-file {key}: {kept}")
+        (tmp_path / "tls.key").write_bytes(renewed.pair.key)
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_S):
             assert await process.wait() == 0
@@ -126,3 +134,4 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
             process.kill()
             await process.wait()
     assert "Traceback" not in log.read_text()
+    assert log.read_text().count(kept) == 1, "told once, not at each look"
