@@ -14,19 +14,17 @@ import gc
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from dataclasses import dataclass, field, replace
 
-from bridge import rights, stopping
+from bridge import stopping
 from bridge.clock import SlewedClock
-from bridge.errors import AccountingAway, ConfigError, FarSideError, NotYet, Refused, Unauthorized, said
+from bridge.connections import Connections, Tokens
 from bridge.executor import Executor
-from bridge.guard import Guard
+from bridge.guard import Guard, lives_on
 from bridge.health import Health, StandingBy, Starting, measure_clock, measure_lead, measure_rights
 from bridge.http_access import BearerFile
-from bridge.kube import auth
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
@@ -35,33 +33,24 @@ from bridge.kube.transport import Transport as KubeTransport
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
 from bridge.notify import READY, STOPPING, notify
-from bridge.policy_file import PolicyFile, lacking_partition, policy_trouble, privileged_user
+from bridge.policy_file import PolicyFile, policy_trouble
+from bridge.preflight import checks
+from bridge.preflight.rights import HeldRights
+from bridge.preflight.waiting import Waiting, unless
 from bridge.replica import Replica
 from bridge.settings import Settings
-from bridge.slurm import admin_reads
-from bridge.slurm.client import Discovery, SlurmClient
+from bridge.slurm.client import SlurmClient
 from bridge.slurm.poll import Poller
-from bridge.slurm.pool import HttpPool
-from bridge.slurm.tls import TlsFiles
-from bridge.slurm.token import FileToken, LiteralToken, TokenSource
-from bridge.slurm.transport import DEFAULT_DEADLINE_S
-from bridge.slurm.user_tokens import SETTING, UserTokens, follow
-from bridge.starting import Waiting, unless
+from bridge.slurm.user_tokens import follow
 from bridge.telemetry import Telemetry
 from scheduler.events import Event
 from scheduler.model.kubernetes import Undecoded
 from scheduler.phase import Phase
-from scheduler.policy.templates import is_template
 from scheduler.state.world import World
 
 log = logging.getLogger("slurm-bridge")
 
-_A = TypeVar("_A")
-_B = TypeVar("_B")
-
 READY_ASKED_S = 0.2  # between two questions whether it is ready, until it is for the first time
-MOST_TOLD = 5  # users of whom no token can be used: so many are named
-AGAIN_S = 2.0  # a task that ended by an error of our own begins anew after so long
 
 
 class Bridge:
@@ -153,16 +142,6 @@ class Bridge:
                 group.create_task(looks, name="tokens")
 
 
-async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
-    """Run the task for ever: an error of the bridge's own does not end it for good."""
-    while True:
-        try:
-            await task()
-        except Exception as error:  # noqa: BLE001 - contained to this task, or raised
-            guard.caught(error, "task", what)
-        await asyncio.sleep(AGAIN_S)
-
-
 def watches_of(
     settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
@@ -184,12 +163,12 @@ async def run(
 ) -> None:
     """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that no waiting mends.
 
-    path, reread   the settings file, and how it is read anew when it changes; without them the policy stays as it is
+    path, reread   the settings file, and how it is read again when it changes; without them the policy stays as it is
     act            what is done between the two clusters until the event is set; None: pods are scheduled
     leaving        as of Config
     """
-    _check_patience(settings)
-    bearer = _bearer(settings)
+    checks.check_tuning(settings)
+    bearer = BearerFile.of(settings.http_token_file)
     clock = SlewedClock()
     signalled = asyncio.Event()
 
@@ -202,116 +181,137 @@ async def run(
             telemetry = Telemetry(clock=clock)
             measure_clock(clock, telemetry)
             stack.callback(telemetry.close)
-            tokens = token_source(settings, clock())
-            acting = _acting_tokens(settings, clock())
-            users = user_tokens(settings)
-            pools, slurm = _slurm_client(settings, tokens, acting, users, telemetry, clock, stack)
-            both = [tokens, acting] if acting is not None else [tokens]
+            connections = _connections(settings, stack, clock, telemetry)
             waiting = Waiting()
-            starting = Starting(waiting.reasons, both, telemetry, clock, bearer)
+            starting = Starting(waiting.reasons, connections.tokens.bridges, telemetry, clock, bearer)
             if (address := settings.http_address) is not None:
                 runner = await starting.serve(*address)
                 stack.push_async_callback(runner.cleanup)
-            access = await auth.load(settings.kubeconfig or None)
-            transport = HttpTransport(access)
-            stack.push_async_callback(transport.close)
-            kube = KubeClient(transport, settings.scheduler_name, clock, telemetry.on_call("kubernetes"))
-            reached = waiting.both(
-                lambda: check_kubernetes(kube, access.server), lambda: check_slurm(slurm, settings, tokens.user)
-            )
-            if (found := await unless(signalled, reached)) is None:
+            if (slurm_user := await _found(connections, settings, waiting, signalled)) is None:
                 log.info("stopped before both clusters had answered")
                 return
-            log.info("Kubernetes %s at %s", found[0], access.server)
-            log.info(
-                "Slurm %s (%s), cluster %s, at %s", found[1].release, found[1].api, found[1].cluster, settings.slurm_url
-            )
-            if (lacking := without_node_rights(settings, (acting or tokens).user, found[1].slurm_user)) is not None:
-                log.warning("%s", lacking)
-            for sentence in tokenless(users, settings, clock()) if users is not None else ():
-                log.warning("%s", sentence)
-            if users is not None:
-                telemetry.gauge(
-                    "slurm_bridge_users_without_token",
-                    "Slurm users whose token was of no use when it was last needed",
-                    lambda: [(len(users.lost), {})],
-                )
-            guard = Guard(on=True)
-            allowed = rights.HeldRights(kube, clock=clock)
-            kube.on_forbidden = allowed.refused
-            measure_rights(allowed, telemetry)
-            stack.push_async_callback(
-                _ended, asyncio.create_task(lives_on("rights", allowed.run, guard), name="rights")
-            )
-            slurm_user = found[1].slurm_user
+            _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
             file = PolicyFile(path, settings, reread, slurm_user, clock) if path and reread is not None else None
-            if file is not None:
-                telemetry.gauge(
-                    "slurm_bridge_policy_rejected",
-                    "1 while the settings file as it stands cannot be used",
-                    file.rejected,
-                )
+            transport, kube = await connections.transport(), await connections.kube()
             ends = Ends(
                 settings,
-                kube,
+                connections,
                 transport,
-                slurm,
-                pools,
+                kube,
                 clock,
                 telemetry,
                 starting,
-                both,
                 bearer,
-                guard,
-                allowed,
                 slurm_user,
                 file,
                 leaving,
             )
-            stack.push_async_callback(_ended, asyncio.create_task(_notify_ready(starting), name="notify"))
+            ends.watch_rights(stack)
+            ends.measure()
+            _in_background(stack, _notify_ready(starting), "notify")
             _tune_gc()
             lease = None
             if settings.lease is not None:
-                own = HttpTransport(access)  # a burst of calls does not hold up a renewal
-                stack.push_async_callback(own.close)
+                own = await connections.another_transport()  # a burst of calls does not delay a renewal
                 lease = Lease(own, settings.lease.terms(os.environ), on_wrong=log.warning)
             await (act or _schedule)(ends, lease, signalled)
+
+
+def _connections(settings: Settings, stack: AsyncExitStack, clock: SlewedClock, telemetry: Telemetry) -> Connections:
+    """The clients of the bridge; Slurm's tokens and client are made, and no cluster is asked.  Raises ConfigError."""
+    connections = Connections(
+        settings, stack, clock=clock, hooks=telemetry, pool_size=settings.slurm_connections, poll_apart=True
+    )
+    if (acting := connections.tokens.acting) is not None:
+        acting.check(clock())
+    _ = connections.slurm
+    return connections
+
+
+async def _found(
+    connections: Connections, settings: Settings, waiting: Waiting, signalled: asyncio.Event
+) -> str | None:
+    """Wait for both clusters.  Returns SlurmUser ("": not known); None if the process is told to end before they answer."""
+    kube, slurm = await connections.kube(), connections.slurm
+    server = (await connections.transport()).access.server
+    reached = waiting.both(
+        lambda: checks.check_kubernetes(kube, server),
+        lambda: checks.check_slurm(slurm, settings, connections.tokens.own.user),
+    )
+    if (found := await unless(signalled, reached)) is None:
+        return None
+    version, discovery = found
+    log.info("Kubernetes %s at %s", version, server)
+    log.info(
+        "Slurm %s (%s), cluster %s, at %s", discovery.release, discovery.api, discovery.cluster, settings.slurm_url
+    )
+    return discovery.slurm_user
+
+
+def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: float, telemetry: Telemetry) -> None:
+    """Log what the tokens do not allow, and measure how many users have none."""
+    if (lacking := checks.without_node_rights(settings, tokens.for_nodes.user, slurm_user)) is not None:
+        log.warning("%s", lacking)
+    if (users := tokens.users) is not None:
+        for sentence in checks.tokenless(users, settings, now):
+            log.warning("%s", sentence)
+        telemetry.gauge(
+            "slurm_bridge_users_without_token",
+            "Slurm users whose token was of no use when it was last needed",
+            lambda: [(len(users.lost), {})],
+        )
 
 
 @dataclass(slots=True)
 class Ends:
     """The two clusters as they were found, between which bridges are made: one, or one each time that a replica leads.
 
-    tokens, bearer   as of Health
+    bearer           as of Health
     slurm_user       as of Bridge
-    file             where the policy is read anew from; None: it stays as it is
+    file             the settings file, from which the policy is read again; None: the policy stays as it is
     leaving          as of Config
     """
 
     settings: Settings
-    kube: KubeClient
+    connections: Connections
     transport: HttpTransport
-    slurm: SlurmClient
-    pools: Sequence[HttpPool]
+    kube: KubeClient
     clock: Callable[[], float]
     telemetry: Telemetry
     starting: Starting
-    tokens: Sequence[TokenSource]
     bearer: BearerFile | None
-    guard: Guard
-    allowed: rights.HeldRights
     slurm_user: str
     file: PolicyFile | None
     leaving: str = ""
+    guard: Guard = field(default_factory=lambda: Guard(on=True))
+    rights: HeldRights = field(init=False)
     health: Health | None = None
+
+    def __post_init__(self) -> None:
+        self.rights = HeldRights(self.kube, clock=self.clock)
+        self.kube.on_forbidden = self.rights.refused
+
+    def watch_rights(self, stack: AsyncExitStack) -> None:
+        """Ask for the rights from time to time, until `stack` closes."""
+        _in_background(stack, lives_on("rights", self.rights.run, self.guard), "rights")
+
+    def measure(self) -> None:
+        """Metrics of what outlives one bridge."""
+        measure_rights(self.rights, self.telemetry)
+        if self.file is not None:
+            self.telemetry.gauge(
+                "slurm_bridge_policy_rejected",
+                "1 while the settings file as it stands cannot be used",
+                self.file.rejected,
+            )
 
     def bridge(self, mirror: Mirror | None = None, lease: Lease | None = None) -> Bridge:
         """A bridge, which /readyz and the metrics are about from now on."""
         bridge = Bridge(
-            self.file.settings if self.file is not None else self.settings,
+            self._in_force,
             self.kube,
             self.transport,
-            self.slurm,
+            self.connections.slurm,
             self.clock,
             self.telemetry,
             on_left_out=self.telemetry.left_out("kubernetes"),
@@ -323,33 +323,39 @@ class Ends:
         )
         if self.file is not None:
             bridge.follow(self.file)
-        self.allowed.follow(bridge.world, bridge.loop.emit)
+        self.rights.follow(bridge.world, bridge.loop.emit)
+        self._show(bridge, lease)
+        return bridge
+
+    def _show(self, bridge: Bridge, lease: Lease | None) -> None:
+        """From now on /readyz and the metrics are about this bridge."""
         if self.health is None:
-            leads = (lambda: lease.trouble) if lease is not None else (lambda: "")
             self.health = Health(
                 bridge.loop,
-                self.tokens,
+                self.connections.tokens.bridges,
                 self.telemetry,
                 self.clock,
                 self.bearer,
                 partly=self._partly,
-                lease_trouble=leads,
+                lease_trouble=(lambda: lease.trouble) if lease is not None else (lambda: ""),
             )
         self.health.follow(bridge.loop)
         self.starting.health = self.health
-        return bridge
+
+    @property
+    def _in_force(self) -> Settings:
+        """The settings, with the policy that was read last."""
+        return self.file.settings if self.file is not None else self.settings
 
     def _partly(self, world: World) -> list[str]:
-        settings = self.file.settings if self.file is not None else self.settings
+        settings, users = self._in_force, self.connections.tokens.users
         about_file = self.file.notes(self.clock()) if self.file is not None else []
-        about_users = tokenless(self.slurm.user_tokens, settings, self.clock()) if self.slurm.user_tokens else []
-        return [*policy_trouble(settings, world), *about_file, *about_users, *self.allowed.sentences()]
+        about_users = checks.tokenless(users, settings, self.clock()) if users is not None else []
+        return [*policy_trouble(settings, world), *about_file, *about_users, *self.rights.sentences()]
 
     def replica(self, lease: Lease) -> Replica:
         """One of several, which acts while it holds the lease: from now on nothing is written without that."""
-        self.transport.may_write = lease.holds
-        for pool in self.pools:
-            pool.may_write = lease.holds
+        self.connections.let_write(lease.holds)
         measure_lead(lease.holds, self.telemetry)
         watches = watches_of(self.settings, self.transport, self.clock)
 
@@ -362,204 +368,6 @@ class Ends:
             return asyncio.create_task(lives_on("watches of Kubernetes", mirror.run, self.guard), name="watches")
 
         return Replica(lease, mirror, watching, lambda filled: self.bridge(filled, lease), self.clock)
-
-
-async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
-    """At the same time, and to the end; the first's error before the other's."""
-    a, b = await asyncio.gather(one, other, return_exceptions=True)
-    for found in (a, b):
-        if isinstance(found, BaseException):
-            raise found
-    return cast(_A, a), cast(_B, b)
-
-
-def _check_patience(settings: Settings) -> None:
-    """What settle and quiet period promise holds only if they outlast the longest call (ARCHITECTURE 3)."""
-    tuning = settings.tuning.tuning()
-    for key in ("settle_s", "quiet_s"):
-        if getattr(tuning, key) < DEFAULT_DEADLINE_S:
-            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
-
-
-def _bearer(settings: Settings) -> BearerFile | None:
-    """Raises ConfigError if the file holds no token."""
-    if not settings.http_token_file:
-        return None
-    bearer = BearerFile(settings.http_token_file)
-    bearer.token()
-    return bearer
-
-
-def token_source(settings: Settings, now: float) -> TokenSource:
-    """The bridge's own token.  Raises ConfigError where there is none, or it has ended."""
-    if settings.slurm_token_file:
-        return _token_file(settings.slurm_token_file, "--slurm-token-file", now)
-    if not (literal := os.environ.get("SLURM_JWT")):
-        raise ConfigError(
-            "no Slurm token is named.",
-            "Name a file with --slurm-token-file, made by `scontrol token username=slurm lifespan=900` or better by "
-            "something that renews it.",
-        )
-    tokens = LiteralToken(literal)
-    tokens.check(now)
-    return tokens
-
-
-def _token_file(path: str, option: str, now: float) -> FileToken:
-    tokens = FileToken(path, option=option)
-    tokens.check(now)
-    return tokens
-
-
-def _acting_tokens(settings: Settings, now: float) -> TokenSource | None:
-    """The token that acts for users, where it is another.  Raises ConfigError as `token_source`."""
-    path = settings.slurm_acting_token_file
-    return _token_file(path, "slurm_acting_token_file", now) if path else None
-
-
-def user_tokens(settings: Settings) -> UserTokens | None:
-    """A token for each Slurm user; None: one acts for all.  Raises ConfigError for a folder that cannot be looked into."""
-    folder = settings.slurm_user_token_dir
-    if not folder:
-        return None
-    try:
-        os.listdir(folder)
-    except OSError as error:
-        raise ConfigError(
-            f"{SETTING}: {folder}: {error.strerror}.",
-            "Name a folder with a token file for each Slurm user of the policy.",
-        ) from None
-    return UserTokens(folder)
-
-
-def tokenless(users: UserTokens, settings: Settings, now: float) -> list[str]:
-    """Of which Slurm users no token can be used, in sentences; of many, how many more there are."""
-    named = frozenset(tenant.user for tenant in settings.policy.tenants if not is_template(tenant.user))
-    told = [why for _, why in users.troubles(named, now)]
-    more = (
-        [f"{len(told) - MOST_TOLD} more Slurm users have no token that can be used."] if len(told) > MOST_TOLD else []
-    )
-    return told[:MOST_TOLD] + more
-
-
-def without_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
-    """With a token for each user: what is left undone because no token here is SlurmUser's; None: nothing.
-
-    whose        the user of the token that is used for nodes
-    slurm_user   by whom Slurm runs; "": not known
-    """
-    name = slurm_user.partition("(")[0]
-    if not settings.slurm_user_token_dir or not name or whose in (name, "root"):
-        return None
-    return ConfigError(
-        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets administrators alone "
-        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled all the "
-        "same.",
-        f"If the bridge is to do that, name a token of {name} in slurm_acting_token_file.",
-    )
-
-
-def slurm_pool(settings: Settings, connections: int, on_unasked: Callable[[], None] = lambda: None) -> HttpPool:
-    """Connections to the slurmrestd of the settings.  Raises ConfigError for TLS files that cannot be used."""
-    tls = TlsFiles(settings.slurm_ca_file, settings.slurm_cert_file, settings.slurm_key_file)
-    return HttpPool(settings.slurm_url, connections=connections, tls=tls, on_unasked=on_unasked)
-
-
-def _slurm_client(
-    settings: Settings,
-    tokens: TokenSource,
-    acting: TokenSource | None,
-    users: UserTokens | None,
-    telemetry: Telemetry,
-    clock: SlewedClock,
-    stack: AsyncExitStack,
-) -> tuple[Sequence[HttpPool], SlurmClient]:
-    if not settings.slurm_url:
-        raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
-    pool = slurm_pool(settings, settings.slurm_connections, telemetry.unasked)
-    polls = slurm_pool(settings, 1, telemetry.unasked)
-    stack.callback(pool.close)
-    stack.callback(polls.close)
-    on_call = telemetry.on_call("slurm")
-    left_out = telemetry.left_out("slurm")
-    client = SlurmClient(
-        pool,
-        tokens,
-        polls=polls,
-        acting_tokens=acting,
-        user_tokens=users,
-        on_call=on_call,
-        on_left_out=left_out,
-        clock=clock,
-    )
-    return (pool, polls), client
-
-
-def _at_start(where: str, error: FarSideError) -> ConfigError:
-    """A refused token or right is a mistake; anything else may pass."""
-    kind = ConfigError if isinstance(error, Unauthorized) else NotYet
-    return kind(f"{where}: {said(error)}")
-
-
-async def check_kubernetes(kube: KubeClient, server: str) -> str:
-    """Reachable, and with the rights without which the bridge sees nothing; its version.
-
-    Raises NotYet where waiting may mend it, else ConfigError.
-    """
-    try:
-        version = await kube.server_version()
-        lacking = await rights.missing(kube, rights.CLUSTER)
-    except FarSideError as error:
-        raise _at_start(f"kubeconfig's server {server}", error) from None
-    if lacking:
-        raise ConfigError(
-            f"Kubernetes: this user may not {rights.spelled(lacking)} in all namespaces. "
-            "Give it the ClusterRole slurm-bridge of manifests/base/rbac.yaml."
-        )
-    return version
-
-
-async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Discovery:
-    """Reachable, of a known version, telling `user` of all jobs, and with the partitions of the policy.
-
-    Raises NotYet where waiting may mend it, else ConfigError.
-
-    slurmctld may be down while slurmrestd answers: the bridge starts, unless its policy has templates.
-    """
-    found = None
-    try:
-        found = await slurm.discover()
-        # A ping is answered even to a token that nothing else accepts.
-        partitions, conf = await _both(_partitions(slurm), admin_reads.configuration(slurm))
-        if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):
-            raise ConfigError(
-                f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
-                f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."
-            )
-        unknown = "" if settings.slurm_user_token_dir else user  # who acts for all users is SlurmUser, or as mighty
-        found = replace(found, slurm_user=conf.slurm_user if conf is not None else unknown)
-        if trouble := privileged_user(settings, found.slurm_user):
-            raise ConfigError(trouble)
-    except FarSideError as error:
-        if found is not None and not found.responding and not isinstance(error, Refused):
-            if settings.policy.policy().has_templates:
-                raise NotYet(
-                    f"slurm_url {settings.slurm_url}: slurmctld does not answer, so it is not known who SlurmUser is, to "
-                    "whom no template of the policy may map pods."
-                ) from None
-            return found
-        raise _at_start(f"slurm_url {settings.slurm_url}", error) from None
-    if partitions is not None and (missing := lacking_partition(settings, partitions)):
-        raise ConfigError(missing)
-    return found
-
-
-async def _partitions(slurm: SlurmClient) -> frozenset[str] | None:
-    """Their names; None while slurmdbd is away, without which slurmrestd does not tell them."""
-    try:
-        return frozenset(partition.name for partition in await slurm.partitions())
-    except AccountingAway:
-        return None
 
 
 def _tune_gc() -> None:
@@ -579,10 +387,16 @@ async def _notify_ready(starting: Starting) -> None:
     notify(READY)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+def _in_background(stack: AsyncExitStack, work: Coroutine[object, object, None], name: str) -> None:
+    """Run it as a task until `stack` closes."""
+    task = asyncio.create_task(work, name=name)
+
+    async def end() -> None:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    stack.push_async_callback(end)
 
 
 async def _schedule(ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:

@@ -15,7 +15,7 @@
     ContractError  the answer makes no sense (a 404 that is not Slurm's, no JSON, a missing field): no action follows, alarm.
                    For a write it is as Unanswered: it may have happened
     ConfigError    at start only; exit code 2; one line that says which key and why
-      NotYet         at start a cluster is away, or makes no sense: it is waited for (bridge/starting.py)
+      NotYet         at start a cluster is away, or makes no sense: it is waited for (bridge/preflight/waiting.py)
 
 Classified by status and by Slurm's error *number*, never by text (Slurm facts 4).  Any other exception, an AssertionError
 among them, is our own mistake: guard.py contains it to one object, or lets it end the process.

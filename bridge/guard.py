@@ -7,11 +7,14 @@ log has it, and everything else goes on.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from scheduler.state.quarantine import Alarm, Origin, origin_of
 
+AGAIN_S = 2.0  # after this time a task that ended by an error of the bridge's own begins again
 MAX_TOLD = 1000  # places in the code of which the log has a traceback
 log = logging.getLogger("slurm-bridge")
 
@@ -57,3 +60,13 @@ class Guard:
             place,
             exc_info=error if is_new else None,
         )
+
+
+async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
+    """Run the task for ever: an error of the bridge's own does not end it for good."""
+    while True:
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - contained to this task, or raised
+            guard.caught(error, "task", what)
+        await asyncio.sleep(AGAIN_S)

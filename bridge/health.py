@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from aiohttp import web
 
 from bridge.cli.explain_text import encoded
-from bridge.cli.release import HEADER
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
-from bridge.http_access import BearerFile, refusal
+from bridge.http_access import HEADER, BearerFile, refusal
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
-from bridge.rights import HeldRights
+from bridge.preflight.rights import HeldRights
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S

@@ -25,6 +25,8 @@ from aiohttp.typedefs import Handler, Middleware
 from bridge.errors import ConfigError
 
 OPTION = "http_token_file"
+# /release requires this header.  A page of another origin in a browser on this machine may not add a header of its own.
+HEADER = "X-Slurm-Bridge"
 MAX_TOKEN_BYTES = 4096
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")  # RFC 6750, long enough not to be guessed
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
@@ -41,6 +43,15 @@ class BearerFile:
         self._path = Path(path)
         self._stamp: tuple[int, int, int] | None = None
         self._token = ""
+
+    @classmethod
+    def of(cls, path: str) -> BearerFile | None:
+        """The token in that file; None without a file.  Raises ConfigError if the file holds no token."""
+        if not path:
+            return None
+        bearer = cls(path)
+        bearer.token()
+        return bearer
 
     def __repr__(self) -> str:
         return f"BearerFile({str(self._path)!r})"
@@ -77,11 +88,6 @@ class BearerFile:
             return False
         shown = given.strip().encode("utf-8", "surrogateescape")
         return scheme.lower() == "bearer" and hmac.compare_digest(shown, expected)
-
-
-def headers(token_file: str) -> dict[str, str]:
-    """What a command sends to the running bridge.  Raises ConfigError if the file holds no token."""
-    return {"Authorization": f"Bearer {BearerFile(token_file).token()}"} if token_file else {}
 
 
 def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
-from bridge.starting import unless
+from bridge.preflight.waiting import unless
 from bridge.stopping import CALLS_S, log_stopped
 
 if TYPE_CHECKING:

@@ -14,24 +14,21 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from urllib.parse import urlencode
+from dataclasses import replace
 
-import aiohttp
-
-from bridge import app, settings
-from bridge.cli import manifest
+from bridge import settings
+from bridge.cli import bridge_client, manifest
+from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text, decoded
+from bridge.connections import Connections
 from bridge.errors import BridgeError, ConfigError, FarSideError, said
-from bridge.http_access import headers
-from bridge.kube import admin_reads, auth, watch
+from bridge.kube import admin_reads, watch
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import admin_reads as slurm_survey
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import FileToken
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.membership import settle, settle_all
@@ -42,6 +39,7 @@ from scheduler.model.slurm import holds_nodes, is_ended
 from scheduler.state.world import World
 
 BRIDGE_DEADLINE_S = 10.0
+REFUSING = (401, 403, 421, 429)  # statuses with which a bridge says why it does not answer
 LONG_AGO_S = 3600.0  # this world was never started: nothing of a start has to be waited for
 PAGE_WIDTH = 110
 MOST_JOBS = 5  # of one name in accounting: the newest are read
@@ -72,7 +70,8 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
     notes: list[str] = []
     explanation = await _ask_bridge(chosen, options, namespace, name, notes)
     try:
-        async with _Clusters(chosen) as clusters:
+        async with AsyncExitStack() as stack:
+            clusters = _Clusters(chosen, stack)
             if explanation is None:
                 explanation = await clusters.explain_pod(namespace, name)
             else:
@@ -101,36 +100,32 @@ async def _ask_bridge(
     if not url:
         notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
         return None
-    query = urlencode({"namespace": namespace, "pod": name})
+    query = {"namespace": namespace, "pod": name}
     try:
-        shown = headers(chosen.http_token_file)
+        answer = await bridge_client.ask(
+            "GET", f"{url}/explain", within_s=BRIDGE_DEADLINE_S, params=query, token_file=chosen.http_token_file
+        )
     except ConfigError as error:
         notes.append(f"The bridge was not asked: {said(error)} Both clusters were asked instead.")
         return None
-    try:
-        patience = aiohttp.ClientTimeout(total=BRIDGE_DEADLINE_S)
-        async with (
-            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
-            session.get(f"{url}/explain?{query}") as answer,
-        ):
-            body, status = await answer.read(), answer.status
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+    except NoBridgeError:
         notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
         return None
-    if status == 200:
-        try:
-            return decoded(body)
-        except ValueError:
-            notes.append(
-                f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead."
-            )
-            return None
-    if status in (401, 403, 421, 429):
-        why = body[:200].decode("utf-8", "replace").strip()
-        notes.append(f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead.")
+    if answer.status != 200:
+        notes.append(_why_not(url, answer))
         return None
-    notes.append(f"The bridge at {url} does not know this pod; both clusters were asked instead.")
-    return None
+    try:
+        return decoded(answer.body)
+    except ValueError:
+        notes.append(f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead.")
+        return None
+
+
+def _why_not(url: str, answer: bridge_client.Answer) -> str:
+    if answer.status in REFUSING:
+        why = answer.text[:200]
+        return f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead."
+    return f"The bridge at {url} does not know this pod; both clusters were asked instead."
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------
@@ -143,7 +138,8 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
     if not found.planned:
         raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
     told = []
-    async with _Clusters(chosen) as clusters:
+    async with AsyncExitStack() as stack:
+        clusters = _Clusters(chosen, stack)
         world = await clusters.world()
         for each in found.planned:  # all of them first: some may be one gang
             for owner in each.owners:
@@ -188,50 +184,26 @@ def _foreign(objects: Sequence[str]) -> str:
 # --- a world made from lists ----------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class _Clusters:
-    """Both clusters, read and never changed.  Everything may raise what bridge/errors.py lists."""
+    """Both clusters, read and never changed.  Every method may raise what bridge/errors.py lists."""
 
-    chosen: Settings
-    _stack: AsyncExitStack | None = None
-    _transport: HttpTransport | None = None
-    _slurm: SlurmClient | None = None
-
-    async def __aenter__(self) -> _Clusters:
-        self._stack = AsyncExitStack()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._stack is not None
-        await self._stack.aclose()
+    def __init__(self, chosen: Settings, stack: AsyncExitStack) -> None:
+        self.chosen = chosen
+        self._connections = Connections(chosen, stack)
+        self._discovered = False
 
     async def transport(self) -> HttpTransport:
-        if self._transport is None:
-            assert self._stack is not None
-            self._transport = HttpTransport(await auth.load(self.chosen.kubeconfig or None))
-            self._stack.push_async_callback(self._transport.close)
-        return self._transport
+        return await self._connections.transport()
 
     async def kube(self) -> KubeClient:
-        return KubeClient(await self.transport(), self.chosen.scheduler_name, time.time)
+        return await self._connections.kube()
 
     async def slurm(self) -> SlurmClient:
-        if self._slurm is None:
-            assert self._stack is not None
-            if not self.chosen.slurm_url:
-                raise ConfigError("no Slurm to ask: name slurmrestd with --slurm-url http://HOST:PORT.")
-            pool = app.slurm_pool(self.chosen, 2)
-            self._stack.callback(pool.close)
-            acting = self.chosen.slurm_acting_token_file
-            tokens = app.token_source(self.chosen, time.time())
-            self._slurm = SlurmClient(
-                pool,
-                tokens,
-                acting_tokens=FileToken(acting) if acting else None,
-                user_tokens=app.user_tokens(self.chosen),
-            )
-            await self._slurm.discover()
-        return self._slurm
+        slurm = self._connections.slurm
+        if not self._discovered:
+            await slurm.discover()
+            self._discovered = True
+        return slurm
 
     async def world(self) -> World:
         """Everything that the bridge would know after its first lists."""

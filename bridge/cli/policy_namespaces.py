@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bridge.cli.doctor.choices import choices_of
 from bridge.cli.doctor.findings import Said, count, error, ok, some, unknown, warning
-from bridge.cli.doctor.look import choices_of
 from bridge.cli.doctor.slurm_checks import accepted, refused
 from bridge.cli.doctor.views import Choice, Observations
 from scheduler.model.kubernetes import Namespace

@@ -11,16 +11,14 @@ import asyncio
 import os
 from collections.abc import Mapping
 
-import aiohttp
-
 from bridge import settings
+from bridge.cli import bridge_client
+from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
-from bridge.http_access import headers
+from bridge.http_access import HEADER
 
 DEADLINE_S = 10.0
-# A page in a browser on that machine cannot send it: no other origin may add a header of its own.
-HEADER = "X-Slurm-Bridge"
 
 
 def main(options: Mapping[str, str | None]) -> int:
@@ -38,16 +36,12 @@ def main(options: Mapping[str, str | None]) -> int:
 
 async def ask(url: str, token_file: str = "") -> str:
     """What the bridge answers.  Raises ConfigError."""
-    shown = {HEADER: "release", **headers(token_file)}
     try:
-        patience = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with (
-            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
-            session.post(f"{url}/release") as answer,
-        ):
-            said, status = (await answer.text()).strip(), answer.status
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+        answer = await bridge_client.ask(
+            "POST", f"{url}/release", within_s=DEADLINE_S, headers={HEADER: "release"}, token_file=token_file
+        )
+    except NoBridgeError:
         raise ConfigError(f"no bridge answers at {url}: run this where it runs, or give --bridge URL.") from None
-    if status != 200:
-        raise ConfigError(f"{url} did not take it: {said or status}")
-    return said
+    if answer.status != 200:
+        raise ConfigError(f"{url} did not take it: {answer.text or answer.status}")
+    return answer.text

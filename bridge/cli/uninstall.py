@@ -75,9 +75,7 @@ class Uninstall:
     async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
         """Until nothing is left, or the event is set.  Raises ConfigError where a bridge is at work."""
         if self._dry_run:
-            ends.transport.may_write = lambda: False
-            for pool in ends.pools:
-                pool.may_write = lambda: False
+            ends.connections.let_write(lambda: False)
         if lease is not None:
             replica = ends.replica(lease)
             working = replica.run(signalled)

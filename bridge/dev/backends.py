@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from bridge import app, settings
+from bridge import settings
+from bridge.connections import Connections
 from bridge.errors import ConfigError, FarSideError, said
 from bridge.kube import auth
 from bridge.kube.client import KubeClient
-from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import connect
 from bridge.kube.watch import listed
 from bridge.kube.watch import nodes as watched_nodes
+from bridge.preflight.checks import check_kubernetes, check_slurm
 from bridge.simulation.http import serve_kube, serve_slurm
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
@@ -195,11 +197,10 @@ async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed:
 
 
 async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
-    access = await auth.load(kubeconfig)
-    transport = HttpTransport(access)
-    stack.push_async_callback(transport.close)
+    transport = await connect(kubeconfig, stack)
+    access = transport.access
     client = KubeClient(transport, REAL_SPACE, time.time)
-    version = await app.check_kubernetes(client, access.server)
+    version = await check_kubernetes(client, access.server)
     looks = KubeLooks(transport, REAL_SPACE)
     try:
         system = await client.namespace("kube-system")
@@ -223,11 +224,9 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
 
 async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: str) -> SlurmSide:
     chosen = settings.load({"slurm_url": url, "slurm_token_file": token_file or None}, {})
-    tokens = app.token_source(chosen, time.time())
-    pool = HttpPool(url, connections=2)
-    stack.callback(pool.close)
-    client = SlurmClient(pool, tokens)
-    found = await app.check_slurm(client, chosen, tokens.user)
+    connections = Connections(chosen, stack)
+    tokens, client = connections.tokens.own, connections.slurm
+    found = await check_slurm(client, chosen, tokens.user)
     try:
         nodes, partitions = await client.nodes(), await client.partitions()
     except FarSideError as error:

@@ -19,7 +19,7 @@ from bridge.dev.session import Session
 from bridge.dev.web import show
 from bridge.dev.workload_client import AGAIN_S, WorkloadClient
 from bridge.errors import ConfigError, FarSideError, said
-from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import opened
 
 LAST_PORT = 65535
 LIVE_PODS = 24  # on the page, at a time
@@ -107,8 +107,7 @@ class _Dev:
                 user=options.slurm_user,
                 seed=options.seed,
             )
-            transport = HttpTransport(kube.access)
-            stack.push_async_callback(transport.close)
+            transport = opened(kube.access, stack)
             workload_client = WorkloadClient(transport, kube.space, time.time)
             load = Load(fitted(KINDS, kube.nodes), kube.scheduler_name, options.seed, options.image or IMAGE)
             session = Session(kube, slurm, options.seed)

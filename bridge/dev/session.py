@@ -16,16 +16,16 @@ from typing import Any
 
 from bridge import settings
 from bridge.app import Bridge
+from bridge.connections import slurm_pool
 from bridge.dev.backends import KubeSide, SlurmSide
 from bridge.dev.faults import FAULTS
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
-from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import opened
 from bridge.page.snapshot import Item, Sections, detail, snapshot
 from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
 from bridge.simulation.invariants import PROMISES, Invariants, Violation
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.pool import HttpPool
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome
@@ -138,12 +138,9 @@ class Session:
 
     async def _one_life(self) -> None:
         async with AsyncExitStack() as stack:
-            transport = HttpTransport(self.kube.access)
-            stack.push_async_callback(transport.close)
-            faulty_wire = KubeFaults(transport, self.invariants, self.outage)
-            pool, polls = HttpPool(self.slurm.url), HttpPool(self.slurm.url, connections=1)
-            stack.callback(pool.close)
-            stack.callback(polls.close)
+            faulty_wire = KubeFaults(opened(self.kube.access, stack), self.invariants, self.outage)
+            pool = slurm_pool(self.settings, stack, self.settings.slurm_connections)
+            polls = slurm_pool(self.settings, stack, 1)
             slurm = SlurmClient(
                 SlurmFaults(pool, self.cable, self.invariants),
                 self.slurm.tokens,
@@ -222,15 +219,12 @@ class Session:
         if self.slurm.simulated is not None:
             self.slurm.simulated.cancel(job_id, self.clock())
             return
-        pool = HttpPool(self.slurm.url, connections=1)
-        client = self.slurm.client(pool)
-        try:
+        async with AsyncExitStack() as stack:
+            client = self.slurm.client(slurm_pool(self.settings, stack, 1))
             await client.discover()
             job = await client.job(job_id)
             if job is not None:
                 await client.cancel(job_id, job.name, self.slurm.user)
-        finally:
-            pool.close()
 
     # --- what the page shows --------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
+from bridge.kube import auth
 from bridge.kube.auth import Access, Credentials, Headers
 
 SIDE = "Kubernetes"
@@ -373,3 +374,18 @@ def _tls_reason(error: BaseException) -> str:
         if message := getattr(inner, "verify_message", "") or getattr(inner, "reason", ""):
             return str(message)
     return "the certificate is not trusted" if "ertificate" in type(error).__name__ else "no common ground"
+
+
+async def connect(kubeconfig: str | None, stack: AsyncExitStack) -> HttpTransport:
+    """A transport to the API server of that kubeconfig ("", None: as `auth.load` finds it), which `stack` closes.
+
+    Raises ConfigError.
+    """
+    return opened(await auth.load(kubeconfig or None), stack)
+
+
+def opened(access: Access, stack: AsyncExitStack) -> HttpTransport:
+    """A transport with this access, which `stack` closes."""
+    transport = HttpTransport(access)
+    stack.push_async_callback(transport.close)
+    return transport

@@ -19,7 +19,7 @@ from bridge.app import Bridge
 from bridge.dev.given import Given, Gives, Who
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
-from bridge.rights import HeldRights
+from bridge.preflight.rights import HeldRights
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
 from bridge.simulation.invariants import Invariants, Violation

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bridge.app import Bridge, lives_on, watches_of
+from bridge.app import Bridge, watches_of
 from bridge.errors import FarSideError, Unanswered, not_sent
-from bridge.guard import Guard
+from bridge.guard import Guard, lives_on
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease, Terms
 from bridge.kube.mirror import Mirror

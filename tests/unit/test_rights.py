@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from bridge import rights
 from bridge.errors import Unreachable
 from bridge.kube.client import KubeClient
-from bridge.rights import HeldRights, Right
+from bridge.preflight import rights
+from bridge.preflight.rights import HeldRights, Right
 from bridge.settings import Settings
 from scheduler.events import Event, RightsTold
 from scheduler.model.kubernetes import Namespace

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.app import check_slurm, tokenless, user_tokens, without_node_rights
+from bridge.connections import user_tokens
 from bridge.errors import ConfigError
 from bridge.policy_file import privileged_user
+from bridge.preflight.checks import check_slurm, tokenless, without_node_rights
 from bridge.settings import Settings
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.in_process import InProcessSlurm

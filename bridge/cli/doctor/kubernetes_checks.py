@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge import rights
 from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
-from bridge.cli.doctor.look import REFERRED
+from bridge.cli.doctor.look_kubernetes import REFERRED
 from bridge.cli.doctor.views import Observations, managed_namespaces
+from bridge.preflight import rights
 from bridge.slurm.token import age
 from scheduler import names
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from bridge.kube.admin_reads import Greeting
-from bridge.rights import Right
+from bridge.preflight.rights import Right
 from bridge.settings import Settings
 from bridge.slurm.admin_reads import Configuration, NodeDetails, PartitionDetails, Verdict
 from bridge.slurm.client import Discovery
@@ -95,7 +95,7 @@ class Observations:
     usable         the settings; where they have a mistake, what of them can be used all the same
     doubtful       keys of the settings that may have been meant where the mistake is
     knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
-    rights         each of rights.CLUSTER, look.REFERRED and rights.NODE to whether we have it everywhere
+    rights         each of rights.CLUSTER, look_kubernetes.REFERRED and rights.NODE to whether we have it everywhere
     rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
     ours           pods of the bridge's scheduler
     undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
