@@ -47,6 +47,7 @@ from scheduler.events import Event
 from scheduler.model.kubernetes import Undecoded
 from scheduler.phase import Phase
 from scheduler.state.world import World
+from scheduler.tuning import Config
 
 log = logging.getLogger("slurm-bridge")
 
@@ -58,7 +59,8 @@ class Bridge:
 
     clock    epoch seconds; one clock for all of it
     chance   where jitter comes from
-    on_left_out   told of each object of Kubernetes that cannot be decoded: what, which, why
+    on_left_out   called for each object of Kubernetes that cannot be decoded: what, which, why
+    on_event_dropped   called for each Kubernetes event that is not posted
     guard    whether errors of our own are contained, and where they are told
     mirror   of a replica that has just begun to lead: what its watches have told; None: the bridge watches by itself
     leads    whether this replica may act now
@@ -76,6 +78,7 @@ class Bridge:
         observer: Observer,
         rng: random.Random | None = None,
         on_left_out: Callable[[str, str, str], None] = lambda _what, _which, _why: None,
+        on_event_dropped: Callable[[], None] = lambda: None,
         guard: Guard | None = None,
         mirror: Mirror | None = None,
         leads: Callable[[], bool] = lambda: True,
@@ -83,10 +86,7 @@ class Bridge:
         leaving: str = "",
     ) -> None:
         self.guard = guard or Guard()
-        accounting = slurm.discovery is not None and slurm.discovery.accounting
-        config = settings.config(accounting=accounting, slurm_user=slurm_user)
-        if leaving:
-            config = replace(config, leaving=leaving, bypass="warn")
+        config = _config(settings, slurm, slurm_user, leaving)
         self.world = World(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
@@ -98,7 +98,9 @@ class Bridge:
             interval_s=settings.poll_interval_s,
             nodes_interval_s=settings.nodes_interval_s,
         )
-        self.executor = Executor(kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads)
+        self.executor = Executor(
+            kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads, on_event_dropped
+        )
         self.loop = Loop(self.world, self.executor, clock, observer, self.guard, leads)
         self._left_out = on_left_out
         self._clock = clock
@@ -154,6 +156,13 @@ def watches_of(
     return watches
 
 
+def _config(settings: Settings, slurm: SlurmClient, slurm_user: str, leaving: str) -> Config:
+    """The scheduler's configuration.  While the bridge leaves, pods that bypass Slurm are not ended."""
+    accounting = slurm.discovery is not None and slurm.discovery.accounting
+    config = settings.config(accounting=accounting, slurm_user=slurm_user)
+    return replace(config, leaving=leaving, bypass="warn") if leaving else config
+
+
 async def run(
     settings: Settings,
     path: str = "",
@@ -169,7 +178,6 @@ async def run(
     """
     checks.check_tuning(settings)
     bearer = BearerFile.of(settings.http_token_file)
-    clock = SlewedClock()
     signalled = asyncio.Event()
 
     def stop() -> None:
@@ -178,43 +186,41 @@ async def run(
 
     with stopping.listening(stop):
         async with AsyncExitStack() as stack:
-            telemetry = Telemetry(clock=clock)
-            measure_clock(clock, telemetry)
-            stack.callback(telemetry.close)
-            connections = _connections(settings, stack, clock, telemetry)
-            waiting = Waiting()
-            starting = Starting(waiting.reasons, connections.tokens.bridges, telemetry, clock, bearer)
-            if (address := settings.http_address) is not None:
-                runner = await starting.serve(*address)
-                stack.push_async_callback(runner.cleanup)
-            if (slurm_user := await _found(connections, settings, waiting, signalled)) is None:
+            if (ends := await _ends(settings, bearer, stack, signalled)) is None:
                 log.info("stopped before both clusters had answered")
                 return
-            _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
-            file = PolicyFile(path, settings, reread, slurm_user, clock) if path and reread is not None else None
-            transport, kube = await connections.transport(), await connections.kube()
-            ends = Ends(
-                settings,
-                connections,
-                transport,
-                kube,
-                clock,
-                telemetry,
-                starting,
-                bearer,
-                slurm_user,
-                file,
-                leaving,
-            )
+            ends.leaving = leaving
+            if path and reread is not None:
+                ends.file = PolicyFile(path, settings, reread, ends.slurm_user, ends.clock)
             ends.watch_rights(stack)
             ends.measure()
-            _in_background(stack, _notify_ready(starting), "notify")
+            _in_background(stack, _notify_ready(ends.starting), "notify")
             _tune_gc()
-            lease = None
-            if settings.lease is not None:
-                own = await connections.another_transport()  # a burst of calls does not delay a renewal
-                lease = Lease(own, settings.lease.terms(os.environ), on_wrong=log.warning)
-            await (act or _schedule)(ends, lease, signalled)
+            await (act or _schedule)(ends, await ends.lease(), signalled)
+
+
+async def _ends(
+    settings: Settings, bearer: BearerFile | None, stack: AsyncExitStack, signalled: asyncio.Event
+) -> Ends | None:
+    """Answer HTTP, and wait for both clusters; None if the process is told to end before they answer.
+
+    Raises ConfigError for a mistake that no waiting mends.
+    """
+    clock = SlewedClock()
+    telemetry = Telemetry(clock=clock)
+    measure_clock(clock, telemetry)
+    stack.callback(telemetry.close)
+    connections = _connections(settings, stack, clock, telemetry)
+    waiting = Waiting()
+    starting = Starting(waiting.reasons, connections.tokens.bridges, telemetry, clock, bearer)
+    if (address := settings.http_address) is not None:
+        runner = await starting.serve(*address)
+        stack.push_async_callback(runner.cleanup)
+    if (slurm_user := await _found(connections, settings, waiting, signalled)) is None:
+        return None
+    _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
+    transport, kube = await connections.transport(), await connections.kube()
+    return Ends(settings, connections, transport, kube, clock, telemetry, starting, bearer, slurm_user)
 
 
 def _connections(settings: Settings, stack: AsyncExitStack, clock: SlewedClock, telemetry: Telemetry) -> Connections:
@@ -281,7 +287,7 @@ class Ends:
     starting: Starting
     bearer: BearerFile | None
     slurm_user: str
-    file: PolicyFile | None
+    file: PolicyFile | None = None
     leaving: str = ""
     guard: Guard = field(default_factory=lambda: Guard(on=True))
     rights: HeldRights = field(init=False)
@@ -294,6 +300,13 @@ class Ends:
     def watch_rights(self, stack: AsyncExitStack) -> None:
         """Ask for the rights from time to time, until `stack` closes."""
         _in_background(stack, lives_on("rights", self.rights.run, self.guard), "rights")
+
+    async def lease(self) -> Lease | None:
+        """The Lease of the settings, with connections of its own: a burst of calls does not delay a renewal."""
+        if self.settings.lease is None:
+            return None
+        transport = await self.connections.another_transport()
+        return Lease(transport, self.settings.lease.terms(os.environ), on_wrong=log.warning)
 
     def measure(self) -> None:
         """Metrics of what outlives one bridge."""
@@ -315,6 +328,7 @@ class Ends:
             self.clock,
             self.telemetry,
             on_left_out=self.telemetry.left_out("kubernetes"),
+            on_event_dropped=self.telemetry.event_dropped,
             guard=self.guard,
             mirror=mirror,
             leads=lease.holds if lease is not None else lambda: True,

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bridge.errors import (
     Conflict,
@@ -62,7 +62,7 @@ class Executor:
     poll_nodes   asks Slurm for its nodes now
     guard        reports the bridge's own errors
     leads        whether this replica may act: what it does when it may not any more ends as unknown
-    dropped      how many Kubernetes events were not posted
+    on_dropped   called for each Kubernetes event that is not posted
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Executor:
         poll_nodes: Callable[[], Awaitable[None]],
         guard: Guard | None = None,
         leads: Callable[[], bool] = lambda: True,
+        on_dropped: Callable[[], None] = lambda: None,
     ) -> None:
         self._guard = guard or Guard()
         self._leads = leads
@@ -83,41 +84,11 @@ class Executor:
         self._clock = clock
         self._poll_nodes = poll_nodes
         self._said: asyncio.Queue[Said] = asyncio.Queue(MAX_EVENTS_WAITING)
-        self.dropped = 0
+        self._on_dropped = on_dropped
         self._undecoded_said: dict[str, str] = {}  # by UID: why
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
-        self._performers: Mapping[type, Callable[[Any, float], Awaitable[ActionEnded | None]]] = {
-            act.AllocateNow: self._allocate_now,
-            act.SubmitJob: self._submit,
-            act.ReadJob: self._read_job,
-            act.FindJobs: self._find_jobs,
-            act.UpdateJob: self._update_job,
-            act.NudgeScheduler: self._nudge,
-            act.CancelJob: self._cancel_job,
-            act.RecordEnd: self._record_end,
-            act.BindPod: self._bind,
-            act.DeletePod: self._delete_pod,
-            act.FailByDeadline: self._fail_by_deadline,
-            act.SetDeadline: self._set_deadline,
-            act.EvictPod: self._evict_pod,
-            act.SetJobCondition: self._set_job_condition,
-            act.SetPodCondition: self._set_pod_condition,
-            act.RestoreKeys: self._restore_keys,
-            act.ReadOwner: self._read_owner,
-            act.ReadClaims: self._read_claims,
-            act.SelectVolumeNode: self._select_volume_node,
-            act.ReadPod: self._read_pod,
-            act.PollNodes: self._nodes,
-            act.RegisterNode: self._register_node,
-            act.ChangeNode: self._change_node,
-            act.RemoveNode: self._remove_node,
-            act.Reconfigure: self._reconfigure,
-            act.SetNodeCondition: self._set_node_condition,
-            act.TaintNode: self._taint_node,
-            act.ReleaseNode: self._release_node,
-        }
 
     async def perform(self, action: Action) -> ActionEnded:
         """Do it, and say what became of it.  Raises nothing that the world can cause."""
@@ -130,7 +101,7 @@ class Executor:
     async def _performed(self, action: Action, began: float) -> ActionEnded:
         try:
             with self._before_events(action):
-                ended = await self._performers[type(action)](action, began)
+                ended = await self._PERFORMERS[type(action)](self, action, began)
         except FarSideError as error:
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
         except Exception as error:  # noqa: BLE001 - contained to the action, or raised
@@ -163,10 +134,10 @@ class Executor:
             try:
                 await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
             except FarSideError:
-                self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
+                self._on_dropped()  # counted by the call's own metric too; an event is worth no repetition
             except Exception as error:  # noqa: BLE001 - contained to the event, or raised
                 self._guard.caught(error, "task", f"event {reason} of {namespace}/{name}")
-                self.dropped += 1
+                self._on_dropped()
 
     def _say(self, action: Announced) -> None:
         """Announce a write that the API server has confirmed; one whose answer is lost is announced when it is proven."""
@@ -178,7 +149,7 @@ class Executor:
         try:
             self._said.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
         except asyncio.QueueFull:
-            self.dropped += 1
+            self._on_dropped()
 
     def say_undecoded(self, what: Undecoded) -> None:
         """An event on an object that cannot be decoded, once for each reason."""
@@ -329,6 +300,37 @@ class Executor:
     async def _read_claims(self, action: act.ReadClaims, began: float) -> None:
         claims = await self._kube.read_claims(action.namespace, action.claims)
         self._emit(ClaimsRead(action.uid, claims, self._clock()))
+
+    _PERFORMERS: ClassVar[Mapping[type, Callable[[Executor, Any, float], Awaitable[ActionEnded | None]]]] = {
+        act.AllocateNow: _allocate_now,
+        act.SubmitJob: _submit,
+        act.ReadJob: _read_job,
+        act.FindJobs: _find_jobs,
+        act.UpdateJob: _update_job,
+        act.NudgeScheduler: _nudge,
+        act.CancelJob: _cancel_job,
+        act.RecordEnd: _record_end,
+        act.BindPod: _bind,
+        act.DeletePod: _delete_pod,
+        act.FailByDeadline: _fail_by_deadline,
+        act.SetDeadline: _set_deadline,
+        act.EvictPod: _evict_pod,
+        act.SetJobCondition: _set_job_condition,
+        act.SetPodCondition: _set_pod_condition,
+        act.RestoreKeys: _restore_keys,
+        act.ReadOwner: _read_owner,
+        act.ReadClaims: _read_claims,
+        act.SelectVolumeNode: _select_volume_node,
+        act.ReadPod: _read_pod,
+        act.PollNodes: _nodes,
+        act.RegisterNode: _register_node,
+        act.ChangeNode: _change_node,
+        act.RemoveNode: _remove_node,
+        act.Reconfigure: _reconfigure,
+        act.SetNodeCondition: _set_node_condition,
+        act.TaintNode: _taint_node,
+        act.ReleaseNode: _release_node,
+    }
 
 
 def _may_be_ours(job: Job, action: act.ReadJob) -> bool:

@@ -34,6 +34,8 @@ from scheduler.state.anomalies import Anomaly, held_back, missing
 from scheduler.state.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S
+Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels
+Register = Callable[[str, str, Callable[[], Values]], None]  # a metric: its name, its help, what returns its values
 
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
@@ -154,82 +156,74 @@ class Health:
         self._clock = clock
         self._bearer = bearer
         self._explaining, self._scraping = Share(), Share()
-        telemetry.gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
-        telemetry.gauge(
-            "slurm_bridge_bypassing_pods", "pods that stand on nodes of Slurm and have no job", self._bypassing
-        )
-        telemetry.gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
-        telemetry.gauge(
-            "slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends, of two the first", self._expiry
-        )
-        telemetry.gauge(
-            "slurm_bridge_clock_ahead_seconds",
-            "seconds by which a cluster's clock is ahead of the bridge's",
-            self._ahead,
-        )
-        telemetry.gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
-        telemetry.gauge("slurm_bridge_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
-        telemetry.gauge(
-            "slurm_bridge_records_waiting", "ended jobs that accounting is yet to be told of", self._waiting
-        )
-        telemetry.counter("slurm_bridge_records_dropped", "ends that accounting was never told", self._dropped)
-        telemetry.gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
+        self._measure(telemetry.gauge, telemetry.counter)
 
-        telemetry.counter(
-            "slurm_bridge_observations_rejected", "observations rejected as implausible, by reason", self._rejected
-        )
-        telemetry.gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
-        telemetry.counter(
-            "slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors
-        )
+    def _measure(self, gauge: Register, counter: Register) -> None:
+        prefix = "slurm_bridge"
+        gauge(f"{prefix}_workloads", "workloads by phase", self._by_phase)
+        gauge(f"{prefix}_bypassing_pods", "pods that run on nodes of Slurm and have no job", self._bypassing)
+        gauge(f"{prefix}_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
+        ends = "when the Slurm token ends, of two the first"
+        gauge(f"{prefix}_token_expiry_timestamp_seconds", ends, self._expiry)
+        ahead = "seconds by which a cluster's clock is ahead of the bridge's"
+        gauge(f"{prefix}_clock_ahead_seconds", ahead, self._ahead)
+        gauge(f"{prefix}_side_lost", "1 while this side does not answer", self._lost)
+        gauge(f"{prefix}_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
+        gauge(f"{prefix}_records_waiting", "ended jobs that wait to be recorded in accounting", self._waiting)
+        counter(f"{prefix}_records_dropped", "ends that were never recorded in accounting", self._dropped)
+        gauge(f"{prefix}_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
+        rejected = "observations rejected as implausible, by reason"
+        counter(f"{prefix}_observations_rejected", rejected, self._rejected)
+        gauge(f"{prefix}_quarantined", "objects in quarantine, by kind", self._quarantined)
+        counter(f"{prefix}_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
 
     def follow(self, loop: Loop) -> None:
         """From now on it is about this bridge: the same process leads once more."""
         self._loop = loop
 
-    def _quarantined(self) -> list[tuple[float, dict[str, str]]]:
+    def _quarantined(self) -> Values:
         counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())
         return [(counts[kind], {"kind": kind.value}) for kind in Kind]
 
-    def _errors(self) -> list[tuple[float, dict[str, str]]]:
+    def _errors(self) -> Values:
         return [(count, {"kind": kind}) for kind, count in sorted(self._loop.guard.contained.items())]
 
-    def _rejected(self) -> list[tuple[float, dict[str, str]]]:
+    def _rejected(self) -> Values:
         counted = {why.value: self._loop.world.rejected[why] for why in Anomaly} | self._telemetry.rejected
         return [(count, {"reason": reason}) for reason, count in counted.items()]
 
-    def _by_phase(self) -> list[tuple[float, dict[str, str]]]:
+    def _by_phase(self) -> Values:
         return [(len(self._loop.world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
 
-    def _unreadable(self) -> list[tuple[float, dict[str, str]]]:
+    def _unreadable(self) -> Values:
         return [(len(self._loop.world.put_off), {})]
 
-    def _bypassing(self) -> list[tuple[float, dict[str, str]]]:
+    def _bypassing(self) -> Values:
         return [(len(self._loop.world.bypassing), {})]
 
-    def _poll_age(self) -> list[tuple[float, dict[str, str]]]:
+    def _poll_age(self) -> Values:
         polled = self._loop.world.polled
         return [] if polled is None else [(self._clock() - polled.ended, {})]
 
-    def _expiry(self) -> list[tuple[float, dict[str, str]]]:
+    def _expiry(self) -> Values:
         ends = [at for each in self._tokens if (at := each.expires_at()) is not None]
         return [(min(ends), {})] if ends else []
 
-    def _ahead(self) -> list[tuple[float, dict[str, str]]]:
+    def _ahead(self) -> Values:
         clocks = self._loop.world.clocks
         return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.told]
 
-    def _lost(self) -> list[tuple[float, dict[str, str]]]:
+    def _lost(self) -> Values:
         lost = self._loop.world.lost
         return [(1.0 if side in lost else 0.0, {"side": side.value}) for side in Side]
 
-    def _accounting(self) -> list[tuple[float, dict[str, str]]]:
+    def _accounting(self) -> Values:
         return [(0.0 if self._loop.world.accounting_lost is None else 1.0, {})]
 
-    def _waiting(self) -> list[tuple[float, dict[str, str]]]:
+    def _waiting(self) -> Values:
         return [(len(self._loop.world.parked["records"]), {})]
 
-    def _dropped(self) -> list[tuple[float, dict[str, str]]]:
+    def _dropped(self) -> Values:
         return [(self._loop.world.dropped_records, {})]
 
     def not_turning(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import CallbackOptions, Histogram, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
@@ -116,7 +116,21 @@ class Telemetry:
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
         view = View(instrument_type=Histogram, aggregation=ExplicitBucketHistogramAggregation(SECONDS))
         self._meters = MeterProvider([reader], resource=resource, views=[view], shutdown_on_exit=False)
-        meter = self._meters.get_meter("slurm-bridge")
+        self._meter = self._meters.get_meter("slurm-bridge")
+        self._make_instruments(self._meter)
+        self._unreadable_said: dict[str, str] = {}
+        self._ids = _Ids()
+        self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._export_traces(exporter, recent)
+        self._tracer = self._tracers.get_tracer("slurm-bridge")
+        self.lost_sides: dict[str, str] = {}
+        self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
+        self._told_of: Counter[Anomaly] = Counter()  # rejected observations that are in the log, by reason
+        self._held_back = False
+        self._accounting_lost: AccountingLost | None = None
+        self._claims_held_back = False
+
+    def _make_instruments(self, meter: Meter) -> None:
         self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")
         self._created_bound = meter.create_histogram("slurm_bridge_create_to_bind_seconds", "s", "pod created to bound")
         self._granted_bound = meter.create_histogram("slurm_bridge_grant_to_bind_seconds", "s", "grant seen to bound")
@@ -130,15 +144,16 @@ class Telemetry:
         self._unreadable = meter.create_counter(
             "slurm_bridge_unreadable_items", "1", "items of lists that were left out"
         )
-        self._unreadable_said: dict[str, str] = {}
-        self._meter = meter
         # Counted here and read at each scrape: an instrument costs ten times as much, and each pod has several actions.
         self._actions: Counter[tuple[str, str]] = Counter()
         self.counter("slurm_bridge_actions", "actions by kind and outcome", self._actions_so_far)
-        self._ids = _Ids()
-        self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._events_dropped = 0
+        what = "Kubernetes events that were not posted"
+        self.counter("slurm_bridge_events_dropped", what, lambda: [(self._events_dropped, {})])
+
+    def _export_traces(self, exporter: SpanExporter | None, recent: int) -> None:
         if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-            # Late: it loads an HTTP client and protobuf, and only who exports needs them.
+            # Imported late: it loads an HTTP client and protobuf, which are needed for an export alone.
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
             exporter = OTLPSpanExporter()
@@ -148,13 +163,6 @@ class Telemetry:
             self._tracers.add_span_processor(self.recent)
         if exporter is not None:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._tracers.get_tracer("slurm-bridge")
-        self.lost_sides: dict[str, str] = {}
-        self.rejected: Counter[str] = Counter()  # what made no sense, before it came to the core
-        self._told_of: Counter[Anomaly] = Counter()  # how much of what the core did not believe is in the log
-        self._held_back = False
-        self._accounting_lost: AccountingLost | None = None
-        self._claims_held_back = False
 
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
         """The hook that is told of each item of a list that could not be read: counted each time, logged once."""
@@ -170,8 +178,12 @@ class Telemetry:
         return told
 
     def unasked(self) -> None:
-        """A connection to slurmrestd answered twice, or without having been asked."""
+        """A connection to slurmrestd answered twice, or without a request."""
         self.rejected["doubled answer"] += 1
+
+    def event_dropped(self) -> None:
+        """A Kubernetes event was not posted."""
+        self._events_dropped += 1
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
@@ -277,7 +289,7 @@ class Telemetry:
                     self._granted_bound.record(max(0.0, event.at - bind.granted))
                 self._trace_bind(bind, created, event, world)
             case act.CancelJob() as cancel:
-                if cancel.reason.startswith("given back"):
+                if cancel.told:  # the pods are told of the cancel of a grant that cannot be used, and of no other
                     self._given_back.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)

@@ -18,7 +18,7 @@ from bridge import settings
 from bridge.cli import policy_namespaces
 from bridge.cli.doctor import slurm_checks
 from bridge.cli.doctor.command import PAGE_WIDTH
-from bridge.cli.doctor.findings import NOT_CHECKED, Finding, Level, Said, count, exit_code, findings, ok, some, warning
+from bridge.cli.doctor.findings import Finding, Level, Said, count, exit_code, findings, not_checked, ok, some, warning
 from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
 from bridge.cli.doctor.report import as_text
 from bridge.cli.doctor.views import Observations, managed_namespaces
@@ -62,7 +62,7 @@ async def in_clusters(
     seen = await look_at_slurm(options, os.environ, filled)
     said = in_slurm(chosen, seen)
     if missing:
-        return [*said, Finding("Namespaces", "namespaces", Level.UNKNOWN, f"{NOT_CHECKED}{missing}")]
+        return [*said, not_checked(str(missing)).at("Namespaces", "namespaces")]
     policy = chosen.core_policy(_slurm_user(seen))
     of_spaces = policy_namespaces.judged(policy, policy_namespaces.pods_of(policy, spaces), seen)
     return said + [Finding("Namespaces", name, each.level, each.sentence, each.do) for name, each in of_spaces]
@@ -97,7 +97,7 @@ def _slurm_user(seen: Observations) -> str:
 
 
 def _not_checked(why: str) -> Finding:
-    return Finding("Slurm", "names", Level.UNKNOWN, f"{NOT_CHECKED}{why}")
+    return not_checked(why).at("Slurm", "names")
 
 
 def _judged(chosen: Settings) -> Iterator[tuple[str, Said]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from bridge import settings
 from bridge.connections import Connections
 from bridge.errors import ConfigError, FarSideError, said
-from bridge.kube import auth
+from bridge.kube.access import Access, anonymous
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import connect
 from bridge.kube.watch import listed
@@ -73,7 +73,7 @@ class KubeSide:
     simulated       None: it is real, and `kubeconfig` is the file that was given
     """
 
-    access: auth.Access
+    access: Access
     version: str
     nodes: tuple[Size, ...]
     cluster: str
@@ -157,7 +157,7 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
     system = cluster.store.get("namespaces", "", "kube-system")
     assert system is not None
     return KubeSide(
-        auth.anonymous(url),
+        anonymous(url),
         "simulated",
         tuple(nodes),
         names.cluster_id(system["metadata"]["uid"]),

@@ -353,9 +353,9 @@ class KubeClient:
         worth no repetition.
         """
         message = message[:EVENT_MESSAGE_MOST]
-        # The name follows from what is said, so that a later life finds the event of an earlier one.
-        said = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
-        event = f"{name[:200]}.{said}"
+        # The name follows from the content, so that a later process finds the event of an earlier one.
+        digest = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
+        event = f"{name[:200]}.{digest}"
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
         if not namespace:
             about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
@@ -363,28 +363,33 @@ class KubeClient:
         path = f"/api/v1/namespaces/{_q(namespace)}/events"
         if event in self._events and await self._count_event(path, event, at):
             return
+        body = self._event_body({"name": event, "namespace": namespace}, about, reason, message, at)
+        body["type"] = "Warning" if warning else "Normal"
+        try:
+            await self._write("post event", "POST", path, body)
+        except Conflict:  # an earlier process posted the same event
+            self._remember(event, await self._count_of(path, event))
+            await self._count_event(path, event, at)
+            return
+        self._remember(event, 1)
+
+    def _event_body(
+        self, metadata: Mapping[str, str], about: Mapping[str, str], reason: str, message: str, at: float
+    ) -> dict[str, Any]:
         when = _rfc3339(at)
-        body = {
+        return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": event, "namespace": namespace},
+            "metadata": metadata,
             "involvedObject": about,
             "reason": reason,
             "message": message,
-            "type": "Warning" if warning else "Normal",
             "source": {"component": self.component},
             "reportingComponent": self.component,
             "firstTimestamp": when,
             "lastTimestamp": when,
             "count": 1,
         }
-        try:
-            await self._write("post event", "POST", path, body)
-        except Conflict:  # an earlier life of ours said the same
-            self._remember(event, await self._count_of(path, event))
-            await self._count_event(path, event, at)
-            return
-        self._remember(event, 1)
 
     async def _count_event(self, path: str, event: str, at: float) -> bool:
         """Raise its count; False: the server has forgotten the event (they live an hour)."""

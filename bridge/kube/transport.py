@@ -30,7 +30,7 @@ from multidict import CIMultiDict
 
 from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
-from bridge.kube.auth import Access, Credentials, Headers
+from bridge.kube.access import Access, Credentials, Headers
 
 SIDE = "Kubernetes"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second

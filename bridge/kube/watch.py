@@ -411,10 +411,9 @@ class _Interrupted(Exception):
 
 @dataclass(slots=True)
 class KubeWatches:
-    """The four list-watches of the bridge, and one word on the health of them all.
+    """The four list-watches of the bridge, and the health of all of them as one.
 
-    Emits SideLost when the first of them fails and SideBack when the last has recovered.  `synced` is set once every
-    resource has been listed: before that nothing may be concluded from what is missing.
+    Emits SideLost when the first of them fails and SideBack when the last has recovered.
 
     on_undecoded   as of ListWatch
     """
@@ -426,9 +425,7 @@ class KubeWatches:
     rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
     _troubled: dict[str, str] = field(default_factory=dict)
-    _listed: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
         """Never returns; cancel it."""
@@ -462,8 +459,5 @@ class KubeWatches:
         self._troubled[name] = why
 
     def _fine(self, name: str) -> None:
-        self._listed.add(name)
-        if len(self._listed) == 4:
-            self.synced.set()
         if self._troubled.pop(name, None) is not None and not self._troubled:
             self.emit(SideBack(Side.KUBERNETES, self.clock()))

@@ -179,11 +179,6 @@ class SlurmClient:
             refusal.code if refusal else 0,
         )
 
-    async def ping(self) -> bool:
-        """Whether slurmctld answers slurmrestd (`responding`; the status is 200 either way, Slurm facts 4)."""
-        answer = await self._get("ping", self._path("ping/"), _PING)
-        return any(ping.responding for ping in answer.pings)
-
     # --- placeholders
 
     async def allocate_now(self, spec: JobSpec) -> int:

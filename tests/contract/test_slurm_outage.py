@@ -20,7 +20,7 @@ async def without_controller(slurm: Slurm) -> AsyncIterator[Slurm]:
 
 
 async def test_a_ping_is_answered_and_says_that_the_controller_does_not_respond(without_controller: Slurm) -> None:
-    assert await without_controller.client.ping() is False
+    assert not (await without_controller.client.discover()).responding
 
 
 async def test_discovery_tells_it_too(without_controller: Slurm) -> None:

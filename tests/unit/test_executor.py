@@ -393,12 +393,14 @@ async def test_a_report_may_be_an_event_alone_or_a_condition_alone() -> None:
 
 async def test_events_that_cannot_be_posted_are_counted_and_dropped() -> None:
     """O1."""
-    made, _ = executor(post_event=Unreachable("event", "Kubernetes", "refused"))
+    dropped: list[None] = []
+    far: Any = FarEnd(post_event=Unreachable("event", "Kubernetes", "refused"))
+    made = Executor(far, far, print, lambda: 100.0, far.poll_nodes, on_dropped=lambda: dropped.append(None))
     for _ in range(MAX_EVENTS_WAITING + 5):
         await made.perform(REPORT)
-    assert made.dropped == 5
+    assert len(dropped) == 5
     await posted(made)
-    assert made.dropped == MAX_EVENTS_WAITING + 5
+    assert len(dropped) == MAX_EVENTS_WAITING + 5
 
 
 # --- what cannot be decoded -------------------------------------------------------------------------------------------

@@ -79,8 +79,6 @@ class SlurmCluster:
         self.jobs: dict[int, SimJob] = {}
         self.licenses = dict(licenses or {})
         self.counts_memory = counts_memory
-        for node in self.nodes.values():
-            node.counts_memory = counts_memory
         self.accounting = accounting
         self.controller_up = True
         self.accounting_up = accounting
@@ -89,8 +87,6 @@ class SlurmCluster:
         self.operators: set[str] = set()  # users whose AdminLevel is Operator
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
-        self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)
-        self.gres_names = frozenset(name for node in self.nodes.values() for name, _ in node.devices)
         self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included
         self.accounted_by_id: dict[int, SimJob] = {}
         self.next_id = 1
@@ -99,13 +95,20 @@ class SlurmCluster:
         self._random = random.Random(seed)  # noqa: S311  (chance of a simulation, reproducible by its seed)
         self._signature = f"signed-{seed}"
         self._tokens: dict[str, tuple[str, float | None]] = {}
+        self._begin(started)
+
+    def _begin(self, started: float) -> None:
+        for node in self.nodes.values():
+            node.counts_memory = self.counts_memory
+        self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)
+        self.gres_names = frozenset(name for node in self.nodes.values() for name, _ in node.devices)
         self._pending: dict[int, SimJob] = {}
         self._live: dict[int, SimJob] = {}
         self._ended: dict[int, SimJob] = {}
+        self._unsaved: list[SimJob] = []
         self._pass_due = NEVER
         self._backfill_due = started + BACKFILL_INTERVAL_S
         self._limit_check_due = started + LIMIT_CHECK_S
-        self._unsaved: list[SimJob] = []
 
     @classmethod
     def example(

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 # Of a running job these may be changed; the rest is 2073.
 _CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})
+# Fields of a job whose names in a submission are the same.
+_KEPT_AS_NAMED = ("name", "partition", "account", "qos", "nice", "comment", "reservation", "constraints", "wckey")
+_CHANGEABLE_WHILE_PENDING = (
+    "name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text", "task_gres_text",
+    "excluded_text", "wanted", "time_limit_min", "time_least_min", "licenses", "licenses_text", "reservation",
+)  # fmt: skip
 
 
 def submit(asked: Asked, _: str) -> Answer:
@@ -136,17 +142,41 @@ def update(asked: Asked, argument: str) -> Answer:
 
 
 def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
-    cluster = asked.cluster
+    """Change a pending job as `sbatch` would have made it with these values, in all that it may change."""
+    _check_change(asked, wished)
+    if "hold" in wished:
+        _hold(asked, job, bool(wished["hold"]))
+    user = asked.cluster.users[job.user]
+    unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
+    changed = job_of(asked.cluster, unlimited, _merged(job, wished), asked.now, operator=asked.operator)
+    if any(condition.job_id == job.id for condition in changed.dependency):
+        raise SlurmSaysNo(2038)
+    for field in _CHANGEABLE_WHILE_PENDING:
+        setattr(job, field, getattr(changed, field))
+    if "dependency" in wished:
+        job.dependency = changed.dependency
+    job.begin = begin(wished, job.begin)
+    job.switches = switches(wished, job.switches)
+
+
+def _check_change(asked: Asked, wished: Body) -> None:
+    """Raises SlurmSaysNo for what a user may not ask for."""
     if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
         raise SlurmSaysNo(2002)
     if wished.get("account") == "":
         raise SlurmSaysNo(2045)
-    if "hold" in wished:
-        if job.held == "JobHeldAdmin" and not asked.operator:
-            raise SlurmSaysNo(2002)
-        job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if wished["hold"] else ""
-        job.reason = job.held or "None"
-    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+
+
+def _hold(asked: Asked, job: SimJob, hold: bool) -> None:
+    """Hold or release it; a hold of an operator is released by an operator alone.  Raises SlurmSaysNo."""
+    if job.held == "JobHeldAdmin" and not asked.operator:
+        raise SlurmSaysNo(2002)
+    job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if hold else ""
+    job.reason = job.held or "None"
+
+
+def _merged(job: SimJob, wished: Body) -> Body:
+    """A submission that makes the job as it is, with what is wished in the place of its own values."""
     limit: Body = {
         "set": job.time_limit_min is not None,
         "infinite": job.time_limit_min is None,
@@ -154,27 +184,14 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
     }
     if (wished.get("time_limit") or {}).get("set"):
         limit = wished["time_limit"]
-    merged: Body = {
-        "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
-        "comment": job.comment, "dependency": "", "reservation": job.reservation,
-        "constraints": job.constraints, "wckey": job.wckey,
-        "licenses": job.licenses_text, "time_minimum": {"set": True, "number": job.time_least_min},
+    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+    return {
+        **{field: getattr(job, field) for field in _KEPT_AS_NAMED},
+        "dependency": "", "licenses": job.licenses_text,
+        "time_minimum": {"set": True, "number": job.time_least_min},
         "shared": ["none"] if job.wanted.whole else [], **layout_told(job, wished),
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
-    user = cluster.users[job.user]
-    unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
-    changed = job_of(cluster, unlimited, merged, asked.now, operator=asked.operator)
-    if any(condition.job_id == job.id for condition in changed.dependency):
-        raise SlurmSaysNo(2038)
-    for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
-                  "task_gres_text", "excluded_text", "wanted", "time_limit_min", "time_least_min", "licenses",
-                  "licenses_text", "reservation"):  # fmt: skip
-        setattr(job, field, getattr(changed, field))
-    if "dependency" in wished:
-        job.dependency = changed.dependency
-    job.begin = begin(wished, job.begin)
-    job.switches = switches(wished, job.switches)
 
 
 def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:

@@ -304,16 +304,6 @@ async def test_one_word_for_the_health_of_all_watches() -> None:
     assert events[0].why == "the server is away"
 
 
-@on_virtual_time
-async def test_all_is_synced_once_every_resource_has_been_listed() -> None:
-    watches = KubeWatches(FakeTransport(), "slurm-bridge", lambda _event: None, now)
-    for name in ("nodes", "namespaces", "our pods"):
-        watches._fine(name)
-        assert not watches.synced.is_set()
-    watches._fine("other pods")
-    assert watches.synced.is_set()
-
-
 # --- objects that cannot be decoded, and pages that are too long ------------------------------------------------------
 
 
