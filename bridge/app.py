@@ -30,6 +30,7 @@ from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.kube.transport import HttpTransport
 from bridge.kube.transport import Transport as KubeTransport
+from bridge.kube.versions import SeenVersions
 from bridge.kube.watch import KubeWatches
 from bridge.loop import Loop, Observer
 from bridge.notify import READY, STOPPING, notify
@@ -43,9 +44,10 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.poll import Poller
 from bridge.slurm.user_tokens import follow
 from bridge.telemetry import Telemetry
+from scheduler.apply.events import new_world
 from scheduler.events import Event
 from scheduler.model.kubernetes import Undecoded
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from scheduler.state.world import World
 from scheduler.tuning import Config
 
@@ -87,7 +89,7 @@ class Bridge:
     ) -> None:
         self.guard = guard or Guard()
         config = _config(settings, slurm, slurm_user, leaving)
-        self.world = World(config, started=clock(), guarded=self.guard.on)
+        self.world = new_world(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
             self._emit,
@@ -147,11 +149,17 @@ class Bridge:
 def watches_of(
     settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
-    """What makes the watches of these settings, given where their events go and what they could not decode."""
+    """What makes the watches of these settings, given where their events go and what they could not decode.
+
+    No list of any of these watches is older than what another of them has told before.
+    """
+    seen = SeenVersions()
 
     def watches(emit: Callable[[Event], None], on_undecoded: Callable[[Undecoded], None]) -> KubeWatches:
         jitter = rng or random.Random()  # noqa: S311
-        return KubeWatches(transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded)
+        return KubeWatches(
+            transport, settings.scheduler_name, emit, clock, jitter, on_undecoded=on_undecoded, seen=seen
+        )
 
     return watches
 

@@ -36,7 +36,7 @@ from scheduler.model.kubernetes import Undecoded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, holds_nodes
 from scheduler.model.text import line
-from scheduler.rules.confirmation import event_of
+from scheduler.state.confirmation import event_of
 from scheduler.state.workload import Announced
 
 # Kubernetes events are news, not truth: they wait while pods are on their way to their nodes or to their end, and are

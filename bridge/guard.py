@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from scheduler.state.quarantine import Alarm, Origin, origin_of
+from scheduler.state.quarantined import Alarm, Origin, origin_of
 
 AGAIN_S = 2.0  # after this time a task that ended by an error of the bridge's own begins again
 MAX_TOLD = 1000  # places in the code of which the log has a traceback

@@ -28,9 +28,10 @@ from bridge.telemetry import Telemetry
 from scheduler.actions import Kind
 from scheduler.events import AbsenceBelieved, Side
 from scheduler.explain import explain, key_of, prepared
-from scheduler.phase import Phase
+from scheduler.model.anomaly import Anomaly
 from scheduler.rules.status import clock as time_of_day
-from scheduler.state.anomalies import Anomaly, held_back, missing
+from scheduler.state.anomalies import held_back, missing
+from scheduler.state.phase import Phase
 from scheduler.state.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S

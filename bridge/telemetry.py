@@ -35,8 +35,9 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import AbsenceBelieved, AccountingLost, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.state.anomalies import Anomaly, claims_held_back, held_back
+from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)

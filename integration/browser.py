@@ -18,9 +18,10 @@ from typing import Any
 
 import aiohttp
 
+from tests.patience import PATIENCE_S
+
 PROGRAM = "chromium"
 START_S = 90.0
-WITHIN_S = 90.0
 LOOK_EVERY_S = 0.05
 QUIET = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 
@@ -39,7 +40,7 @@ class Tab:
         self._asked += 1
         answer = self._answers[self._asked] = asyncio.get_running_loop().create_future()
         await self.socket.send_json({"id": self._asked, "method": method, "params": params})
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             said = await answer
         if "error" in said:
             raise RuntimeError(f"{method}: {said['error']['message']}")
@@ -76,7 +77,7 @@ class Tab:
         assert "exceptionDetails" not in said, f"{script}: {said['exceptionDetails']}"
         return said["result"].get("value")
 
-    async def eventually(self, script: str, *, within_s: float = WITHIN_S) -> Any:
+    async def eventually(self, script: str, *, within_s: float = PATIENCE_S) -> Any:
         """Ask until the answer is truthy.  Raises AssertionError with what the page shows instead."""
         answer = None
         try:

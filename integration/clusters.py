@@ -22,6 +22,8 @@ import yaml
 from kubernetes import client, config
 from urllib3 import HTTPHeaderDict
 
+from tests.patience import PATIENCE_S
+
 T = TypeVar("T")
 PREFIX = "slurm-bridge/"
 API = "v0.0.45"
@@ -31,7 +33,6 @@ IMAGE = "localhost/busybox:rig"
 PAUSE_S = 0.05  # between the first two questions; then ever longer, since some of them list all jobs
 LONGEST_PAUSE_S = 0.5
 # When to give up, on whatever machine and beside whatever else: how soon things happen is for `make bench` to say.
-PATIENCE_S = 150.0
 
 
 def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S) -> T:

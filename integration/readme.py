@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ("make", "slurm-bridge", "kubectl")
 LANGUAGES = {"sh", "yaml", "text"}
@@ -27,7 +29,6 @@ RUN_BY = {
     "On your own clusters": "integration/journeys/test_readme.py",
 }
 RUNS_ALL_TESTS = "make test"  # the one command that no test can run
-PATIENCE_S = 120
 STOP_S = 30
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

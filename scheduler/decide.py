@@ -17,35 +17,36 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec
-from scheduler.nodes.reconcile import reconcile_nodes
-from scheduler.phase import Phase, chosen
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.binding import bind
 from scheduler.rules.bypass import beside_its_job, without_a_job
-from scheduler.rules.confirmation import event_of
 from scheduler.rules.gathering import gather
 from scheduler.rules.guard import due, guarded, look
 from scheduler.rules.identity import (
     cancel,
     cancel_broken,
     cancel_twins,
+    cancel_twins_of_others,
     look_at,
     may_have_unseen_job,
     scan_until,
     trusted,
 )
 from scheduler.rules.missing_rights import say_lacking
-from scheduler.rules.own_keys import put_back
 from scheduler.rules.owners import read_again, read_in_passing, read_lately
 from scheduler.rules.periodic import nudge, read_details, read_running, read_unknown, read_unsettled
 from scheduler.rules.reacquire import check, show
+from scheduler.rules.reconcile_nodes import reconcile_nodes
+from scheduler.rules.restore_keys import put_back
 from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, say, say_all, waiting
 from scheduler.rules.submission import all_known, ask, is_managed, not_managed, over_limit, spec_for, too_large
 from scheduler.rules.termination import end_job, end_job_of_the_silent, end_pods, record_former
 from scheduler.rules.uninstall import end_running, gives_up, is_ending_pods, say_leaving, withdraw
+from scheduler.state.confirmation import event_of
 from scheduler.state.job_ownership import living_stray
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.turns import Turns
 from scheduler.state.workload import RUNNING, UNLOOKED, Placeholder, Workload
 from scheduler.state.world import World
@@ -255,13 +256,15 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> bool:
 def _stray_ends_first(workload: Workload, this_pass: Pass) -> bool:
     """A job that was made for its pods when they had another user still lives: two would run for them (V1).
 
-    Also True while such a job may be among those of its name that are read again because the policy or the labels changed,
-    or, soon after a start, among jobs that could not be read yet: singleton protects jobs of one user from one another only.
+    Also True while such a job may be among those of its name, or those that other pods show, that are read because the policy
+    or the labels changed; or, soon after a start, among jobs that could not be read yet: singleton protects jobs of one user
+    from one another only.
     """
     world = this_pass.world
     since = world.first_polled if world.first_polled is not None else this_pass.now
-    is_searched = this_pass.now < since + UNREAD_S and world.inherited(workload)
-    unread = workload.foreign_jobs & world.seen_first.keys() | (world.unreadable.keys() if is_searched else set())
+    unread = workload.foreign_jobs & world.seen_first.keys()
+    if world.inherited(workload):
+        unread |= world.hidden | (world.unreadable.keys() if this_pass.now < since + UNREAD_S else set())
     if any(job_id not in world.put_off for job_id in unread):
         this_pass.wake_at(workload.key, this_pass.now + STRAY_AGAIN_S)
         return True
@@ -414,6 +417,8 @@ def _granted(workload: Workload, this_pass: Pass) -> None:
         return
     if job.grant is not None and not _stands_on_grant(workload, job, this_pass):
         _cancel_elsewhere(workload, job, this_pass)
+        return
+    if cancel_twins_of_others(workload, job, this_pass):
         return
     planned = len(this_pass.actions)
     bind(workload, job, this_pass)

@@ -20,14 +20,14 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, States
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
-from scheduler.phase import Phase, chosen, orphaned
 from scheduler.place.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
 from scheduler.rules.gathering import together, why_gathering
 from scheduler.rules.guard import sentence
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
 from scheduler.rules.submission import foreseen, full_limit, here, is_managed, missing, spec_for, too_large
-from scheduler.state.quarantine import Quarantined
+from scheduler.state.phase import Phase, chosen, orphaned
+from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 from scheduler.translate.job_spec import jobspec

@@ -167,7 +167,7 @@ class Tuning:
         "A bound pod that does not start says so after this time (`PodNotStarting`).\n"
         "Raise it if large images usually take longer to pull.",
     )
-    start_timeout_s: float = for_admins(  # S12, scheduler/rules/kubelet.py
+    start_timeout_s: float = for_admins(  # S12, scheduler/model/kubelet.py
         600.0,
         "A bound pod that cannot start for a reason that waiting does not mend (an image that does not exist, "
         "for example) is ended after this time, so that its nodes become free. 0: never.\n"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan, SubmitJob
+from scheduler.apply.events import new_world
 from scheduler.decide import decide
 from scheduler.events import (
     ActionEnded,
@@ -28,7 +29,6 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
-from scheduler.state.world import World
 from scheduler.translate.job_spec import Translation
 from scheduler.tuning import Config, Tuning
 
@@ -110,7 +110,7 @@ class Story:
     def __init__(
         self, config: Config = CONFIG, nodes: Iterable[Node] = (node("x1"), node("x2")), *, guarded: bool = False
     ) -> None:
-        self.world = World(config, started=START, guarded=guarded)
+        self.world = new_world(config, started=START, guarded=guarded)
         self.now = START
         nodes = tuple(nodes)
         managed = {names.MANAGED_LABEL: "true"}

@@ -31,6 +31,7 @@ from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
 from scheduler import events as ev
 from scheduler import names
+from scheduler.apply.events import new_world
 from scheduler.apply.membership import settle, settle_all
 from scheduler.events import Scope
 from scheduler.explain import Explanation, explain, key_of
@@ -212,7 +213,7 @@ class _Clusters:
         now = time.time()
         conf = await slurm_survey.configuration(slurm)
         slurm_user = conf.slurm_user if conf is not None else ""
-        world = World(self.chosen.config(accounting=accounting, slurm_user=slurm_user), started=now - LONG_AGO_S)
+        world = new_world(self.chosen.config(accounting=accounting, slurm_user=slurm_user), started=now - LONG_AGO_S)
         namespaces, nodes = watch.namespaces(), watch.nodes()
         ours, others = watch.our_pods(self.chosen.scheduler_name), watch.other_pods(self.chosen.scheduler_name)
         world.apply(namespaces.listed(await watch.listed(transport, namespaces), now))

@@ -17,8 +17,8 @@ from bridge.slurm.admin_reads import Verdict
 from scheduler.explain import Explanation, as_sbatch
 from scheduler.model.slurm import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.model.text import dated
-from scheduler.phase import Phase
 from scheduler.rules.status import clock
+from scheduler.state.phase import Phase
 
 MOST_NODES = 8  # that are named
 INDENT = "  "

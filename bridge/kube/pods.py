@@ -41,12 +41,12 @@ from bridge.kube.wire import (
     WireToleration,
 )
 from scheduler import names
+from scheduler.model import kubelet
 from scheduler.model import kubernetes as model
 from scheduler.model.amounts import EMPTY, NO_TEXT, Amounts
 from scheduler.model.cache import Weighed
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.quantity import QuantityError, amount
-from scheduler.rules import kubelet
 from scheduler.translate.grouping import LABELS
 from scheduler.translate.pod_limits import MAX_KINDS, MAX_PORTS, listed
 
@@ -368,7 +368,7 @@ def _says_why(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
 
 
 def _waiting(container: ContainerStatus) -> str:
-    """As `scheduler.rules.kubelet` reads it."""
+    """As `scheduler.model.kubelet` reads it."""
     waits = container.state.waiting if container.state else None
     assert waits is not None
     reason, said = (waits.reason or "")[:MOST_WORD], waits.message or ""

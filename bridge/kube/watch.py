@@ -11,7 +11,8 @@ are the whole truth, as long as no gap is left between the two, and the machine 
 
 Each state's `step` returns the next state; what went wrong on the way is a wait before it, longer each time and never the
 same for two copies.  A list is an atomic swap: pages are gathered and emitted as one event, so that nobody ever sees half
-a cluster and takes the other half for deleted.
+a cluster and takes the other half for deleted.  A list that is older than what was seen before is a failure, too
+(bridge/kube/versions.py).
 
 An object that cannot be decoded, or is too long to be read, exists: a list names it as `undecoded`, beside what it could
 decode, and a watch goes on behind it.  Where such an object is deleted, only a new list proves which one is gone.
@@ -35,6 +36,7 @@ from bridge.kube.codec import Bookmark, Changed, Codec, Failed, Spoiled, undecod
 from bridge.kube.decoding import head_of
 from bridge.kube.responses import http_date, judged, refusal
 from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong, Transport
+from bridge.kube.versions import SeenVersions
 from bridge.kube.wire import ListMeta, Page
 from scheduler import events
 from scheduler.events import ClockTold, Event, ObjectUndecoded, Scope, Side, SideBack, SideLost
@@ -250,6 +252,7 @@ class ListWatch(Generic[M]):
     on_undecoded  called for each object that could not be decoded, each time
     on_time     called with what the server says what time it is, before the list that it says it with
     chance      where jitter comes from; a seeded one makes a run repeatable
+    seen        the versions that this process has seen
     """
 
     transport: Transport
@@ -262,6 +265,7 @@ class ListWatch(Generic[M]):
     on_time: Callable[[ClockTold], None] = lambda _told: None
     rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
+    seen: SeenVersions = field(default_factory=SeenVersions)
     failures: int = 0
     bookmarked: bool = False
 
@@ -295,7 +299,7 @@ class ListWatch(Generic[M]):
     async def _list(self) -> State:
         """Every page of one consistent list, told as one event."""
         try:
-            began = self.clock()
+            began, seen_before = self.clock(), self.seen.newest(self.resource.path)
             everything = await listed(
                 self.transport, self.resource, self.page_size, lambda reply: self._hear_the_time(reply, began)
             )
@@ -303,6 +307,7 @@ class ListWatch(Generic[M]):
             raise _TooOld from None
         if not everything.version:
             raise ContractError(f"list {self.resource.name}", "Kubernetes", "the list has no resourceVersion")
+        self.seen.take(self.resource.path, everything.version, seen_before, self.clock())
         self.emit(self.resource.listed(everything, self.clock()))
         for each in everything.undecoded:
             self.on_undecoded(each)
@@ -333,6 +338,7 @@ class ListWatch(Generic[M]):
                 self.on_fine()
                 async for line in lines:
                     version = self._told(self.resource.codec.line(line), version)
+                    self.seen.see(self.resource.path, version)
                     self.failures, silent = 0, False
         except StreamRefused as refused:
             if refused.reply.status == 410:
@@ -415,7 +421,7 @@ class KubeWatches:
 
     Emits SideLost when the first of them fails and SideBack when the last has recovered.
 
-    on_undecoded   as of ListWatch
+    on_undecoded, seen   as of ListWatch
     """
 
     transport: Transport
@@ -425,6 +431,7 @@ class KubeWatches:
     rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
+    seen: SeenVersions = field(default_factory=SeenVersions)
     _troubled: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -451,6 +458,7 @@ class KubeWatches:
             on_time=self.emit,
             rng=self.rng,
             page_size=self.page_size,
+            seen=self.seen,
         )
 
     def _trouble(self, name: str, why: str) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from integration.clusters import IMAGE, PREFIX, BridgeProcess, Kube, Slurm, eventually
+from tests.patience import PATIENCE_S
 
 Space = Callable[[str], str]
 SPACE = "slurm-bridge-dev"
 PODS = 3
-PATIENCE_S = 120
 
 
 def begins(*ends: str) -> subprocess.Popen[str]:

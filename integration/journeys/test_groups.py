@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from integration import controllers
-from integration.clusters import PATIENCE_S, PREFIX, BridgeProcess, Kube, Slurm, eventually
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually
 from integration.controllers import COMPLETION_INDEX, JOBSET, LWS
+from tests.patience import PATIENCE_S
 
 Space = Callable[[str], str]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

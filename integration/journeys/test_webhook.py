@@ -25,7 +25,8 @@ import yaml
 from bridge.webhook.certificates import make
 from integration import granted, own_account
 from integration.bench.audit import Audit
-from integration.clusters import IMAGE, PATIENCE_S, Kube, eventually, free_port, kubectl, pod
+from integration.clusters import IMAGE, Kube, eventually, free_port, kubectl, pod
+from tests.patience import PATIENCE_S
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 SHIPPED = MANIFESTS / "webhook"

@@ -16,9 +16,9 @@ import pytest
 
 from integration.clusters import eventually
 from integration.page.conftest import Dev
+from tests.patience import PATIENCE_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pod.yaml"
-PATIENCE_S = 120
 
 
 class Kubectl:

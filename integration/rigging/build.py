@@ -46,7 +46,7 @@ def _told(what: str, result: Path, make: Callable[[], None]) -> None:
 
 @contextmanager
 def lock(path: Path, why: str) -> Iterator[None]:
-    """InFlight a lock file; says why when that means waiting.  The kernel frees it however this process ends."""
+    """Hold a lock file; says why when that means waiting.  The kernel frees it however this process ends."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

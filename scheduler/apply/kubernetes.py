@@ -8,29 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.membership import counts_the_same, settle, workload_of
 from scheduler.apply.policy import identity_changed
 from scheduler.events import Scope
+from scheduler.model import kubelet
+from scheduler.model.clocks import Sighting
 from scheduler.model.kubernetes import Namespace, Node, Owner, OwnerKey, Pod, Undecoded, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.nodes.observed import NEVER
-from scheduler.phase import Phase
 from scheduler.place.feasible import slurm_name
-from scheduler.rules import confirmation, kubelet
-from scheduler.rules.own_keys import note_edits, shown_id
-from scheduler.state import quarantine, strays
-from scheduler.state.clocks import Sighting
+from scheduler.state import confirmation, quarantine, strays
 from scheduler.state.job_ownership import is_theirs
+from scheduler.state.own_keys import note_edits, shown_id
+from scheduler.state.phase import Phase
 from scheduler.state.undecoded import NAMESPACE, NODE
 from scheduler.state.workload import PENDING, RUNNING, DeletedPod, Placeholder, Workload, stays
+from scheduler.state.world import World
 from scheduler.translate.job_options import user_input
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
 
 MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
 USUAL_OWNER = 4096  # characters; one that says more counts as several
@@ -459,7 +458,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     identity_changed(world, changed)
     _fold_early(world)
     if world.node_state.polled == NEVER:
-        world.slurm_nodes_shown()
+        world.slurm_nodes_shown(partial(quarantine.slurm_node_failed, world))
 
 
 def _managed_changed(world: World) -> None:

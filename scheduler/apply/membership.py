@@ -11,13 +11,12 @@ is noted as unsettled, and it is settled once there was news enough, or once by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scheduler import names
 from scheduler.actions import DeletePod, FailByDeadline
 from scheduler.model.kubernetes import Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.state.workload import Workload, stays
+from scheduler.state.world import World
 from scheduler.translate.grouping import (
     GANG_SIZE,
     JOBSET_PART,
@@ -28,9 +27,6 @@ from scheduler.translate.grouping import (
     in_stage,
     rank_of,
 )
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
 
 ALONE = "1"  # what a bound pod shows as its `size` where it stood for itself
 SETTLED_AT_ONCE = 64  # a group of so many pods is settled at each event

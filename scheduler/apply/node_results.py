@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
 from scheduler.nodes.observed import UNDER_WAY, Failed, hint
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 POLL_EVERY_S = 5.0
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler import events as ev
-from scheduler.phase import Phase
 from scheduler.policy.tenants import Identities
+from scheduler.state.phase import Phase
 from scheduler.state.quotas import Quotas
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Phase.ORPHANED)
 
@@ -52,6 +50,24 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None) ->
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
+    _read_what_others_show(world)
+
+
+def _read_what_others_show(world: World) -> None:
+    """Read the jobs that only pods show, if pods of an earlier life wait that may have asked for one as another user.
+
+    No scan reads a job that pods of an earlier life show.  If slurmctld lost its state since, the id may be another job's: a
+    job of the waiting pods, which singleton does not hold back from the one that they ask for now (V1).
+    """
+    waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNSUBMITTED) for key in world.by_phase[phase])
+    if not any(map(world.inherited, waiting)):
+        return
+    for job in world.placeholders.values():
+        if job.key is None and job.alive:
+            world.schedule_read(job.id, world.last_poll_began)
+            world.hidden.add(job.id)
+    tuning = world.config.tuning
+    world.scan_until = max(world.scan_until, world.heard_at + tuning.scan_s + len(world.hidden) / tuning.scan_rate)
 
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.PolicyChanged: _policy_changed}

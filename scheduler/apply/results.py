@@ -32,7 +32,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
@@ -40,14 +40,14 @@ from scheduler import names
 from scheduler.actions import Kind, Outcome
 from scheduler.apply import node_results
 from scheduler.apply.membership import come_back, settle, settle_by_plan
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import States
-from scheduler.phase import Phase
 from scheduler.policy.rules import with_filled
-from scheduler.rules import confirmation
-from scheduler.state import quarantine
-from scheduler.state.anomalies import Anomaly, reject
+from scheduler.state import confirmation, quarantine
+from scheduler.state.anomalies import reject
+from scheduler.state.phase import Phase
 from scheduler.state.token_buckets import Breaker
 from scheduler.state.workload import (
     CANCELLED,
@@ -62,10 +62,8 @@ from scheduler.state.workload import (
     Workload,
     after_grant_in_vain,
 )
+from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, taken
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
 
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
 NO_ROOM = frozenset({2013, 2016, 2125})
@@ -346,7 +344,9 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
     if event.outcome is Outcome.DONE and event.job_id is not None and _anothers_since(world, workload, event):
         # slurmctld lost its state between two answers, and gave the id out again: the job itself says whose it is
         reject(world, Anomaly.ID_AGAIN)
-        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        workload.look = JobSearch(
+            event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
+        )
         world.seen_first[event.job_id] = event.at
         world.search_again(event.job_id)
     elif event.outcome is Outcome.DONE and event.job_id is not None:
@@ -355,7 +355,7 @@ def _submission_ended(world: World, action: act.AllocateNow | act.SubmitJob, eve
         _made(world, workload, action, event, RUNNING if immediate else PENDING, held)
     elif event.outcome is Outcome.UNKNOWN:
         until = event.at + world.config.tuning.settle_s
-        workload.look = JobSearch(event.began, until, action.spec.name)
+        workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user)
         if action.spec.required_nodes:
             _not_reacquired(workload, lost, "it is not known whether Slurm granted them again")
             _read_hinted(world, event.began)
@@ -395,7 +395,7 @@ def _reacquire_refused(world: World, workload: Workload, lost: int | None, event
         return
     _not_reacquired(workload, lost, event.refusal.message if event.refusal is not None else "")
     if _read_hinted(world, event.began):
-        workload.look = JobSearch(event.began, event.at, event.action.spec.name, twin=True)
+        workload.look = JobSearch(event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True)
 
 
 def _not_reacquired(workload: Workload, lost: int | None, why: str) -> None:
@@ -486,7 +486,8 @@ def _submission_refused(
 
 
 def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
-    workload.look = JobSearch(event.began, event.at + world.config.tuning.absent_s, action.spec.name, twin=True)
+    until = event.at + world.config.tuning.absent_s
+    workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user, twin=True)
     _read_hinted(world, event.began)
 
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.events import Side
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
-from scheduler.phase import Phase, chosen
-from scheduler.rules.own_keys import inexact_s, may_be_its_job, shown_id
 from scheduler.state import quarantine, strays
-from scheduler.state.anomalies import Anomaly, reject, release, weigh_absence
+from scheduler.state.anomalies import reject, release, weigh_absence
 from scheduler.state.job_ownership import former_key, is_orphan, is_stray, is_theirs
+from scheduler.state.own_keys import inexact_s, may_be_its_job, shown_id
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import CANCELLED, UNLOOKED, Placeholder, Workload
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
 
@@ -293,10 +293,13 @@ def _came_later(world: World, workload: Workload, job_id: int, submitted: float)
 def _was_theirs(world: World, workload: Workload, read: Job) -> bool:
     """True if a job of another name, as old as the pods that name its id, is of their user and has, or had, their nodes.
 
-    Pods that another client bound may name a job of their user, too; a bind of the bridge writes more than that.
+    Without its name the job is theirs only if the policy can give its user still.  Pods that another client bound may name a
+    job of their user, too; a bind of the bridge writes more than that.
     """
     standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in standing):
+        return False
+    if not world.config.policy.can_give(read.user):
         return False
     if workload.renamed != read.id or not is_theirs(world, workload, read.id, read.user, read):
         return False
@@ -546,7 +549,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
             world.refresh(world.workloads[key])  # which partition is the default one may be another now
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
-    world.slurm_nodes_shown()
+    world.slurm_nodes_shown(partial(quarantine.slurm_node_failed, world))
     if changed:
         world.feasibility_changed()
         strays.find(world)

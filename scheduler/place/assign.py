@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.model.amounts import EMPTY, Amounts
+from scheduler.model.clocks import grace_ends
 from scheduler.model.kubernetes import ALL_PORTS, HostPort, Node, Pod
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place.host_ports import in_the_way
-from scheduler.state.clocks import grace_ends
 from scheduler.translate.grouping import by_rank
 from scheduler.translate.job_spec import needs
 

@@ -220,10 +220,12 @@ class Policy:
         """True if a rule names that user without a template."""
         return any(tenant.user == user for tenant in self.tenants)
 
+    def is_ordinary(self, user: str) -> bool:
+        """False of root, of SlurmUser, and of what is no user's name: nothing is ever done as these."""
+        return user.casefold() not in self.privileged and not templates.no_ordinary_user(user)
+
     def _can_give(self, user: str, tenants: tuple[Tenant, ...] | list[Tenant]) -> bool:
-        if user.casefold() in self.privileged or templates.no_ordinary_user(user):
-            return False
-        return any(templates.can_give(tenant.user, user) for tenant in tenants)
+        return self.is_ordinary(user) and any(templates.can_give(tenant.user, user) for tenant in tenants)
 
 
 @dataclass(frozen=True, slots=True)

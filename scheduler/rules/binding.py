@@ -17,7 +17,6 @@ from scheduler.place.devices import dealt
 from scheduler.place.feasible import CLOSED, demand, miss, slurm_name
 from scheduler.rules.gathering import components
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, look_at, trusted
-from scheduler.rules.own_keys import told_of
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
 from scheduler.rules.status import outage, say, say_all
 from scheduler.rules.submission import (
@@ -29,6 +28,7 @@ from scheduler.rules.submission import (
     spec_for,
     translated,
 )
+from scheduler.state.own_keys import told_of
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.grouping import by_rank
 

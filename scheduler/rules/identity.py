@@ -92,3 +92,17 @@ def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> bool
             cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")
             return True
     return False
+
+
+def cancel_twins_of_others(workload: Workload, keep: Placeholder, this_pass: Pass) -> bool:
+    """Cancel a waiting twin of another user: singleton does not hold it back while *keep* holds nodes (V1).
+
+    True if that is planned.
+    """
+    for job in this_pass.world.mine(workload):
+        waits = job.key == workload.key and job.alive and not job.holds_nodes
+        if waits and job.user != keep.user and workload.hold is None:
+            planned = len(this_pass.actions)
+            cancel(job, workload, this_pass, f"job {job.id} of {job.user} is a twin of job {keep.id} of {keep.user}")
+            return len(this_pass.actions) > planned
+    return False

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import OwnerKey, OwnerRef, Pod, owner_key
-from scheduler.phase import Phase
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import say
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import MAX_OWNERS, World
 

@@ -8,11 +8,10 @@ from itertools import chain, islice
 from scheduler import actions as act
 from scheduler.actions import Kind
 from scheduler.events import Side
-from scheduler.phase import Phase, chosen
 from scheduler.rules.guard import guarded
 from scheduler.rules.identity import trusted
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.quarantine import holds
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import Placeholder
 
 FRONT = 3  # waiting workloads that count as the front of the queue
@@ -158,7 +157,7 @@ def nudge(this_pass: Pass) -> None:
     if this_pass.now < at:
         this_pass.wake_shared(at)
         return
-    queued = (key for key in world.by_phase[Phase.QUEUED] if not holds(world, key))
+    queued = (key for key in world.by_phase[Phase.QUEUED] if not world.is_quarantined(key))
     if world.tokenless:  # a kick in the name of such a user would only fail
         queued = (key for key in queued if not _is_tokenless(this_pass, key))
     front = min(queued, key=lambda key: world.workloads[key].created, default=None)

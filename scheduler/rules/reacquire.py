@@ -21,10 +21,11 @@ from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.identity import look_at, looked
-from scheduler.rules.own_keys import keys_of, names_job
+from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, say
 from scheduler.rules.submission import all_known, spec_for
+from scheduler.state.own_keys import names_job
 from scheduler.state.workload import Placeholder, Workload
 
 

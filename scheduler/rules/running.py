@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
+from scheduler.model import kubelet
 from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.model.text import line
-from scheduler.rules import kubelet
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.identity import look_at, trusted
 from scheduler.rules.owners import read_unknown

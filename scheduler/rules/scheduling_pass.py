@@ -14,9 +14,9 @@ from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
-from scheduler.phase import Phase
 from scheduler.place.affinity import Coming
 from scheduler.place.assign import NodeInfo
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import WAITING, World
 from scheduler.tuning import Tuning

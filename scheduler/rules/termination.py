@@ -10,13 +10,13 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
-from scheduler.phase import Phase
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.identity import cancel, look_at, looked, scan_until
 from scheduler.rules.reacquire import reacquire
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, say, say_all
 from scheduler.rules.submission import is_managed, not_managed
+from scheduler.state.phase import Phase
 from scheduler.state.workload import DeletedPod, Placeholder, Workload
 from scheduler.translate.job_spec import needs
 

@@ -16,14 +16,14 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NEVER
-from scheduler.nodes.reconcile import left_on_nodes
-from scheduler.phase import Phase
 from scheduler.rules.identity import cancel
+from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import say_all
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 

@@ -14,28 +14,11 @@ for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
-from typing import TYPE_CHECKING
 
-from scheduler.phase import Phase
-from scheduler.state.quarantine import holds
-
-if TYPE_CHECKING:
-    from scheduler.state.workload import Placeholder, Workload
-    from scheduler.state.world import World
-
-
-class Anomaly(Enum):
-    """Why something was not believed; each is counted."""
-
-    MASS_ABSENCE = "mass absence"
-    CAME_BACK = "absent job came back"
-    NOT_LISTED = "job that lives is not listed"
-    OLD_POLL = "old poll"
-    OLD_READ = "old read"
-    ID_AGAIN = "id given out again"
-    NOT_ITS_USER = "name of ours, user of another"
-
+from scheduler.model.anomaly import Anomaly
+from scheduler.state.phase import Phase
+from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.world import World
 
 SAID = {
     Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. That was not believed: nothing was ended.",
@@ -129,7 +112,7 @@ def release(world: World) -> None:
 
 
 def _may_be_settled(world: World, job: Placeholder) -> bool:
-    return not all(holds(world, workload.key) for workload in world.concerned(job))
+    return not all(world.is_quarantined(workload.key) for workload in world.concerned(job))
 
 
 def _is_missed(world: World, job: Placeholder) -> bool:

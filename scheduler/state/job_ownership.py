@@ -1,8 +1,8 @@
 """Whose job is it: a job of our name is ours by its Slurm user (ARCHITECTURE 4).
 
 A job of a workload that is known must be of the user that the policy gives its pods.  Policy and labels of a namespace change
-while jobs wait and run: a job stays its pods' if this life submitted it, or if pods of an earlier life name it by its id and
-it is as old as they are.
+while jobs wait and run: a job stays its pods' if this life submitted it, or asked for one as that user and has no answer, or
+if pods of an earlier life name it by its id and it is as old as they are.
 
 A job of the workload's name that is an orphan by that rule, though its pods are there, and that is not theirs because the
 policy gives them another user, is a stray: an earlier life asked for it under another policy, before its pods showed its id.
@@ -15,17 +15,14 @@ be anybody, the namespace that the job names must give it, or be gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from scheduler.actions import AllocateNow, SubmitJob
 from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, holds_nodes
-from scheduler.rules.own_keys import may_be_its_job
+from scheduler.state.own_keys import may_be_its_job
 from scheduler.state.workload import Placeholder, Workload
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 
 def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
@@ -35,22 +32,25 @@ def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Jo
 
     If the policy gives its pods no user (any more), any user will do that the policy can give, but only if the pods name
     that job.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
+
+    If the policy gives them another user, a job is theirs that they name and that is as old as they are, even if the policy
+    cannot give its user any more; so is a former job (`_is_former`) that holds nodes on which they stand.
     """
-    if _submitted_by_this_life(world, workload, job_id, user, read):
+    if _submitted_by_this_life(world, workload, job_id, user, read) or _asked_as(workload, user):
         return True
     pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
     tenants = [world.tenant_of(pod) for pod in pods]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
-    if user in users or not world.config.policy.can_give(user):
-        return user in users
-    if not workload.pods:
-        return not users and read is not None and is_orphan(world, read)
-    if workload.hint != job_id or not users:
+    if user in users or not workload.pods:
+        return user in users or (not users and read is not None and is_orphan(world, read))
+    if not users and world.config.policy.can_give(user):
         return workload.hint == job_id
     if read is None or read.submitted is None or not world.inherited(workload):
         return False
-    submitted = read.submitted
-    return any(may_be_its_job(world, pod, submitted) for pod in workload.unfinished)
+    if workload.hint != job_id:
+        return _is_former(world, workload, read) and _may_hold(world, workload, read)
+    submitted, is_ordinary = read.submitted, world.config.policy.is_ordinary(user)
+    return is_ordinary and any(may_be_its_job(world, pod, submitted) for pod in workload.unfinished)
 
 
 def is_stray(world: World, workload: Workload, job: Job) -> bool:
@@ -58,13 +58,18 @@ def is_stray(world: World, workload: Workload, job: Job) -> bool:
 
     False while the policy gives the pods nobody: they have no other job, and may be given the user of this one again.
     """
+    return _is_former(world, workload, job) and not _may_hold(world, workload, job)
+
+
+def _is_former(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job was asked for before the start or the last change of policy or labels, as another of its users."""
     changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
     latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
     if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
-    return bool(users) and job.user not in users and is_orphan(world, job) and not _may_hold(world, workload, job)
+    return bool(users) and job.user not in users and is_orphan(world, job)
 
 
 def former_key(workload: Workload, user: str) -> str:
@@ -109,6 +114,14 @@ def _namespace(job: Job) -> str:
         if slash:
             return namespace
     return ""
+
+
+def _asked_as(workload: Workload, user: str) -> bool:
+    """True if this life asked Slurm for a job as that user, and no answer has told what became of it yet."""
+    in_flight = workload.hold.action if workload.hold is not None else None
+    if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
+        return True
+    return workload.look is not None and workload.look.user == user
 
 
 def _submitted_by_this_life(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:

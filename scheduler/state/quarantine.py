@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from scheduler import actions as act
 from scheduler import events as ev
@@ -28,67 +27,9 @@ from scheduler.actions import Kind
 from scheduler.events import Scope
 from scheduler.model.kubernetes import Node, Pod, owner_key
 from scheduler.place.feasible import slurm_name
+from scheduler.state.quarantined import Alarm, Quarantined, origin_of
 from scheduler.state.workload import DeletedPod, JobSearch, Placeholder, PodCounts, Workload
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
-
-
-Subject = tuple[Kind, str]
-Origin = tuple[str, str, int]
-
-
-@dataclass(slots=True)
-class Quarantined:
-    """One object in quarantine.
-
-    readable   for people: namespace and name of a pod or a gang, a node's name
-    origin     type of the exception, file and line where it was raised
-    since, retry_at   epoch seconds; it is tried again then, though nothing changed
-    dropped    its facts were dropped, and are made anew when it is tried again
-    pods       the pods of a dropped workload, by UID, as they were seen last
-    nodes      the Kubernetes nodes of that name in Slurm, by name, as they were seen last
-    changed    one of these was seen since; then it is tried again from `changes_at` on
-    """
-
-    kind: Kind
-    name: str
-    readable: str
-    origin: Origin
-    since: float
-    retry_at: float
-    dropped: bool = False
-    pods: dict[str, Pod] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    changed: bool = False
-    changes_at: float = float("-inf")
-
-    def due_at(self) -> float:
-        """When it is tried again, as far as is known now."""
-        return min(self.retry_at, self.changes_at) if self.changed else self.retry_at
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """For the log, once: what came into quarantine, and the exception with its traceback."""
-
-    kind: Kind
-    readable: str
-    error: Exception
-
-
-def origin_of(error: BaseException) -> Origin:
-    """Where the exception was raised."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    file = place.tb_frame.f_code.co_filename if place is not None else ""
-    return type(error).__name__, file, place.tb_lineno if place is not None else 0
-
-
-def holds(world: World, key: str) -> bool:
-    """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
-    return bool(world.quarantine) and (Kind.WORKLOAD, key) in world.quarantine
+from scheduler.state.world import World
 
 
 def is_dropped(world: World, kind: Kind, name: str) -> bool:
@@ -314,7 +255,9 @@ def _answer_lost(world: World, event: ev.ActionEnded) -> None:
     action = event.action
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None and isinstance(action, act.AllocateNow | act.SubmitJob):
-        workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name)
+        workload.look = JobSearch(
+            event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
+        )
         world.looking[workload.key] = None
 
 

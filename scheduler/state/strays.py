@@ -6,8 +6,6 @@ at, told and ended as any other (bypass.py).  Pods elsewhere are none of the bri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scheduler import names
 from scheduler.events import Scope
 from scheduler.model.kubernetes import Pod
@@ -15,9 +13,7 @@ from scheduler.model.slurm import Job
 from scheduler.place.feasible import slurm_name
 from scheduler.state import quarantine
 from scheduler.state.workload import Workload
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 
 def stands_on_shared(world: World, pod: Pod) -> bool:

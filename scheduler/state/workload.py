@@ -207,11 +207,13 @@ class JobSearch:
 
     began   when the call was sent: ids that no poll before it had are looked at first
     until   no repetition before that
+    user    the Slurm user that the call named: a job of this name and user is the workload's, whoever its pods are by now
     """
 
     began: float
     until: float
     name: str
+    user: str
     asked_database: bool = False
     twin: bool = False
 

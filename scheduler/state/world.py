@@ -1,8 +1,8 @@
 """The World: what is known of both clusters, and the only mutable object.
 
 `apply(event)` is its only door.  It is total: any event in any order, any number of times, is folded into facts.  It
-decides nothing; it only marks which workloads are worth another look (ARCHITECTURE 3).  An exception in a fold is a defect;
-a guarded world contains it (quarantine.py).
+decides nothing; it only marks which workloads are to be visited (ARCHITECTURE 3).  Here are the tables, and the indexes over
+them; how each event changes them is in `scheduler/apply/`, and `scheduler.apply.events.new_world` joins the two.
 
 Three things keep old news from overwriting new: a list swaps whole, a fact learned from an answer is not contradicted by
 a poll that began before that answer, and what vanished is remembered as absent, not as ended.
@@ -13,21 +13,20 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
-from scheduler.apply import kubernetes, policy, results, slurm
+from scheduler.actions import Kind
 from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.cache import Remembered
+from scheduler.model.clocks import EXACT_S, FarClock, Sighting
 from scheduler.model.kubernetes import Claim, Namespace, Node, NodeTerm, Owner, OwnerKey, OwnerRef, Pod, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Partition, SlurmNode, States, holds_nodes, is_ended
 from scheduler.nodes.observed import NodeState
-from scheduler.phase import Phase, chosen, phase
 from scheduler.place.affinity import NOWHERE, Coming, Company, Neighbours, kinds_of
 from scheduler.place.affinity_terms import WaitingTerms
 from scheduler.place.assign import NodeInfo
@@ -35,9 +34,8 @@ from scheduler.place.feasible import Feasible, NodeRequirements, slurm_name
 from scheduler.place.host_ports import HostPorts
 from scheduler.policy.rules import Tenant
 from scheduler.policy.tenants import Identities
-from scheduler.state import quarantine
-from scheduler.state.anomalies import Anomaly
-from scheduler.state.clocks import EXACT_S, FarClock, Sighting
+from scheduler.state.phase import Phase, chosen, phase
+from scheduler.state.quarantined import Alarm, Quarantined, Subject
 from scheduler.state.quotas import Quotas
 from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
 from scheduler.state.undecoded import UndecodedObjects
@@ -59,21 +57,14 @@ MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is 
 UNREADABLE_EVERY_S = 300.0
 FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
 
-_FOLDS: Mapping[type, Callable[[World, Any], None]] = {
-    **kubernetes.FOLDS,
-    **slurm.FOLDS,
-    **results.FOLDS,
-    **policy.FOLDS,
-}
-
-# In which attribute an event tells when it came; of the others `at`, where they have one.
-_TOLD_AT = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockTold: "ended", ev.SideLost: ""}
-
 
 class World:
     """See the module.  Public attributes are facts, to be read by decisions, explanations and metrics; never set."""
 
-    def __init__(self, config: Config, started: float, *, guarded: bool = False) -> None:
+    def __init__(
+        self, config: Config, started: float, apply_event: Callable[[World, ev.Event], None], *, guarded: bool = False
+    ) -> None:
+        self._apply_event = apply_event
         self.config = config
         self.started = started
         self.predecessor_drained = False  # no request of an earlier life can take effect any more
@@ -83,8 +74,8 @@ class World:
         self.clocks = {side: FarClock() for side in Side}
         # errors of our own
         self.guarded = guarded
-        self.quarantine: dict[quarantine.Subject, quarantine.Quarantined] = {}
-        self.alarms: list[quarantine.Alarm] = []  # what came into quarantine, until the loop has told it
+        self.quarantine: dict[Subject, Quarantined] = {}
+        self.alarms: list[Alarm] = []  # what came into quarantine, until the loop has told it
         # Kubernetes
         self.namespaces: dict[str, Namespace] | None = None
         self.lacking_rights: dict[str, str] = {}  # namespace to what is missing, as of RightsTold
@@ -140,6 +131,7 @@ class World:
         self.unread: list[int] = []  # ids that nobody knows yet, ascending
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
+        self.hidden: set[int] = set()  # to be read though pods show them: one may be of pods that had another user
         self.unmapped: set[int] = set()  # of those: jobs of our names whose users the policy does not give these pods
         self.foreign_read: dict[int, float] = {}  # of those that were read: when that read began
         self.component_of: dict[int, int] = {}  # further components of our heterogeneous jobs to their leader
@@ -492,6 +484,10 @@ class World:
         """The resources that Slurm counts, as Kubernetes calls them: no two grants have the same part of these."""
         return frozenset({"cpu", *self.config.translation.gres, *(["memory"] if self.counts_memory else [])})
 
+    def is_quarantined(self, key: str) -> bool:
+        """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
+        return bool(self.quarantine) and (Kind.WORKLOAD, key) in self.quarantine
+
     def is_under_way(self, action: act.Action) -> bool:
         """Its plan was applied, and it has not ended."""
         return id(action) in self.in_flight
@@ -504,18 +500,8 @@ class World:
     # --- the door -----------------------------------------------------------------------------------------------------
 
     def apply(self, event: ev.Event) -> None:
-        """Fold one event into the facts."""
-        at = getattr(event, _TOLD_AT.get(type(event), "at"), None)
-        if at is not None and at > self.heard_at:
-            self.heard_at = at
-        try:
-            _FOLDS[type(event)](self, event)
-            if self.quarantine:
-                quarantine.folded(self, event)
-        except Exception as error:
-            if not self.guarded:
-                raise
-            quarantine.fold_failed(self, event, error)
+        """Fold one event into the facts (scheduler/apply/events.py)."""
+        self._apply_event(self, event)
 
     # --- what the folds share -----------------------------------------------------------------------------------------
 
@@ -654,12 +640,14 @@ class World:
         waiting = (key for phase in WAITING for key in self.by_phase[phase])
         return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
 
-    def slurm_nodes_shown(self) -> None:
-        """What the last poll says of nodes that are ours; that shows only once the cluster's own mark is known."""
+    def slurm_nodes_shown(self, failed: Callable[[str, Exception], None]) -> None:
+        """Note what the last poll says of the nodes with the mark of this cluster, once that mark is known.
+
+        failed   is called with the name of a node that could not be noted, and the exception
+        """
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
             began, at = self.nodes_polled
-            failed = partial(quarantine.slurm_node_failed, self)
             self.node_state.shown(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
 
     def cost(self, bucket: str) -> int:
@@ -722,7 +710,7 @@ class World:
     def _released_a_limit(self, job: Placeholder) -> None:
         """An own job of that user ended: the oldest that his limits held back goes first (Q4)."""
         held = self.limited.get(job.user, {})
-        able = [key for key in held if not quarantine.holds(self, key)]
+        able = [key for key in held if not self.is_quarantined(key)]
         first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
         if first is not None:
             del held[first]  # the next end releases the next one
@@ -767,6 +755,7 @@ class World:
         """The job is known: it is not read any more."""
         self.unreadable.pop(job_id, None)
         self.put_off.pop(job_id, None)
+        self.hidden.discard(job_id)
         if self.seen_first.pop(job_id, None) is not None:
             self._search_without(job_id)
 
@@ -917,7 +906,7 @@ class World:
         now, partition = self.phase_of.get(workload.key), ""
         if now is Phase.UNSUBMITTED and workload.refused is None:
             submits = workload.hold is not None and isinstance(workload.hold.action, act.SubmitJob)
-            about_to = workload.immediate_refused and not quarantine.holds(self, workload.key)
+            about_to = workload.immediate_refused and not self.is_quarantined(workload.key)
             partition = workload.asked_in if submits or about_to else ""
         elif now is Phase.QUEUED:
             job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)

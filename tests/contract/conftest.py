@@ -20,7 +20,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "outage: ends and begins slurmctld or slurmdbd")
-    config.addinivalue_line("markers", "unrecorded: there is no recording yet; --record-slurm writes one")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,8 +28,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def runs(item: pytest.Item) -> bool:
         subject = getattr(item, "callspec", None) and item.callspec.params.get("slurm")  # type: ignore[attr-defined]
         if config.getoption("--record-slurm") and subject not in (None, "real"):
-            return False
-        if subject == "recorded" and item.get_closest_marker("unrecorded"):
             return False
         if subject == "real" and item.get_closest_marker("outage"):
             return slurm_subjects.outage_is_possible()

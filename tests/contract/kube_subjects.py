@@ -34,6 +34,7 @@ from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from scheduler.events import Event
 from scheduler.model.kubernetes import Pod
+from tests.patience import PATIENCE_S
 
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
 TIMES = {
@@ -42,7 +43,6 @@ TIMES = {
     "firstTimestamp",
     "lastTimestamp",
 }  # in questions; of these any will do
-PATIENCE_S = 180.0
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 

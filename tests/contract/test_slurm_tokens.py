@@ -12,8 +12,6 @@ from bridge.slurm.client import SlurmClient
 from scheduler.actions import NodeChange
 from tests.contract.slurm_subjects import Slurm
 
-pytestmark = pytest.mark.unrecorded
-
 
 @pytest.fixture
 async def client(slurm: Slurm, tmp_path: Path) -> SlurmClient:

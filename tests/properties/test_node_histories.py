@@ -25,7 +25,7 @@ from scheduler.actions import (
 from scheduler.events import ActionEnded, NodeGone, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model.kubernetes import Condition, Node, Taint
 from scheduler.model.slurm import Partition, SlurmNode
-from scheduler.nodes.reconcile import reconcile_nodes
+from scheduler.rules.reconcile_nodes import reconcile_nodes
 from scheduler.rules.scheduling_pass import Pass
 from tests.builders import CLUSTER, START, Story, amounts, node
 

@@ -30,7 +30,11 @@ LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time i
 
 @dataclass(slots=True)
 class Faults:
-    """How often, out of 1; each request throws one dice.  api: whether the API server is away, for a while"""
+    """How often, out of 1; each request throws one dice.
+
+    api          whether the API server is away, for a while
+    stale_once   of each list, the next answer is an old one, whatever the dice say; by path and field selector
+    """
 
     rng: random.Random
     on: bool = True
@@ -41,6 +45,7 @@ class Faults:
     slow: float = 0.05
     nonsense: float = 0.01
     late: set[asyncio.Task[None]] = field(default_factory=set)
+    stale_once: set[tuple[str, str]] = field(default_factory=set)
 
     async def through(self, side: str, what: str, act: Callable[[], T], *, nonsense: T) -> T:
         """One request by way of these faults."""
@@ -144,6 +149,9 @@ class KubeEnd:
         before = self._lists.get(key)
         self._lists[key] = reply
         stale = before is not None and self._faults.on and self._faults.rng.random() < 0.2
+        if before is not None and key in self._faults.stale_once:
+            self._faults.stale_once.discard(key)
+            stale = True
         if not stale or before is None:
             return reply
         return KubeReply(before.status, {**before.headers, "date": reply.headers["date"]}, before.body)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from bridge.rights import HeldRights
+
 from bridge.app import Bridge, watches_of
 from bridge.errors import FarSideError, Unanswered, not_sent
 from bridge.guard import Guard, lives_on
@@ -30,8 +32,9 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.transport import Reply as SlurmReply
 from scheduler.actions import Action
+from scheduler.events import PolicyChanged
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
-from tests.simulation.life import HASTY_SETTINGS, SETTINGS, Life, _Listener
+from tests.simulation.life import HASTY_SETTINGS, SETTINGS, AnyPolicy, Life, _Listener
 from tests.simulation.processes import Process, outside
 
 NAMES = ("slurm-bridge-0", "slurm-bridge-1")
@@ -105,6 +108,7 @@ class Running:
     task: asyncio.Task[None]
     stop: asyncio.Event
     replica: Replica | None = None
+    bridge: Bridge | None = None
 
 
 @dataclass(slots=True)
@@ -116,7 +120,7 @@ class Replicas(Life):
     """
 
     pauses: ClassVar[bool] = True
-    identities: ClassVar[bool] = False  # a replica that begins to lead has the policy of the start
+    identities: ClassVar[bool] = False  # without a lease, a replica that was paused asks by the policy of before
     chaos_s: float = CHAOS_S
     pause_s: float = PAUSE_S
     leased: bool = True
@@ -158,6 +162,13 @@ class Replicas(Life):
             self.invariants.note("chaos: the leader is paused with a decision that is not sent")
             self._pause(process)
 
+    def _write_policy(self, policy: AnyPolicy) -> None:
+        """Every replica reads the file."""
+        Life._write_policy(self, policy)
+        for each in self.running.values():
+            if each.bridge not in (None, self.bridge):
+                each.bridge.loop.emit(PolicyChanged(policy.written.policy(), self.clock()))
+
     async def _one_process(self, process: Process, name: str, number: int, stop: asyncio.Event) -> None:
         faulty_wire = FencedKube(self.inner, self.faults, self.invariants)
         lease = Lease(faulty_wire, Terms(SPACE, LEASE, name), self.clock, self.kube_clock, process=f"{name} {number}")
@@ -169,6 +180,8 @@ class Replicas(Life):
         kube = KubeClient(transport, "slurm-bridge", self.clock)
         settings, rng = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
         watches, guard = watches_of(settings, transport, self.clock, rng), Guard()
+        held = HeldRights(kube, None, self.clock, self.clock)
+        kube.on_forbidden = held.refused
 
         def bridge(mirror: Mirror | None = None) -> Bridge:
             self.leads += 1
@@ -176,23 +189,29 @@ class Replicas(Life):
             self.invariants.born = self.clock()
             self.invariants.note(f"{name} begins to lead, as life {self.leads}")
             listener = _Pauses(self.invariants, lambda: self._perhaps_pause(process))
-            self.bridge = Bridge(
-                settings, kube, transport, slurm, self.clock, listener, rng, mirror=mirror, leads=leads
-            )
-            return self.bridge
+            written = settings.model_copy(update={"policy": self.policy.written})
+            made = Bridge(written, kube, transport, slurm, self.clock, listener, rng, mirror=mirror, leads=leads)
+            held.follow(made.world, made.loop.emit)
+            self.bridge = self.running[name].bridge = made
+            return made
 
-        if not self.leased:
-            await bridge().run()
-        replica = Replica(
-            lease,
-            lambda: Mirror(watches),
-            lambda mirror: asyncio.create_task(lives_on("watches", mirror.run, guard)),
-            bridge,
-            self.clock,
-        )
-        self.running[name].replica = replica
-        await replica.run(stop)
-        self.invariants.note(f"{name} has stopped")
+        async def lead_and_stand_by() -> None:
+            replica = Replica(
+                lease,
+                lambda: Mirror(watches),
+                lambda mirror: asyncio.create_task(lives_on("watches", mirror.run, guard)),
+                bridge,
+                self.clock,
+            )
+            self.running[name].replica = replica
+            await replica.run(stop)
+            self.invariants.note(f"{name} has stopped")
+
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(held.run()) if self.rights_go else None
+            await (lead_and_stand_by() if self.leased else bridge().run())
+            if asking is not None:
+                asking.cancel()
 
     # --- what happens ---------------------------------------------------------------------------------------------
 

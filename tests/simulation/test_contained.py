@@ -29,7 +29,7 @@ from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import decide, names
 from scheduler.apply import kubernetes
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 

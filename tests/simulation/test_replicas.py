@@ -15,7 +15,7 @@ from bridge.simulation.virtual_time import START, run
 from scheduler.actions import BindPod
 from tests.simulation.life import Life, _live
 from tests.simulation.processes import PausingLoop, Process
-from tests.simulation.replicas import LEASE, SPACE, Replicas
+from tests.simulation.replicas import LEASE, NAMES, SPACE, Replicas
 from tests.simulation.test_seeds import _all_hold
 
 SEEDS, HOURS = 4, 0.05
@@ -174,6 +174,33 @@ def test_a_decision_that_was_not_sent_before_the_pause_is_not_sent_after_it() ->
         assert await life.bound("train") < 10, "the other replica binds it"
         await asyncio.sleep(20)
         assert sent in ([], ["unknown"])
+
+    life.tell(story)
+
+
+def test_a_replica_that_leads_again_does_not_go_by_a_list_of_pods_from_before_its_own_binds() -> None:
+    life = Calm(6)
+    ours = ("/api/v1/pods", "spec.schedulerName=slurm-bridge")
+
+    async def story() -> None:
+        life.pod("train")  # the first list of the replica shows it, and shows it unbound
+        name = await life.leader()
+        other = next(each for each in NAMES if each != name)
+        await life.bound("train")
+        life.running[other].process.pause(60)
+        life.running[name].process.pause(5)
+        life.faults.stale_once.add(ours)
+        life.kube.compact()  # no watch catches up from the version of the old list
+        life.faults.api.begin()
+        began = life.leads
+        await asyncio.sleep(30)
+        life.faults.api.end()
+        await asyncio.sleep(20)
+        assert life.leads == began + 1
+        assert life.running[name].bridge is life.bridge, "it was the first to lead again"
+        assert not life.faults.stale_once, "it was told an old list"
+        binds = [what for _, what in life.invariants.log if what.startswith("plans BindPod train")]
+        assert len(binds) == 1
 
     life.tell(story)
 

@@ -14,8 +14,7 @@ import aiohttp
 import yaml
 
 from integration.clusters import free_port
-
-PATIENCE_S = 120.0
+from tests.patience import PATIENCE_S
 
 
 class Process:

@@ -16,9 +16,9 @@ from integration import documents
 from integration.readme import ROOT
 from integration.rigging import places
 from scheduler import names
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Choice, Tenant
-from scheduler.state.anomalies import Anomaly
 
 TEXT = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 

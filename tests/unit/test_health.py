@@ -18,10 +18,11 @@ from bridge.policy_file import policy_trouble
 from bridge.settings import Settings
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
+from scheduler.apply.events import new_world
 from scheduler.decide import RULES
 from scheduler.events import AccountingLost, ClockTold, ObjectUndecoded, Scope, Side, SideLost
 from scheduler.model.kubernetes import Undecoded
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, pod
@@ -96,7 +97,7 @@ async def test_the_token_that_acts_for_users_is_a_reason_of_its_own() -> None:
 
 
 async def test_every_reason_why_it_is_not_ready_is_a_line() -> None:
-    world = World(CONFIG, START)
+    world = new_world(CONFIG, START)
     world.apply(SideLost(Side.SLURM, START, "connection refused."))
     status, text, _ = await get(health(world, problem="token file t: expired."), "/readyz")
     assert status == 503
@@ -251,7 +252,7 @@ async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> 
 
 
 async def test_before_the_first_poll_there_is_no_age() -> None:
-    _, text, _ = await get(health(World(CONFIG, START)), "/metrics")
+    _, text, _ = await get(health(new_world(CONFIG, START)), "/metrics")
     assert "slurm_bridge_poll_age_seconds" not in "".join(
         line for line in text.splitlines() if not line.startswith("#")
     )
@@ -297,7 +298,7 @@ async def test_what_the_start_could_not_check_of_the_policy_is_said_once_it_is_k
     settings = Settings.model_validate(
         {"policy": {"rules": [{"namespaces": ["hpc"], "user": "alice", "partition": {"allowed": ["gpu", "fast"]}}]}}
     )
-    assert policy_trouble(settings, World(CONFIG, started=START)) == []
+    assert policy_trouble(settings, new_world(CONFIG, started=START)) == []
     assert policy_trouble(settings, Story().world) == ['policy: Slurm has no partition "fast". It has: gpu, main.']
 
 

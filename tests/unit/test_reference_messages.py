@@ -17,7 +17,8 @@ PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 # Texts of the scheduler that are part of no message, and who sees them.
 NO_MESSAGE = {
     "scheduler.decide": r"reads of .*|the kick|nodes in step",  # the log, after an error of our own
-    "scheduler.state.anomalies": r"[a-z ,]+|Slurm lists .* slurm-bridge release",  # values of a metric; the log, and /readyz
+    "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
+    "scheduler.state.anomalies": r"Slurm lists .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`
     "scheduler.apply.kubernetes": r"(pod )?\{pod.*|stands on node .*",  # traces
     "scheduler.apply.results": r"\{action.name\}: \{action.reason\}",  # traces
@@ -30,7 +31,7 @@ NO_MESSAGE = {
     "scheduler.apply.membership": r".* stands for itself",  # traces
     "scheduler.names": r".*\\d.*|\{kube system uid\}.*",  # a pattern, a key
     # `uninstall`
-    "scheduler.nodes.reconcile": (
+    "scheduler.rules.reconcile_nodes": (
         r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*"
     ),
     "scheduler.model.text": r"a time that has no date|%Y.*",  # times

@@ -12,9 +12,9 @@ from bridge.kube.client import KubeClient
 from bridge.preflight import rights
 from bridge.preflight.rights import HeldRights, Right
 from bridge.settings import Settings
+from scheduler.apply.events import new_world
 from scheduler.events import Event, RightsTold
 from scheduler.model.kubernetes import Namespace
-from scheduler.state.world import World
 
 BIND: Right = ("create", "pods", "", "binding")
 MANAGED = {"slurm-bridge/managed": "true"}
@@ -48,7 +48,7 @@ class Server:
 
 def watching(server: Server, **namespaces: dict[str, str]) -> tuple[HeldRights, list[float]]:
     """With a clock that the test moves."""
-    world = World(Settings().config(accounting=False), started=0.0)
+    world = new_world(Settings().config(accounting=False), started=0.0)
     world.namespaces = {name: Namespace(name=name, uid=name, labels=labels) for name, labels in namespaces.items()}
     clock = [0.0]
     return HeldRights(cast(KubeClient, server), world, lambda: clock[0], lambda: 0.0, told.append), clock
@@ -224,5 +224,5 @@ async def test_a_bridge_that_begins_to_lead_is_told_what_is_known() -> None:
     found, _ = watching(Server(), hpc=MANAGED)
     await found.look()
     heard: list[Event] = []
-    found.follow(World(Settings().config(accounting=False), started=0.0), heard.append)
+    found.follow(new_world(Settings().config(accounting=False), started=0.0), heard.append)
     assert heard == [RightsTold({"hpc": ""}, 0.0)]

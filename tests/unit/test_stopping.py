@@ -14,10 +14,9 @@ import pytest
 from bridge import stopping
 from bridge.simulation.kube import objects as objects
 from integration.proxy import FaultProxy
+from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import Both
 from tests.unit.processes import Process, create_pod, running, settings_of, until
-
-WITHIN_S = 5.0
 
 
 @asynccontextmanager
@@ -54,7 +53,7 @@ async def test_the_process_ends_in_time_though_slurmrestd_the_collector_and_a_re
         with socket.create_connection((host, int(port))) as reader:  # a request that never comes to its end
             reader.sendall(b"GET /explain?pod=one HTTP/1.1\r\nHost: 127.0.0.1\r\n")
             bridge.process.send_signal(signal.SIGTERM)
-            assert await bridge.ends(WITHIN_S) == 0, bridge.log
+            assert await bridge.ends(PATIENCE_S) == 0, bridge.log
     assert "stopped; pods and jobs live on; " in bridge.log
     assert "telemetry: not all could be sent within 2 s" in bridge.log
     assert "Traceback" not in bridge.log
@@ -74,5 +73,5 @@ async def test_nothing_hangs_and_the_process_ends_well_at_once(tmp_path: Path) -
     async with Both(tmp_path).served() as options, running(tmp_path, options) as bridge:
         await until(bridge.is_ready, "the bridge is ready")
         bridge.process.send_signal(signal.SIGTERM)
-        assert await bridge.ends(WITHIN_S) == 0, bridge.log
+        assert await bridge.ends(PATIENCE_S) == 0, bridge.log
     assert "Traceback" not in bridge.log

@@ -11,6 +11,7 @@ import pytest
 
 from bridge.errors import ContractError, Unanswered, Unreachable
 from bridge.kube.transport import Reply, StreamRefused, TooLong
+from bridge.kube.versions import OLDER_S, SeenVersions
 from bridge.kube.watch import BACKOFF_MOST_S, KubeWatches, Listing, ListWatch, State, Watching, our_pods
 from bridge.simulation.virtual_time import run
 from scheduler.events import Event, ObjectUndecoded, PodGone, PodSeen, PodsListed, SideBack, SideLost
@@ -25,7 +26,7 @@ TOO_OLD = line("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
 class Watched:
     """A list-watch on a far end, and all it said."""
 
-    def __init__(self, far: FakeTransport) -> None:
+    def __init__(self, far: FakeTransport, seen: SeenVersions | None = None) -> None:
         self.events: list[Event] = []
         self.said: list[str] = []
         self.undecoded: list[Undecoded] = []
@@ -39,6 +40,7 @@ class Watched:
             on_fine=lambda: self.said.append("fine"),
             on_undecoded=self.undecoded.append,
             rng=random.Random(1),
+            seen=seen or SeenVersions(),
         )
 
     async def steps(self, count: int, state: State | None = None) -> State:
@@ -302,6 +304,62 @@ async def test_one_word_for_the_health_of_all_watches() -> None:
     assert [type(event) for event in events] == [SideLost, SideBack]
     assert isinstance(events[0], SideLost)
     assert events[0].why == "the server is away"
+
+
+# --- a list that goes back in time ------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_list_older_than_what_a_watch_told_before_is_asked_for_again() -> None:
+    far = FakeTransport(listed("5", pod("a")), listed("6"), listed("9", pod("b")), streams=[[bookmark("8"), TOO_OLD]])
+    watched = Watched(far)
+    assert await watched.steps(3) == Listing()
+    assert watched.told == ["listed a"], "the old list told nothing"
+    assert "version 6" in watched.said[-1]
+    assert await watched.steps(1) == Watching("9")
+    assert watched.told == ["listed a", "listed b"]
+
+
+@on_virtual_time
+async def test_watches_that_begin_anew_know_which_versions_the_process_saw() -> None:
+    seen = SeenVersions()
+    before = Watched(FakeTransport(listed("5"), streams=[[line("ADDED", pod("a", version="8"))]]), seen)
+    await before.steps(2)
+    after = Watched(FakeTransport(listed("7"), listed("8", pod("a"))), seen)
+    assert await after.steps(2) == Watching("8")
+    assert after.told == ["listed a"]
+
+
+@on_virtual_time
+async def test_what_was_seen_while_a_list_was_under_way_does_not_make_the_list_old() -> None:
+    seen, far = SeenVersions(), FakeTransport(listed("5", pod("a")))
+    watched = Watched(far, seen)
+    far.on_ask = lambda: seen.see("/api/v1/pods", "9")
+    assert await watched.steps(1) == Watching("5")
+
+
+@on_virtual_time
+async def test_an_etcd_restored_from_a_backup_is_believed_after_a_while() -> None:
+    seen = SeenVersions()
+    seen.see("/api/v1/pods", "1000")
+    far = FakeTransport(*[listed("5", pod("a"))] * 20, streams=[[line("ADDED", pod("b", version="6"))]])
+    watched, began, state = Watched(far, seen), now(), None
+    while not watched.told:
+        state = await watched.steps(1)
+    assert OLDER_S <= now() - began <= OLDER_S + BACKOFF_MOST_S
+    await watched.steps(1, state)
+    assert watched.told == ["listed a", "seen b"]
+    assert seen.newest("/api/v1/pods") == 6
+
+
+@on_virtual_time
+async def test_versions_that_are_no_numbers_are_not_compared() -> None:
+    seen = SeenVersions()
+    far = FakeTransport(listed("b"), listed("a", pod("a")), listed("9" * 5000), streams=[[TOO_OLD], [TOO_OLD]])
+    watched = Watched(far, seen)
+    await watched.steps(5)
+    assert watched.told == ["listed ", "listed a", "listed "]
+    assert seen.newest("/api/v1/pods") == 0
 
 
 # --- objects that cannot be decoded, and pages that are too long ------------------------------------------------------

@@ -14,8 +14,7 @@ from aiohttp import web
 
 from bridge.page.server import Page, changes
 from bridge.page.snapshot import Sections
-
-WITHIN_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 class Served:
@@ -45,7 +44,7 @@ async def served() -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(WITHIN_S)) as opened:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE_S)) as opened:
         yield opened
 
 
@@ -120,7 +119,7 @@ async def test_a_reader_that_does_not_read_disturbs_nobody(served: Served, sessi
     async with session.get(f"{served.url}/events", read_bufsize=2**24) as stream:
         for number in range(3):
             served.state = {"pods": {"only": number}}
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while (await told(stream))["changed"]["pods"].get("only") != number:
                     pass
     deaf.close()

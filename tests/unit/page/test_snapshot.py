@@ -12,7 +12,7 @@ from scheduler.actions import AllocateNow, BindPod, ReadJob
 from scheduler.events import AccountingLost, Side, SideLost
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20

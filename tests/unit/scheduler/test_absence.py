@@ -8,9 +8,10 @@ from typing import Any
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, DeletePod, FailByDeadline, Outcome, ReadJob, SetPodCondition
 from scheduler.events import AbsenceBelieved, JobsPolled, Side, SideBack, SideLost, Unread
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
-from scheduler.state.anomalies import Anomaly, claims_held_back, missing
+from scheduler.state.anomalies import claims_held_back, missing
 from scheduler.state.anomalies import held_back as held_back_sentence
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
 

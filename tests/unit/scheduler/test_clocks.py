@@ -22,9 +22,9 @@ from scheduler.actions import (
     SetPodCondition,
 )
 from scheduler.events import ClockTold, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, Side
+from scheduler.model.clocks import FarClock
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
-from scheduler.state.clocks import FarClock
 from tests.builders import OWNER, START, Story, grant, job_of, node, pod
 from tests.unit.scheduler.test_gangs import granted, member, runs
 

@@ -9,7 +9,7 @@ import pytest
 from scheduler import names
 from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline, Outcome, ReadJob, SetPodCondition
 from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.rules.confirmation import event_of
+from scheduler.state.confirmation import event_of
 from tests.builders import OWNER, START, Story, grant, job_of, pod
 
 NOW = START + 20

@@ -32,7 +32,7 @@ from scheduler.events import (
 )
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 
 NOW = START + 20

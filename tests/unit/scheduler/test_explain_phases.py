@@ -9,12 +9,12 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SetPodCondition, SubmitJob
+from scheduler.apply.events import new_world
 from scheduler.decide import decide
 from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
 from scheduler.explain import Explanation, as_sbatch, explain, key_of
 from scheduler.model.kubernetes import Condition, Pod, PodPhase, Taint
 from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
-from scheduler.state.world import World
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, job_of, node, pod, slurm_node
 from tests.builders import key_of as pod_key
@@ -261,7 +261,7 @@ def test_what_stands_in_the_way_of_a_gang_is_told_before_it_is_complete() -> Non
 
 
 def test_before_the_first_lists_nothing_is_concluded() -> None:
-    world, train = World(CONFIG, START), pod("train")
+    world, train = new_world(CONFIG, START), pod("train")
     world.apply(PodSeen(Scope.OURS, train))
     assert key_of(world, "hpc", "train") is None, "whose pod it is follows from what cluster this is"
     world.apply(NamespacesListed((KUBE_SYSTEM,)))

@@ -12,9 +12,9 @@ from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, 
 from scheduler.events import ClaimsRead, PolicyChanged, Side, SideBack, SideLost
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
 from scheduler.model.slurm import Job
-from scheduler.phase import Phase
 from scheduler.policy.rules import Policy
 from scheduler.rules.binding import MAX_BIND_FAILURES
+from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, runs
 

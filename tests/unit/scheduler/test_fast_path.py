@@ -18,6 +18,7 @@ from scheduler.actions import (
     SelectVolumeNode,
     SetPodCondition,
 )
+from scheduler.apply.events import new_world
 from scheduler.events import (
     ClaimsRead,
     NamespaceGone,
@@ -35,7 +36,6 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Claim, HostPort, Namespace, NodeTerm, Owner, OwnerRef, PodPhase, Requirement
 from scheduler.model.slurm import JobSpec, Partition
 from scheduler.rules.binding import MAX_BIND_FAILURES
-from scheduler.state.world import World
 from tests.builders import (
     CLUSTER,
     CONFIG,
@@ -196,7 +196,7 @@ def test_a_gated_pod_is_no_member_until_it_is_ungated() -> None:
 
 
 def test_nothing_is_decided_before_everything_was_listed_once() -> None:
-    world = World(CONFIG, START)
+    world = new_world(CONFIG, START)
     assert world.missing == [
         "the list of namespaces",
         "the list of Kubernetes nodes",
@@ -212,7 +212,7 @@ def test_nothing_is_decided_before_everything_was_listed_once() -> None:
 
 
 def test_changes_seen_before_the_first_list_do_not_pass_for_a_list() -> None:
-    world = World(CONFIG, START)
+    world = new_world(CONFIG, START)
     for event in (
         NodeSeen(node("x1")),
         NodeGone("x1"),

@@ -22,11 +22,11 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
+from scheduler.apply.events import new_world
 from scheduler.events import NamespacesListed, NodeSeen, OwnerRead, PodsListed, Scope, SlurmNodesPolled
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
-from scheduler.phase import Phase
-from scheduler.state.world import World
+from scheduler.state.phase import Phase
 from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 10
@@ -539,7 +539,7 @@ def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
     assert bind.annotations[names.SIZE] == "1"
     shown = replace(last, node="x1", phase=PodPhase.RUNNING, annotations={**last.annotations, **bind.annotations})
 
-    again = World(CONFIG, started=NOW + 20)
+    again = new_world(CONFIG, started=NOW + 20)
     listed = PodsListed(Scope.OURS, (*done, shown, member(2, 2)), NOW + 20)
     again.apply(listed)
     again.apply(NamespacesListed((KUBE_SYSTEM,)))

@@ -14,11 +14,11 @@ from scheduler.model.cache import Remembered
 from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.phase import Phase
 from scheduler.place.affinity import MAX_HOMES, PER_TERM, Company
 from scheduler.place.affinity_terms import FEW
 from scheduler.place.assign import NodeInfo
 from scheduler.place.host_ports import HostPorts, clash
+from scheduler.state.phase import Phase
 from scheduler.state.turns import Turns
 from scheduler.translate.job_spec import needs
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without

@@ -25,8 +25,8 @@ from scheduler.actions import (
 from scheduler.events import ActionEnded
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
-from scheduler.phase import Phase
 from scheduler.policy.rules import Policy, Rule, Tenant
+from scheduler.state.phase import Phase
 from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs

@@ -17,11 +17,11 @@ from scheduler.decide import decide
 from scheduler.events import OwnerRead, PodsListed, Scope
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
 from scheduler.model.slurm import GrantedNode, JobSpec
-from scheduler.phase import Phase
 from scheduler.place.assign import Part, places
 from scheduler.rules import gathering
 from scheduler.rules.gathering import gather
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX
 from tests.builders import START, Story, pod

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SubmitJob
 from scheduler.events import PodsListed, Scope
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import granted, member
 

@@ -32,12 +32,12 @@ from scheduler.events import (
     SlurmNodesPolled,
     Unread,
 )
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Condition, Node, PodPhase, Taint
 from scheduler.model.slurm import NodeSpec, Partition, SlurmNode
-from scheduler.nodes.reconcile import CORDONED, NOT_READY, reconcile_nodes
 from scheduler.nodes.registration import ExternalNodes
+from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY, reconcile_nodes
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.anomalies import Anomaly
 from scheduler.tuning import Config
 from tests.builders import CLUSTER, CONFIG, START, Story, node, pod
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.decide import RULES
 from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.phase import Phase, chosen, phase
+from scheduler.state.phase import Phase, chosen, phase
 from scheduler.state.workload import Placeholder, Workload
 from tests.builders import pod
 

@@ -213,6 +213,31 @@ def test_jobs_that_there_are_count_against_the_limit_of_another_policy() -> None
     assert "max_jobs" in says(story, pod("next"), NOW + 4)
 
 
+def test_a_job_whose_answer_was_lost_stays_the_pods_though_a_label_gives_another_user_before_it_is_found() -> None:
+    """By a template the job could be anybody's; that this process asked for it as alice proves whose it is (V1)."""
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    labelled(story, user="bob")
+    acts = lives_on(story, {17: "RUNNING"}, job_of(TRAIN, 17, submitted=NOW), at=NOW + 3)
+    assert [type(each) for each in acts] == [BindPod]
+
+
+def test_so_does_a_job_that_is_found_before_it_is_known_that_the_answer_is_lost() -> None:
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    labelled(story, user="bob")
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    [read] = story.acts(ReadJob, NOW + 1)
+    job = job_of(TRAIN, 17, submitted=NOW)
+    story.reads(job, at=NOW + 1, granted=grant(17))
+    story.ended(read, at=NOW + 1)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    assert [type(each) for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 3)] == [BindPod]
+
+
 # --- limits of a rule with a template ---------------------------------------------------------------------------------
 
 
@@ -258,6 +283,41 @@ def test_a_job_that_waits_since_the_policy_gave_another_user_ends_before_its_pod
     assert second_one.spec.user == "bob"
 
 
+def test_a_job_of_a_former_user_that_the_hint_of_another_pod_hides_ends_before_its_pod_asks_for_its_own() -> None:
+    """slurmctld lost its state and gave the id of a running pod to the waiting pod's job; no scan reads what pods show."""
+    story = story_of(Rule(("other",), Tenant("bob")))
+    runs = pod("runs", created=START - 200)
+    story.sees(replace(TRAIN, created=START - 100), story.bound(runs, 17, started=START - 190))
+    job = job_of(TRAIN, 17, user="bob", submitted=START - 90)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW, seconds=5) == [], "the policy gives nobody"
+    both = Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob"))))
+    story.sees(PolicyChanged(both, NOW + 6))
+    [cancel] = [
+        each for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 6, seconds=2) if type(each) is CancelJob
+    ]
+    assert (cancel.job_id, cancel.user) == (17, "bob")
+    acts = lives_on(story, {17: "CANCELLED"}, job, at=NOW + 8, seconds=5)
+    assert [each.spec.user for each in acts if isinstance(each, AllocateNow)][:1] == ["alice"]
+
+
+def test_a_job_that_waits_as_another_user_ends_before_the_bind_because_singleton_does_not_hold_it_back() -> None:
+    """The job of an earlier process was foreign while the labels gave bob, and is the pod's now that they give alice."""
+    story = story_of(user="bob")
+    waits = replace(TRAIN, created=START - 100)
+    before = job_of(TRAIN, 17, submitted=START - 90)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.sees(waits)
+    story.reads(before, at=NOW)
+    story.queues(waits, 18, at=NOW + 1)
+    labelled(story, user="alice")
+    [cancel] = lives_on(story, {17: "RUNNING", 18: "PENDING"}, before, at=NOW + 2, seconds=2)
+    assert isinstance(cancel, CancelJob)
+    assert (cancel.job_id, cancel.user) == (18, "bob")
+    [bind] = lives_on(story, {17: "RUNNING", 18: "CANCELLED"}, before, at=NOW + 4)
+    assert isinstance(bind, BindPod)
+    assert bind.job_id == 17
+
+
 def test_a_job_that_was_named_after_a_pod_since_the_policy_changed_last_is_left_alone() -> None:
     story = story_of(*WRITTEN_OUT)
     story.sees(replace(TRAIN, created=START - 100))
@@ -272,9 +332,17 @@ def runs_since_before(story: Story) -> Pod:
     return shown
 
 
-@pytest.mark.parametrize("default", [None, Tenant("carol")], ids=["nobody else", "a default"])
-def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(default: Tenant | None) -> None:
-    story = story_of(BY_LABEL, user="bob", default=default)
+OTHER_POLICIES = {
+    "a label gives another": (BY_LABEL, None),
+    "so it does, and there is a default": (BY_LABEL, Tenant("carol")),
+    "no rule names the former user": (Rule(("hpc",), Tenant("bob")), None),
+    "no rule names anybody here": (Rule(("other",), Tenant("bob")), None),
+}
+
+
+@pytest.mark.parametrize(("rule", "default"), OTHER_POLICIES.values(), ids=OTHER_POLICIES)
+def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(rule: Rule, default: Tenant | None) -> None:
+    story = story_of(rule, user="bob", default=default)
     runs_since_before(story)
     job = job_of(TRAIN, 17, submitted=START - 95)
     assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []
@@ -284,6 +352,27 @@ def test_after_a_restart_with_another_policy_a_pod_still_ends_with_its_job(defau
     story.ended(read, at=NOW + 61)
     [end] = story.acts(FailByDeadline, NOW + 62)
     assert end.reason == "Slurm job 17 ended: CANCELLED"
+
+
+def test_the_job_of_a_pod_ends_with_it_though_no_rule_names_its_user_any_more() -> None:
+    story = story_of(Rule(("hpc",), Tenant("bob")))
+    shown = runs_since_before(story)
+    job = job_of(TRAIN, 17, submitted=START - 95)
+    assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = [each for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 60, seconds=2) if type(each) in ENDS]
+    assert isinstance(cancel, CancelJob)
+    assert (cancel.job_id, cancel.user) == (17, "alice")
+
+
+def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not_show_it_yet() -> None:
+    """The write of the new id failed, the process ended, and the next one has another policy (S7, V7)."""
+    story = story_of(*WRITTEN_OUT)
+    runs_since_before(story)
+    job = job_of(TRAIN, 18, submitted=START - 50)
+    acts = lives_on(story, {18: "RUNNING"}, job, at=NOW)
+    assert acts == []
+    assert story.world.placeholders[18].key == key_of(TRAIN)
 
 
 def test_a_younger_job_of_another_user_that_got_the_id_is_not_the_pods() -> None:

@@ -27,9 +27,9 @@ from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, 
 from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import Pod, PodTerm, Requirement
 from scheduler.model.slurm import Job
-from scheduler.nodes import reconcile
-from scheduler.phase import Phase
+from scheduler.rules import reconcile_nodes as reconcile
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
@@ -467,7 +467,7 @@ def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
 ) -> None:
     from scheduler.nodes.observed import NodeState
 
-    mend = breaks(monkeypatch, NodeState, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    mend = breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     changed = (node("x1", cpu=63000), node("x2"))
     story.sees(*([NodesListed(changed)] if listed else [NodeSeen(each) for each in changed]))
@@ -485,7 +485,7 @@ def test_a_node_that_cannot_be_folded_is_used_by_nobody_and_kept_from_nobody(
 def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     from scheduler.nodes.observed import NodeState
 
-    breaks(monkeypatch, NodeState, "seen", lambda _, __, seen, *___: seen.name == "x1")
+    breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     story.sees(NodeSeen(node("x1", cpu=63000)))
     story.sees(NodeGone("x1"))

@@ -21,7 +21,7 @@ from scheduler.actions import (
 from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model.kubernetes import HostPort, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, node, pod
 
 NOW = START + 20

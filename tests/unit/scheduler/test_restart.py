@@ -22,10 +22,10 @@ from scheduler.actions import (
 from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope, Side, SideBack, SideLost
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
-from scheduler.phase import Phase
 from scheduler.place.assign import NodeInfo
 from scheduler.rules.binding import _may_be_taken
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.phase import Phase
 from scheduler.translate.job_spec import Translation
 from tests.builders import CONFIG, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
 

@@ -25,7 +25,7 @@ from scheduler.actions import (
 from scheduler.events import ClaimsRead, JobRead, JobsPolled, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, slurm_node
 
 NOW = START + 30

@@ -22,8 +22,8 @@ from scheduler.actions import (
     SetPodCondition,
 )
 from scheduler.events import OwnerRead, PodsListed, Scope, Side, SideLost
+from scheduler.model import kubelet
 from scheduler.model.kubernetes import Condition, Owner, Pod, PodPhase
-from scheduler.rules import kubelet
 from scheduler.rules.deadlines import lead_of
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
 

@@ -12,8 +12,8 @@ from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, Relea
 from scheduler.events import NodeGone, NodeSeen, PodSeen, Scope
 from scheduler.model.kubernetes import Condition, Node, PodPhase
 from scheduler.model.slurm import SlurmNode
-from scheduler.nodes.reconcile import CORDONED, NOT_READY
 from scheduler.nodes.registration import ExternalNodes
+from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY
 from tests.builders import CONFIG, START, node, pod
 from tests.unit.scheduler.test_nodes import Nodes
 

@@ -13,7 +13,7 @@ from scheduler.decide import decide
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
 from scheduler.model.slurm import Job
-from scheduler.phase import Phase
+from scheduler.state.phase import Phase
 from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_RANK
 from tests.builders import CLUSTER, START, Story, pod
 from tests.unit.scheduler.test_gangs import granted

@@ -1,7 +1,7 @@
 """Pod → job: every line of rules T and of K2, exact input and exact output.
 
 A row is the rule, what the pod is and says, and what of the job differs from the one of a pod that says nothing.  The whole
-job is compared, so a row also says what does not change.  What cannot be read is in test_wishes.py.
+job is compared, so a row also says what does not change.  What cannot be read is in test_job_options.py.
 """
 
 from __future__ import annotations

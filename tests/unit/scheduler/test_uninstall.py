@@ -26,8 +26,8 @@ from scheduler.actions import (
 )
 from scheduler.events import NodeSeen, Side, SideLost, SlurmNodesPolled
 from scheduler.model.kubernetes import Condition, PodPhase
-from scheduler.nodes.reconcile import CORDONED, LEAVES
 from scheduler.rules import uninstall
+from scheduler.rules.reconcile_nodes import CORDONED, LEAVES
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, pod
 from tests.unit.scheduler.test_nodes import PARTITIONS, Nodes, drained, in_slurm, labelled
 

@@ -15,9 +15,8 @@ import pytest
 from bridge.__main__ import EXIT_CONFIG, main
 from bridge.webhook.certificates import make
 from integration.clusters import free_port
+from tests.patience import PATIENCE_S
 from tests.unit.webhook.pem import another_key
-
-PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -12,19 +12,13 @@ only the first is said.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
+from scheduler.model.clocks import EXACT_S, NEAR_S
 from scheduler.model.kubernetes import Pod
-from scheduler.model.text import dated
-from scheduler.state.clocks import EXACT_S, NEAR_S
 from scheduler.state.workload import Edited, Placeholder, Workload
-
-if TYPE_CHECKING:
-    from scheduler.rules.scheduling_pass import Pass
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # as Kubernetes writes times
 
@@ -82,19 +76,6 @@ def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
     return submitted is None or may_be_its_job(world, pod, submitted)
 
 
-def keys_of(job: Placeholder, this_pass: Pass) -> dict[str, str]:
-    """The annotations that name this job on a pod that was bound for another one.
-
-    `job-since` is a time by which Slurm had the job, by Slurm's clock: when it was submitted, or, if it has not been read
-    yet, a moment from now.  If a job with this id was submitted later, Slurm has lost this one and given its id out again.
-    Pods still in the job of their bind need no `job-since`; their start serves for that.
-    """
-    since = job.job.submitted if job.job is not None else None
-    if since is None:
-        since = this_pass.world.clocks[Side.SLURM].theirs(this_pass.now) + EXACT_S
-    return {names.JOB_ID: str(job.id), names.JOB_SINCE: dated(since, TIME_FORMAT)}
-
-
 def may_be_its_job(world: World, pod: Pod, submitted: float) -> bool:
     """True if the bound pod may name a job that was submitted then.  submitted: epoch seconds by Slurm's clock"""
     if (since := _job_since(pod)) is not None:
@@ -116,22 +97,3 @@ def _job_since(pod: Pod) -> float | None:
 def inexact_s(world: World) -> float:
     """So many seconds two clocks may disagree about one moment, because each tells its time in whole seconds."""
     return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0
-
-
-def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """Write the right values again.  job: proven theirs; the pods run in it"""
-    for uid, edited in workload.edited.items():
-        pod = workload.pods.get(uid)
-        if pod is None or pod.finished or edited.under_way or not edited.right:
-            continue
-        if this_pass.now < edited.next_at:
-            this_pass.wake_at(workload.key, edited.next_at)
-            continue
-        right = dict(edited.right)
-        if right.get(names.JOB_ID, str(job.id)) != str(job.id):
-            right |= keys_of(job, this_pass)
-        elif names.JOB_ID not in right and not names_job(pod, job, this_pass.world):
-            continue  # retaking.show writes both in this pass
-        why = f"Changed by somebody else and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
-        restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)
-        this_pass.add(restore, workload.key)

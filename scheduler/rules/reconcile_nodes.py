@@ -11,7 +11,6 @@ have come in between.  So nothing here ends anything that runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from scheduler import actions as act
 from scheduler import names
@@ -25,9 +24,7 @@ from scheduler.nodes.registration import named_partitions, outgrown, registratio
 from scheduler.rules.guard import guarded
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.quarantine import is_dropped
-
-if TYPE_CHECKING:
-    from scheduler.state.world import World
+from scheduler.state.world import World
 
 NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
 CORDONED = names.NODE_REASON + "cordoned in Kubernetes"

@@ -63,7 +63,7 @@ class Sighting:
     bound    that it stands on a node
     started  that its kubelet took it over
     waits    why it does not start (model.Pod.waits), of this waits_since
-    stuck    that what needs a person keeps it from starting, after kubelet had been at work (scheduler/rules/kubelet.py)
+    stuck    that what needs a person keeps it from starting, after kubelet had been at work (scheduler/model/kubelet.py)
     """
 
     first: float

@@ -1,0 +1,49 @@
+"""One event, folded into the World: the table of all folds (ARCHITECTURE 3).
+
+An exception in a fold is a defect.  A guarded world contains it (scheduler/state/quarantine.py); else it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler import events as ev
+from scheduler.apply import kubernetes, policy, results, slurm
+from scheduler.state import quarantine
+from scheduler.state.world import World
+from scheduler.tuning import Config
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    **kubernetes.FOLDS,
+    **slurm.FOLDS,
+    **results.FOLDS,
+    **policy.FOLDS,
+}
+
+# The attribute with the time at which an event came; of other events `at`, if they have it.
+_TIME_OF = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockTold: "ended", ev.SideLost: ""}
+
+
+def new_world(config: Config, started: float, *, guarded: bool = False) -> World:
+    """An empty World.
+
+    started   when the process started, epoch seconds
+    guarded   contains the bridge's own errors (X8)
+    """
+    return World(config, started, apply_event, guarded=guarded)
+
+
+def apply_event(world: World, event: ev.Event) -> None:
+    """Fold the event into the facts, and note the newest time that any event told."""
+    at = getattr(event, _TIME_OF.get(type(event), "at"), None)
+    if at is not None and at > world.heard_at:
+        world.heard_at = at
+    try:
+        FOLDS[type(event)](world, event)
+        if world.quarantine:
+            quarantine.folded(world, event)
+    except Exception as error:
+        if not world.guarded:
+            raise
+        quarantine.fold_failed(world, event, error)

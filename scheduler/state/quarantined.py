@@ -1,0 +1,59 @@
+"""Objects in quarantine, and the alarms about them (X8); `scheduler/state/quarantine.py` contains the errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler.actions import Kind
+from scheduler.model.kubernetes import Node, Pod
+
+Subject = tuple[Kind, str]
+Origin = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class Quarantined:
+    """One object in quarantine.
+
+    readable   for people: namespace and name of a pod or a gang, a node's name
+    origin     type of the exception, file and line where it was raised
+    since, retry_at   epoch seconds; it is tried again then, though nothing changed
+    dropped    its facts were dropped, and are made anew when it is tried again
+    pods       the pods of a dropped workload, by UID, as they were seen last
+    nodes      the Kubernetes nodes of that name in Slurm, by name, as they were seen last
+    changed    one of these was seen since; then it is tried again from `changes_at` on
+    """
+
+    kind: Kind
+    name: str
+    readable: str
+    origin: Origin
+    since: float
+    retry_at: float
+    dropped: bool = False
+    pods: dict[str, Pod] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    changed: bool = False
+    changes_at: float = float("-inf")
+
+    def due_at(self) -> float:
+        """When it is tried again, as far as is known now."""
+        return min(self.retry_at, self.changes_at) if self.changed else self.retry_at
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """For the log, once: what came into quarantine, and the exception with its traceback."""
+
+    kind: Kind
+    readable: str
+    error: Exception
+
+
+def origin_of(error: BaseException) -> Origin:
+    """Where the exception was raised."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    file = place.tb_frame.f_code.co_filename if place is not None else ""
+    return type(error).__name__, file, place.tb_lineno if place is not None else 0
