@@ -1,9 +1,8 @@
-"""Start, wire, stop: one asyncio.TaskGroup, from settings to a running bridge and back.
+"""Puts together what runs: from settings to a running bridge, and back when the process ends.
 
 `Bridge` is the bridge between any two transports; the simulated clusters use it as it is.  `run` finds the two real ones,
-waits for them (bridge/starting.py), and checks what an admin would want to know at once: a mistake is one sentence and exit
-code 2, not a log to be searched.  The pods and /readyz report a later failure, and the bridge goes on once it
-is mended.
+waits for them and checks them (bridge/preflight/).  A mistake is one sentence and exit code 2.  Pods and /readyz report a
+later failure, and the bridge goes on once it is mended.
 """
 
 from __future__ import annotations
@@ -53,20 +52,20 @@ from scheduler.tuning import Config
 
 log = logging.getLogger("slurm-bridge")
 
-READY_ASKED_S = 0.2  # between two questions whether it is ready, until it is for the first time
+READY_ASKED_S = 0.2  # between two checks of readiness, until the first success
 
 
 class Bridge:
     """Everything between the two transports.
 
-    clock    epoch seconds; one clock for all of it
-    chance   where jitter comes from
+    clock    epoch seconds; the one clock of the bridge
+    rng      source of jitter
     on_left_out   called for each object of Kubernetes that cannot be decoded: what, which, why
     on_event_dropped   called for each Kubernetes event that is not posted
-    guard    whether errors of our own are contained, and where they are told
-    mirror   of a replica that has just begun to lead: what its watches have told; None: the bridge watches by itself
+    guard    contains and reports the bridge's own errors
+    mirror   what the watches of a replica that begins to lead have observed; None: the bridge watches by itself
     leads    whether this replica may act now
-    slurm_user   by whom Slurm runs: nobody is mapped to that user; "": not known
+    slurm_user   SlurmUser of slurm.conf, to which no pod is mapped; "": not known
     leaving  as of Config
     """
 
@@ -112,16 +111,16 @@ class Bridge:
         self._policy_file: PolicyFile | None = None
 
     def follow(self, file: PolicyFile) -> None:
-        """Take the policy from that file whenever it changes."""
+        """Read the policy from that file whenever the file changes."""
         self._policy_file = file
 
     def take_over(self, now: float, *, drained: bool) -> None:
-        """Begin with what the mirror knows.  drained: as of Mirror.hand_over"""
+        """Begin with what the mirror has observed.  drained: as of Mirror.hand_over"""
         assert self._mirror is not None, "only a replica that stood by takes over"
         self._mirror.hand_over(self._emit, self.undecoded, now, drained=drained)
 
     def undecoded(self, what: Undecoded) -> None:
-        """Tell of an object of Kubernetes that cannot be decoded."""
+        """Report an object of Kubernetes that cannot be decoded."""
         which = "/".join(filter(None, (what.namespace, what.name)))
         self._left_out(f"{what.kind}s", which, what.why)
         self.executor.say_undecoded(what)
@@ -130,7 +129,7 @@ class Bridge:
         self.loop.emit(event)
 
     async def run(self) -> None:
-        """For ever; cancel it."""
+        """Never returns; cancel it."""
         guard = self.guard
         async with asyncio.TaskGroup() as group:
             if self._mirror is None:
@@ -149,9 +148,9 @@ class Bridge:
 def watches_of(
     settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
-    """What makes the watches of these settings, given where their events go and what they could not decode.
+    """Returns a function that makes the watches of these settings: emit, on_undecoded -> KubeWatches.
 
-    No list of any of these watches is older than what another of them has told before.
+    No list of any of these watches is older than what another of them has emitted.
     """
     seen = SeenVersions()
 
@@ -210,7 +209,7 @@ async def run(
 async def _ends(
     settings: Settings, bearer: BearerFile | None, stack: AsyncExitStack, signalled: asyncio.Event
 ) -> Ends | None:
-    """Answer HTTP, and wait for both clusters; None if the process is told to end before they answer.
+    """Answer HTTP, and wait for both clusters; None if a signal ends the process before they answer.
 
     Raises ConfigError for a mistake that no waiting mends.
     """
@@ -245,7 +244,7 @@ def _connections(settings: Settings, stack: AsyncExitStack, clock: SlewedClock, 
 async def _found(
     connections: Connections, settings: Settings, waiting: Waiting, signalled: asyncio.Event
 ) -> str | None:
-    """Wait for both clusters.  Returns SlurmUser ("": not known); None if the process is told to end before they answer."""
+    """Wait for both clusters.  Returns SlurmUser ("": not known); None if a signal ends the process before they answer."""
     kube, slurm = await connections.kube(), connections.slurm
     server = (await connections.transport()).access.server
     reached = waiting.both(
@@ -278,7 +277,7 @@ def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: flo
 
 @dataclass(slots=True)
 class Ends:
-    """The two clusters as they were found, between which bridges are made: one, or one each time that a replica leads.
+    """Both clusters as they were found.  It makes a bridge between them: one, or one each time that this replica leads.
 
     bearer           as of Health
     slurm_user       as of Bridge
@@ -317,7 +316,7 @@ class Ends:
         return Lease(transport, self.settings.lease.terms(os.environ), on_wrong=log.warning)
 
     def measure(self) -> None:
-        """Metrics of what outlives one bridge."""
+        """Register the metrics that outlive one bridge."""
         measure_rights(self.rights, self.telemetry)
         if self.file is not None:
             self.telemetry.gauge(
@@ -327,7 +326,7 @@ class Ends:
             )
 
     def bridge(self, mirror: Mirror | None = None, lease: Lease | None = None) -> Bridge:
-        """A bridge, which /readyz and the metrics are about from now on."""
+        """A new bridge; from now on /readyz and the metrics show this bridge."""
         bridge = Bridge(
             self._in_force,
             self.kube,
@@ -350,7 +349,7 @@ class Ends:
         return bridge
 
     def _show(self, bridge: Bridge, lease: Lease | None) -> None:
-        """From now on /readyz and the metrics are about this bridge."""
+        """From now on /readyz and the metrics show this bridge."""
         if self.health is None:
             self.health = Health(
                 bridge.loop,
@@ -376,7 +375,7 @@ class Ends:
         return [*policy_trouble(settings, world), *about_file, *about_users, *self.rights.sentences()]
 
     def replica(self, lease: Lease) -> Replica:
-        """One of several, which acts while it holds the lease: from now on nothing is written without that."""
+        """One of several replicas.  From now on each write requires that this replica holds the lease."""
         self.connections.let_write(lease.holds)
         measure_lead(lease.holds, self.telemetry)
         watches = watches_of(self.settings, self.transport, self.clock)
@@ -393,9 +392,9 @@ class Ends:
 
 
 def _tune_gc() -> None:
-    """Ten thousand pods are a million objects that live long: look at them rarely, and never at what is there now.
+    """Ten thousand pods are a million long-lived objects: collect them rarely, and never those that exist now.
 
-    Of that a thirtieth is garbage; to find it would take a twentieth of a second of the start.
+    A thirtieth of them is garbage; to find it would take a twentieth of a second of the start.
     """
     gc.set_threshold(50_000, 20, 50)
     gc.enable()
@@ -403,7 +402,7 @@ def _tune_gc() -> None:
 
 
 async def _notify_ready(starting: Starting) -> None:
-    """Tell the service manager once that /readyz says so for the first time."""
+    """Notify the service manager when the bridge is ready for the first time."""
     while starting.not_ready():  # noqa: ASYNC110 - it is asked, as by a probe
         await asyncio.sleep(READY_ASKED_S)
     notify(READY)

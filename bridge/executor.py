@@ -1,7 +1,7 @@
-"""Performs actions; the only place that catches the errors of the far sides.
+"""Performs actions.  No other module catches the errors of the far sides.
 
-Every action ends in exactly one ActionEnded whose outcome answers "did it happen?" (errors.py).  What was read comes as
-an event of its own before it.  Nothing is decided here and nothing is repeated: when to try again is a decision.
+Every action ends in exactly one ActionEnded, whose outcome says whether it took effect (errors.py).  A read emits an event of
+its own before that.  Nothing is decided or repeated here: the scheduler decides when to try again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from scheduler.model.text import line
 from scheduler.state.confirmation import event_of
 from scheduler.state.workload import Announced
 
-# Kubernetes events are news, not truth: they wait while pods are on their way to their nodes or to their end, and are
-# dropped rather than in the way (O1).
+# Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
+# many wait (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 MAX_UNDECODED_SAID = 4096
@@ -56,12 +56,12 @@ Said = tuple[float, str, str, str, str, str, bool]
 
 
 class Executor:
-    """perform(action): to the far side and back.
+    """Performs actions: `perform` sends one, and returns its outcome.
 
-    emit         where facts that were read go
-    poll_nodes   asks Slurm for its nodes now
+    emit         receives what was read
+    poll_nodes   polls the nodes of Slurm now
     guard        reports the bridge's own errors
-    leads        whether this replica may act: what it does when it may not any more ends as unknown
+    leads        whether this replica may act; an action that ends when it may not has an unknown outcome
     on_dropped   called for each Kubernetes event that is not posted
     """
 
@@ -91,7 +91,7 @@ class Executor:
         self._calm.set()
 
     async def perform(self, action: Action) -> ActionEnded:
-        """Do it, and say what became of it.  Raises nothing that the world can cause."""
+        """Perform the action and return its outcome.  No error of a far side is raised."""
         began = self._clock()
         ended = await self._performed(action, began) if self._leads() else None
         if ended is None or not self._leads():  # another replica may have acted on the same facts meanwhile
@@ -106,13 +106,13 @@ class Executor:
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
         except Exception as error:  # noqa: BLE001 - contained to the action, or raised
             self._guard.caught(error, "action", f"{type(action).__name__}: {action.reason}")
-            # Nobody knows how far it came.
+            # How far it came is unknown.
             return ActionEnded(action, Outcome.UNKNOWN, began, self._clock(), refusal=OWN_ERROR)
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
     @contextlib.contextmanager
     def _before_events(self, action: Action) -> Iterator[None]:
-        """What a pod waits for goes before what is only told."""
+        """While an urgent action is in flight, no event is posted."""
         urgent = isinstance(action, URGENT)
         self._urgent += urgent
         if self._urgent:
@@ -125,7 +125,7 @@ class Executor:
                 self._calm.set()
 
     async def post_events(self) -> None:
-        """Post the Kubernetes events that were said, one after the other, for ever."""
+        """Post the queued Kubernetes events, one after the other.  Never returns."""
         while True:
             at, namespace, name, uid, reason, message, warning = await self._said.get()
             with contextlib.suppress(TimeoutError):
@@ -134,25 +134,25 @@ class Executor:
             try:
                 await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
             except FarSideError:
-                self._on_dropped()  # counted by the call's own metric too; an event is worth no repetition
+                self._on_dropped()  # the call's own metric counts it, too; an event is not sent again
             except Exception as error:  # noqa: BLE001 - contained to the event, or raised
                 self._guard.caught(error, "task", f"event {reason} of {namespace}/{name}")
                 self._on_dropped()
 
     def _say(self, action: Announced) -> None:
-        """Announce a write that the API server has confirmed; one whose answer is lost is announced when it is proven."""
+        """Queue the event of a confirmed write; if its answer is lost, the event follows once the write is proven."""
         reason, message, warning = event_of(action)
         self._queue(action.namespace, action.name, action.uid, reason, message, warning)
 
     def _queue(self, namespace: str, name: str, uid: str, reason: str, message: str, warning: bool) -> None:
-        """An event to be posted; namespace "": about the node of that name."""
+        """Queue an event to be posted; namespace "": it is about the node of that name."""
         try:
             self._said.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
         except asyncio.QueueFull:
             self._on_dropped()
 
     def say_undecoded(self, what: Undecoded) -> None:
-        """An event on an object that cannot be decoded, once for each reason."""
+        """Queue an event on an object that cannot be decoded, once for each reason."""
         if not what.name or what.kind not in ("pod", "node") or self._undecoded_said.get(what.uid) == what.why:
             return
         self._undecoded_said[what.uid] = what.why
@@ -169,7 +169,7 @@ class Executor:
     async def _allocate_now(self, action: act.AllocateNow, began: float) -> ActionEnded:
         job_id = await self._slurm.allocate_now(action.spec)
         grant: Grant | None = None
-        with contextlib.suppress(FarSideError):  # the job is ours all the same; the core asks for its grant again
+        with contextlib.suppress(FarSideError):  # the job exists; the scheduler reads its grant again
             grant = await self._slurm.grant(job_id, action.spec.user)
         return ActionEnded(action, Outcome.DONE, began, self._clock(), job_id=job_id, grant=grant)
 
@@ -185,7 +185,7 @@ class Executor:
             try:
                 grant = await self._grant_of(job)
             except (NotFound, Invalid):
-                pass  # it ended between the calls: the next look says so
+                pass  # it ended between the calls: the next read shows that
             except NoUserToken as error:
                 tokenless = error
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
@@ -193,7 +193,7 @@ class Executor:
             raise tokenless
 
     async def _grant_of(self, job: Job) -> Grant:
-        """What it holds, with what its further components hold.  Raises Invalid where one of them holds nothing."""
+        """The grant of the job and of its further components.  Raises Invalid if one of them has no nodes."""
         grant = await self._slurm.grant(job.id, job.user)
         parts = [await self._slurm.grant(part.id, job.user) for part in job.parts]
         return replace(grant, parts=tuple(parts)) if parts else grant
@@ -212,7 +212,7 @@ class Executor:
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
         if not await self._slurm.cancel(action.job_id, action.name, action.user):
-            # It is not there by that name: it has ended, or goes by another one since (docs/decisions/0003).
+            # No live job has this id and this name: it has ended, or was renamed (docs/decisions/0003).
             await self._read_job(act.ReadJob(action.job_id, action.reason, action.key), self._clock())
 
     async def _record_end(self, action: act.RecordEnd, began: float) -> None:
@@ -225,7 +225,7 @@ class Executor:
         await self._slurm.register_node(action.spec)
 
     async def _change_node(self, action: act.ChangeNode, began: float) -> None:
-        if act.as_found(action, await self._slurm.node(action.name)):  # else the poll that follows tells
+        if act.as_found(action, await self._slurm.node(action.name)):  # otherwise the next poll shows what changed
             await self._slurm.change_node(action.name, action.change, action.reason)
 
     async def _remove_node(self, action: act.RemoveNode, began: float) -> None:
@@ -250,7 +250,7 @@ class Executor:
         self._say(action)
 
     async def _set_deadline(self, action: act.SetDeadline, began: float) -> None:
-        await self._kube.hand_deadline(action)  # what it means was said before
+        await self._kube.hand_deadline(action)  # the pod's condition was set before
 
     async def _evict_pod(self, action: act.EvictPod, began: float) -> None:
         await self._kube.evict(action)
@@ -334,12 +334,12 @@ class Executor:
 
 
 def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
-    """By its name, or because a workload asks for it: its user may have renamed it."""
+    """True if its name is a placeholder's, or if a workload needs it: its user may have renamed it."""
     return bool(action.key) or names.whose(job.name) is not None
 
 
 def _outcome(error: FarSideError) -> Outcome:
-    """Did it happen?  A ContractError of a write proves nothing either way."""
+    """Did it take effect?  A ContractError of a write proves nothing either way."""
     if isinstance(error, Refused):
         return Outcome.REFUSED
     return Outcome.UNREACHED if isinstance(error, Unreachable) else Outcome.UNKNOWN
@@ -354,6 +354,8 @@ def _refusal(error: FarSideError) -> Refusal:
     message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
     if isinstance(error, NoUserToken):
         message = error.message
-    elif isinstance(error, Unauthorized) and error.side == SLURM:  # our token is the admin's concern, not the user's
+    elif (
+        isinstance(error, Unauthorized) and error.side == SLURM
+    ):  # the bridge's token is the admin's concern, not the user's
         message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
     return Refusal(names.REFUSED, message, error.code, later=later, retry_after_s=retry_after_s)

@@ -1,10 +1,10 @@
-"""Which HTTP request is answered: names, peers and the bearer token of the bridge's own server.
+"""Which HTTP requests the bridge's own server answers: by name, peer and bearer token.
 
-/healthz, /readyz and /metrics tell of no pod: everybody may ask.  /explain tells a pod's user, account and comment, and
+/healthz, /readyz and /metrics show no pod and are open to all.  /explain shows a pod's user, account and comment, and
 /release ends pods, so these are answered
 
     with a token file       if the request carries that token, from any peer under any name
-    without one             if the peer is this machine and the request names a loopback address
+    without a token file    if the peer is this machine and the request names a loopback address
 
 A browser on this machine is a peer on this machine.  A page of another site can point its own name at a loopback address (DNS
 rebinding), and then the Host header holds that name.  A reverse proxy on this machine is a peer on this machine, too; it
@@ -36,7 +36,7 @@ _MAKE = "Write a random one: openssl rand -hex 32."
 class BearerFile:
     """The token that /explain and /release ask for; the file is read again whenever it changes.
 
-    If the file cannot be read or holds no token, no request has the right one.
+    If the file cannot be read or holds no token, every request is refused.
     """
 
     def __init__(self, path: str) -> None:
@@ -122,7 +122,7 @@ def is_loopback(address: str) -> bool:
 
 
 def loopback_names_alone() -> Middleware:
-    """For a server that listens on loopback alone: requests under any other name are refused (DNS rebinding)."""
+    """Middleware for a server that listens on loopback alone: refuses requests under any other name (DNS rebinding)."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
