@@ -160,23 +160,22 @@ class Health:
         self._measure(telemetry.gauge, telemetry.counter)
 
     def _measure(self, gauge: Register, counter: Register) -> None:
-        prefix = "slurm_bridge"
-        gauge(f"{prefix}_workloads", "workloads by phase", self._by_phase)
-        gauge(f"{prefix}_bypassing_pods", "pods that run on nodes of Slurm and have no job", self._bypassing)
-        gauge(f"{prefix}_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
+        gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
+        gauge("slurm_bridge_bypassing_pods", "pods that run on nodes of Slurm and have no job", self._bypassing)
+        gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
         ends = "when the Slurm token ends, of two the first"
-        gauge(f"{prefix}_token_expiry_timestamp_seconds", ends, self._expiry)
+        gauge("slurm_bridge_token_expiry_timestamp_seconds", ends, self._expiry)
         ahead = "seconds by which a cluster's clock is ahead of the bridge's"
-        gauge(f"{prefix}_clock_ahead_seconds", ahead, self._ahead)
-        gauge(f"{prefix}_side_lost", "1 while this side does not answer", self._lost)
-        gauge(f"{prefix}_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
-        gauge(f"{prefix}_records_waiting", "ended jobs that wait to be recorded in accounting", self._waiting)
-        counter(f"{prefix}_records_dropped", "ends that were never recorded in accounting", self._dropped)
-        gauge(f"{prefix}_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
+        gauge("slurm_bridge_clock_ahead_seconds", ahead, self._ahead)
+        gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
+        gauge("slurm_bridge_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
+        gauge("slurm_bridge_records_waiting", "ended jobs that wait to be recorded in accounting", self._waiting)
+        counter("slurm_bridge_records_dropped", "ends that were never recorded in accounting", self._dropped)
+        gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
         rejected = "observations rejected as implausible, by reason"
-        counter(f"{prefix}_observations_rejected", rejected, self._rejected)
-        gauge(f"{prefix}_quarantined", "objects in quarantine, by kind", self._quarantined)
-        counter(f"{prefix}_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
+        counter("slurm_bridge_observations_rejected", rejected, self._rejected)
+        gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
+        counter("slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
 
     def follow(self, loop: Loop) -> None:
         """From now on answer for the bridge of this loop: the same process leads again."""

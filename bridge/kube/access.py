@@ -1,7 +1,6 @@
-"""How one API server is reached, and who we are to it.
+"""Access to one API server: its address, and the credentials for it.
 
-An `Access` is plain: an address, and where its `Credentials` come from.  bridge/kube/auth.py makes one from a kubeconfig or a
-service account.
+bridge/kube/auth.py makes an `Access` from a kubeconfig or a service account.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ Now = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are to one API server, until the next change.
+    """The credentials for one API server, until the next change.
 
-    generation  its number: a later one is newer
-    headers     Authorization and, where the kubeconfig impersonates somebody, Impersonate-*
-    tls         whom to trust, and our certificate; None for plain http (a local proxy)
+    generation  number of this set; a higher number is newer
+    headers     Authorization, and Impersonate-* if the kubeconfig impersonates a user
+    tls         trusted authorities and the client certificate; None for plain http (a local proxy)
     """
 
     generation: int
@@ -33,10 +32,10 @@ class Access:
     """How to reach one API server.
 
     server           base URL without a trailing slash
-    server_hostname  the name its certificate must have, where that is not the host's
-    credentials      those of now; looks for newer ones where that is due
-    renew            after a 401 on those of that generation: are there newer ones?  Raises ConfigError.
-    doubt            marks that TLS failed: the sources are read again soon, because they may name another authority
+    server_hostname  the name that its certificate must have; None: that of the host
+    credentials      returns the current credentials, after a look at their sources if that is due
+    renew            after a 401 on that generation: True if there is a newer one.  Raises ConfigError
+    doubt            call it after a TLS failure: the sources are read again soon, because they may name another authority
     """
 
     server: str
@@ -48,7 +47,7 @@ class Access:
 
 
 def anonymous(server: str) -> Access:
-    """A server that asks nobody who he is: a simulated one, or a local proxy."""
+    """Access to a server without authentication: a simulated one, or a local proxy."""
 
     async def nobody() -> Credentials:
         return Credentials(0, (), None)

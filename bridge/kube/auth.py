@@ -1,9 +1,9 @@
-"""Where the API server is, how to trust it, and who we are: found as kubectl finds it.
+"""Finds the API server, its authorities and the credentials, as kubectl does.
 
 The `kubernetes` package reads kubeconfigs and the service account (paths, base64, merged files, TLS, proxies).  The modules
 beside this one do what the package does not: messages that hold no secret (kubeconfig.py), credentials that change
 (kept_credentials.py), exec plugins that fail (exec_plugin.py).  Auth providers are refused: the package renews OIDC tokens
-without checking whose answer it takes.
+without verifying the server that issues them.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class _Kept:
         await asyncio.shield(self._looking)
 
     async def _look_once(self) -> None:
-        """Read everything anew.  What goes wrong is remembered, and what was used before is kept."""
+        """Read all sources again.  If that fails, the error is remembered and the previous credentials stay in use."""
         try:
             found = await self._read()
             if found != self._found:
@@ -125,7 +125,7 @@ class _Kept:
             self._looking = None
 
     async def _settled(self, found: Found) -> None:
-        """Raises ConfigError where it reads otherwise after a while: somebody is writing it."""
+        """Raises ConfigError if it reads differently after SETTLE_S: it is being written."""
         if self._found.says_who and not found.says_who:
             raise ConfigError(f"{self.where}: it names no credentials any more.", TRY)
         await asyncio.sleep(SETTLE_S)
@@ -148,7 +148,9 @@ class _Kept:
             raise ConfigError(
                 f"{self.where}: a certificate or key of it cannot be read: {reason(error)}.", TRY
             ) from None
-        if loaded.ssl_ca_cert and b"-----BEGIN" not in trusted:  # else those of the machine would be trusted instead
+        if (
+            loaded.ssl_ca_cert and b"-----BEGIN" not in trusted
+        ):  # otherwise the machine's authorities would be trusted instead
             raise self._no_authority()
         found = Found(token or None, trusted, certificate, key, bool(loaded.verify_ssl))
         return await self.plugin.run(found) if self.plugin is not None else found
@@ -165,7 +167,7 @@ class _Kept:
 
     def _context(self, found: Found) -> ssl.SSLContext:
         try:
-            # Not by way of a file: a container may have no place to write one.  None: the authorities of the machine.
+            # Not from a file: a container may have no place to write one.  None: the authorities of the machine.
             context = ssl.create_default_context(cadata=found.trusted.decode("ascii", "ignore") or None)
         except ssl.SSLError:
             raise self._no_authority() from None

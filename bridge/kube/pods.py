@@ -1,6 +1,6 @@
 """A pod as the scheduler's noun.
 
-One odd pod must never take a whole list with it.  So a quantity that cannot be read is not an error here: it becomes one of
+One malformed pod must not make a whole list fail.  So a quantity that cannot be read is not an error here: it becomes one of
 the pod's `refused_fields`, in words, and the pod alone is refused for it.
 """
 
@@ -53,7 +53,7 @@ from scheduler.translate.pod_limits import MAX_KINDS, MAX_PORTS, listed
 HOSTNAME = "kubernetes.io/hostname"
 OWN_GRACE_S = 30  # where the pod says nothing
 LEAST_GRACE_S = 1  # a negative grace counts as this, as Kubernetes has it since 1.27
-# Kubelet gives a pod that is deleted by force its own grace, and nobody can shorten that: its object is gone.
+# Kubelet gives a pod that is deleted by force the grace of its spec, which cannot be shortened: its object is gone.
 MOST_GRACE_S = 86_400
 
 
@@ -125,7 +125,7 @@ def _grace_s(meta: PodMeta, spec: PodSpec) -> int:
 
 
 def _is_plain(spec: PodSpec) -> bool:
-    """True if it is within every limit; found without counting, as most pods are."""
+    """True if it is surely within every limit, as most pods are; found without counting."""
     containers = [*(spec.containers or ()), *(spec.init_containers or ())]
     if spec.affinity or spec.resources or spec.overhead or len(containers) > _FEW:
         return False
@@ -147,7 +147,7 @@ _PHASES = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 
 
 def _refused_fields(spec: PodSpec) -> Iterable[str]:
-    """Demands that would be broken silently if they were not refused (T11, F5)."""
+    """Requirements that the bridge would break silently if it did not refuse them (T11, F5)."""
     if spec.resource_claims:
         yield "resourceClaims (dynamic resource allocation)"
     if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
@@ -156,9 +156,9 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
         yield f"terminationGracePeriodSeconds {grace_s} (at most {MOST_GRACE_S})"
 
 
-# What pods of one template have in common is kept once: ten thousand of them then cost a third of the memory, and whoever
-# compares two of them mostly compares an object with itself.  Nobody changes what is shared: the nouns are frozen.  What is
-# large is not kept: tenants choose how much there is of it, and it would stay when its pod is gone.
+# What pods of one template have in common is kept once: ten thousand of them then take a third of the memory, and a
+# comparison of two pods mostly compares an object with itself.  Shared objects are frozen.  Large objects are not kept:
+# tenants choose how many there are, and they would stay when their pods are gone.
 MOST_SHARED = 4 * 2**20  # bytes of each kind, about, as _weight counts them
 _FEW = 16
 MOST_LABELS = 128  # Kubernetes bounds their lengths, not their number: ten thousand fit on one pod
@@ -179,7 +179,7 @@ def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[mode
 
 
 def _weight(texts: object) -> int:
-    """About how many bytes these texts are, with what is made of them."""
+    """About how many bytes these texts take, with the objects made from them."""
     return 64 + (len(texts) if isinstance(texts, str) else sum(map(_weight, texts)) if isinstance(texts, tuple) else 0)
 
 
@@ -206,7 +206,7 @@ def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, 
 
 
 def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
-    """All of them: any may be what another pod's (anti-)affinity selects by.  Of too many those that are read here."""
+    """All labels: a term of another pod may select by any of them.  Of too many, those that are read here."""
     if not labels:
         return NO_TEXT
     if len(labels) <= _FEW:
@@ -237,7 +237,7 @@ _known_tolerations: Weighed[tuple[tuple[str, str, str, str], ...], tuple[model.T
 
 
 def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:
-    """What is asked for, rounded up."""
+    """The amounts, rounded up."""
     if not texts:
         return EMPTY
     try:
@@ -309,7 +309,7 @@ def _conditions(
 
 
 def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
-    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and whoever wrote it last owns it (T7)."""
+    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and its last writer owns it (T7)."""
     deadline = spec.active_deadline_seconds
     if deadline is None:
         return None, None
@@ -393,7 +393,7 @@ def _crashes(status: PodStatus) -> str:
 def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
     """(exit code, reason) of the containers that ended.
 
-    Sidecars are ended by the kubelet and say nothing.  Nor does what it says last of one that it never made (137).
+    Sidecars are ended by the kubelet and do not count, nor does the status 137 of a container that the kubelet never made.
     """
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     worst: tuple[int, str] | None = None

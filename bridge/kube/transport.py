@@ -1,8 +1,8 @@
-"""One exchange with the API server, or one stream of lines from it; and, of every failure, whether anything was sent.
+"""One exchange with the API server, or one stream of lines from it; each failure says whether anything was sent.
 
 A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTransport` here, and the simulated cluster's
-in-process one.  What a status means is the client's to say; what a broken connection means is said here, because only
-here it is known how far the request got:
+in-process one.  The client interprets the status.  A broken connection is classified here, because only here it is known how
+far the request got:
 
     Unreachable   no byte of the request left us (no route, no connection, TLS refused, pool exhausted)
     Unanswered    it left, and no whole answer came back
@@ -97,7 +97,7 @@ class StreamRefused(Exception):
 
 
 class Transport(Protocol):
-    """The wire to one API server."""
+    """Carries requests to one API server."""
 
     async def exchange(self, call: Call) -> Reply:
         """Send one request and read its whole answer, whatever its status.
@@ -118,7 +118,7 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         ...
 
 
@@ -138,7 +138,7 @@ TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSS
 class HttpTransport:
     """A Transport over aiohttp.
 
-    may_write   asked at the last moment before a request that changes something is sent; where it says no, it is not sent
+    may_write   called right before a request that changes something is sent; if it returns False, the request is not sent
     """
 
     access: Access
