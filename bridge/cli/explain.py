@@ -1,8 +1,8 @@
-"""`slurm-bridge explain`: one pod's story, where it could run, the job as it is or would be, and why it waits (O4).
+"""`slurm-bridge explain`: the history of one pod, its feasible nodes, its job as it is or would be, and why it waits (O4).
 
-The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  Where none answers, the same
-question is asked of a world made here from lists of both clusters: it lacks only what the bridge remembers.  For a manifest
-(-f) such a world is told of a pod that does not exist.  Nothing is submitted and nothing is written.
+The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  If none answers, a World is made
+here from lists of both clusters; it lacks only what the bridge remembers.  For a manifest (-f) pods that do not exist are
+added to this World.  Nothing is submitted and nothing is written.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from scheduler.state.world import World
 
 BRIDGE_DEADLINE_S = 10.0
 REFUSING = (401, 403, 421, 429)  # statuses with which a bridge says why it does not answer
-LONG_AGO_S = 3600.0  # this world was never started: nothing of a start has to be waited for
+LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
 PAGE_WIDTH = 110
 MOST_JOBS = 5  # of one name in accounting: the newest are read
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0; 2, with one line, where a settings file, a manifest or a cluster cannot be read.
+    """Exit code 0; 2, with one line, if a settings file, a manifest or a cluster cannot be read.
 
     options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
     """
@@ -66,7 +66,7 @@ def main(options: Mapping[str, str | None]) -> int:
 
 
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
-    """What there is to say about a pod that exists.  Raises BridgeError."""
+    """The explanation of a pod that exists.  Raises BridgeError."""
     namespace, name = _named(options)
     notes: list[str] = []
     explanation = await _ask_bridge(chosen, options, namespace, name, notes)
@@ -96,7 +96,7 @@ def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
 async def _ask_bridge(
     chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
 ) -> Explanation | None:
-    """What the running bridge says; None, and a note, where none answers or it does not know the pod."""
+    """The explanation of the running bridge; None, and a note, if none answers or it does not know the pod."""
     url = (options.get("bridge") or chosen.http_url).rstrip("/")
     if not url:
         notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
@@ -133,7 +133,7 @@ def _why_not(url: str, answer: bridge_client.Answer) -> str:
 
 
 async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
-    """What there would be to say about each pod of a file.  Raises BridgeError."""
+    """The explanation of each pod of a file, as if it existed.  Raises BridgeError."""
     now = time.time()
     found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
     if not found.planned:
@@ -227,7 +227,7 @@ class _Clusters:
         return world
 
     async def explain_pod(self, namespace: str, name: str) -> Explanation:
-        """Raises ConfigError where there is no such pod, or it is not for this scheduler."""
+        """Raises ConfigError if there is no such pod, or it names another scheduler."""
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
             raise ConfigError(f"there is no pod {namespace}/{name}; name its namespace with -n.")
@@ -240,22 +240,22 @@ class _Clusters:
             world.apply(ev.PodSeen(Scope.OURS, pod))
         await self.complete(world, pod.uid)
         key = key_of(world, namespace, name)
-        assert key is not None, "it was just told to the world"
+        assert key is not None, "the pod was just applied to the world"
         await self._read_jobs(world, key)
         explanation = explain(world, key, time.time())
-        # What would come next, and when what was seen, only a bridge with its memory can say.
+        # The next step and the time of each observation are known to a running bridge alone.
         return replace(
             explanation, next=(), story=((pod.created, f"pod {pod.full_name} created"), *_times(explanation))
         )
 
     async def trial(self, explanation: Explanation) -> Verdict | None:
-        """Whether Slurm itself would take the job, tried without effect; None: there is none to take."""
+        """Slurm's verdict on the job, tried without effect; None: there is no job to submit."""
         if explanation.spec is None or explanation.refusal is not None:
             return None
         return await slurm_survey.trial(await self.slurm(), explanation.spec)
 
     async def complete(self, world: World, uid: str) -> None:
-        """What the pods of its workload refer to: owners, who tells how many they are, and volumes."""
+        """Read what the pods of its workload refer to: owners, the object that defines the gang size, and volumes."""
         workload = world.workloads[world.key_of_pod[uid]]
         group, kube = workload.group, await self.kube()
         claims: dict[tuple[str, ...], tuple[Claim, ...]] = {}
@@ -269,7 +269,7 @@ class _Clusters:
         if size_source is not None and owner_key(namespace, size_source) not in world.owners:
             told = await kube.read_owner(size_source, namespace)
             world.apply(ev.OwnerRead(size_source, told, time.time(), namespace))
-        if settle(world, workload):  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
+        if settle(world, workload):  # no decision waits for owners here, so a gang is counted again at once
             world.refresh(workload)
         settle_all(world)
 
@@ -280,7 +280,7 @@ class _Clusters:
             world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
 
     async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
-        """The bridge reads of a job that runs only what it was granted; more of it is read here."""
+        """The bridge reads only the grant of a running job; the rest of the job is read here."""
         unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
         if not unread:
             return known
@@ -294,7 +294,7 @@ class _Clusters:
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 
     async def _read_jobs(self, world: World, key: str) -> None:
-        """The job that the pod shows; else the ones of its name that accounting knows."""
+        """Read the job that the pod shows; else the jobs of its name in accounting."""
         slurm, workload = await self.slurm(), world.workloads[key]
         spec = explain(world, key, time.time()).spec
         found = [workload.hint] if workload.hint is not None else []
@@ -307,7 +307,7 @@ class _Clusters:
             world.apply(ev.JobRead(job_id, began, time.time(), job, grant))
 
     async def events_of(self, namespace: str, name: str, notes: list[str]) -> tuple[admin_reads.PodEvent, ...]:
-        """What Kubernetes tells of the pod."""
+        """The Kubernetes events of the pod."""
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
             notes.append("The pod is not there any more.")
@@ -320,7 +320,7 @@ class _Clusters:
 
 
 def _times(explanation: Explanation) -> Iterator[tuple[float, str]]:
-    """What Slurm itself tells of when things happened to the jobs."""
+    """The times that Slurm shows for the jobs."""
     for job in explanation.jobs:
         if job.submitted:
             yield job.submitted, f"Slurm job {job.id} submitted"

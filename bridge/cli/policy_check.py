@@ -56,7 +56,7 @@ def _space(given: str) -> Namespace:
 async def in_clusters(
     options: Mapping[str, str | None], chosen: Settings, given: Sequence[Namespace] = ()
 ) -> list[Finding]:
-    """What Slurm says of the policy, and what the policy gives to namespaces: those given, else those of Kubernetes."""
+    """Slurm's verdict on the policy, and what the policy gives to the namespaces named (else those of Kubernetes)."""
     spaces, missing = (given, "") if given else await _managed(options)
     filled = policy_namespaces.choices_in(policy_namespaces.pods_of(chosen.core_policy(""), spaces))
     seen = await look_at_slurm(options, os.environ, filled)
@@ -90,7 +90,7 @@ def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
 
 
 def _slurm_user(seen: Observations) -> str:
-    """By whom Slurm runs; of a Slurm that does not tell it, the user of the token; "": not known."""
+    """SlurmUser; if Slurm does not show it, the user of the token; "": not known."""
     if seen.configuration.value is not None:
         return seen.configuration.value.slurm_user
     return seen.token.value.user if seen.token.value is not None else ""
@@ -134,7 +134,7 @@ def _unreached(policy: Policy) -> Iterator[Said]:
 
 
 def takes_all_of(one: Rule, other: Rule) -> bool:
-    """True if every pod that the other rule is about is one of the first's; False also where that cannot be told."""
+    """True if the first rule matches every pod that the other one matches; False also if that cannot be decided."""
     return (
         set(one.selector) <= set(other.selector)
         and _all_covered(one.namespaces, other.namespaces)
@@ -154,7 +154,7 @@ def _all_covered(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """True if every name that the narrow pattern matches is matched by the wide one, as far as that is easily told."""
+    """True if the wide pattern matches every name that the narrow one matches, as far as that is easily decided."""
     fixed = wide[:-1]
     if wide.endswith(ANY) and not _is_pattern(fixed):
         return narrow.startswith(fixed) and not _is_pattern(narrow[: len(fixed)])

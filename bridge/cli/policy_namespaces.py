@@ -1,7 +1,7 @@
 """What a policy gives to namespaces that there are: of Kubernetes, or named on the command line.
 
 Templates are filled as for pods of that namespace (Policy.tenant).  What they give is tried in Slurm without effect, as the
-doctor tries what is written out.  Service accounts: `default`, and those that rules name without wildcards.
+doctor tries choices without templates.  Service accounts: `default`, and those that rules name without wildcards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_NAMED = 5
 class Pods:
     """Pods of one namespace and one service account, and what the policy gives them.
 
-    matching   places of the rules that match, the one that decides first
+    matching   positions of the rules that match; the first one decides
     """
 
     namespace: str
@@ -84,7 +84,7 @@ def _matching(policy: Policy, space: Namespace, account: str) -> tuple[int, ...]
 
 
 def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
-    """Pods that the policy itself refuses: no rule, a label that is missing, a user that nobody may be."""
+    """Pods that the policy itself refuses: no rule, a missing label, a user that is not allowed."""
     nobody = [each.called for each in found if not each.matching and policy.default is None]
     if nobody:
         yield warning(
@@ -123,7 +123,7 @@ def _about(rule: Rule) -> str:
 
 
 def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
-    """Texts under `allowed` that cannot be filled there: they allow nothing, without a word to anybody."""
+    """Templates under `allowed` that cannot be filled there: they allow nothing, and no message says so."""
     lost: dict[str, list[str]] = {}
     for each in found:
         if isinstance(each.tenant, Refusal):

@@ -1,4 +1,4 @@
-"""`slurm-bridge policy show`: who the pods of one namespace are in Slurm, and what they may ask for.
+"""`slurm-bridge policy show`: the Slurm user of the pods of one namespace, and what they may request.
 
 The labels of the namespace are read from Kubernetes if the policy asks for any, or given by hand, so that a policy can be
 tried before it is in force.

@@ -1,7 +1,7 @@
-"""`slurm-bridge release`: the admin's word that jobs which Slurm lists no more are gone indeed (X6).
+"""`slurm-bridge release`: the admin confirms that jobs which Slurm lists no more are gone (X6).
 
-When many jobs vanish within seconds the bridge holds back and ends no pod for it.  This asks the running bridge to believe
-it, once, for what is missing now.  The bridge takes that word only from the machine (or the pod) that it runs on, or with
+When many jobs vanish within seconds, the bridge holds back and ends no pod for it.  This command confirms to the running
+bridge that the jobs missing now are gone.  The bridge accepts it only from the machine (or the pod) that it runs on, or with
 the token of the setting `http_token_file`.
 """
 
@@ -22,7 +22,7 @@ DEADLINE_S = 10.0
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0, with what was released in a line.  Raises ConfigError where no bridge takes it.
+    """Exit code 0, and one line with what was released.  Raises ConfigError if no bridge accepts it.
 
     options   by field of Settings; `bridge`
     """

@@ -1,4 +1,4 @@
-"""`slurm-bridge uninstall`: take back what the bridge put into both clusters, then end (docs/operations.md lists it).
+"""`slurm-bridge uninstall`: remove what the bridge put into both clusters, then end (docs/operations.md lists it).
 
 The command is a bridge that leaves (scheduler/rules/uninstall.py), with the same World, loop and executor.  So the rules of a
 bridge hold: it reads before it ends anything, handles unknown outcomes, and waits for the end of an outage.  The command
@@ -27,15 +27,15 @@ from bridge.settings import Settings
 from scheduler.rules import uninstall
 from scheduler.state.world import World
 
-LOOK_S = 1.0  # between two looks at what is left
-TELL_S = 5.0  # between two lines about what is still to be done
+LOOK_S = 1.0  # between two checks of what is left
+TELL_S = 5.0  # between two lines about what is still to do
 NODES_S = 5.0  # between two polls of Slurm's nodes, at most
 NAMED_MOST = 3
 EXIT_STOPPED = 1
 
 
 def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -> int:
-    """Exit code 0: nothing is left, or would be; 1: it was stopped before.  Raises ConfigError.
+    """Exit code 0: nothing is left; 1: stopped before that.  Raises ConfigError.
 
     end_pods   running pods are ended; else they run to their end
     dry_run    what would be done is printed, and nothing is changed
@@ -73,7 +73,7 @@ class Uninstall:
         self._said, self._said_at = "", time.monotonic()
 
     async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
-        """Until nothing is left, or the event is set.  Raises ConfigError where a bridge is at work."""
+        """Work until nothing is left, or the event is set.  Raises ConfigError if a bridge is at work."""
         if self._dry_run:
             ends.connections.let_write(lambda: False)
         if lease is not None:
@@ -109,7 +109,7 @@ class Uninstall:
     async def _look(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
         """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.
 
-        world   what the bridge knows; None: it waits for the lease
+        world   returns the bridge's World; None: it waits for the lease
         """
         while True:
             known = world()
@@ -130,7 +130,7 @@ class Uninstall:
             await asyncio.sleep(LOOK_S)
 
     def _tell(self, sentence: str) -> None:
-        """What it waits for, when that has changed, and not too often."""
+        """Print what the command waits for, if that has changed, at most every TELL_S."""
         now = time.monotonic()
         if sentence != self._said and now - self._said_at >= TELL_S:
             self._said, self._said_at = sentence, now
@@ -143,7 +143,7 @@ class Uninstall:
 
 
 def _waits_for(lease: Lease) -> str:
-    """Why it does not hold the lease yet.  Raises ConfigError where a bridge renews it."""
+    """Why it does not hold the lease yet.  Raises ConfigError if a bridge renews it."""
     if lease.rival:
         namespace = lease.terms.namespace
         raise ConfigError(
@@ -156,7 +156,7 @@ def _waits_for(lease: Lease) -> str:
 
 
 def _in_short(todo: Sequence[str]) -> str:
-    """The first of what is still to be done, and how many more there are."""
+    """The first steps that are still to do, and the number of the others."""
     if not todo:
         return ""
     more = f"; and {len(todo) - NAMED_MOST} more" if len(todo) > NAMED_MOST else ""

@@ -1,7 +1,7 @@
 """The two ends of `slurm-bridge dev`: each simulated, behind real HTTP on loopback, or a real one.
 
-Where one is real the simulated other has its nodes: a simulated Slurm knows the nodes of the real Kubernetes, a simulated
-Kubernetes those that the real Slurm has.  Where both are simulated there are a few with GPUs.
+If one is real, the simulated other one has its nodes: a simulated Slurm has the nodes of the real Kubernetes, a simulated
+Kubernetes those of the real Slurm.  If both are simulated, there are a few nodes with GPUs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ EXAMPLE = tuple(Size(f"x{number}", cpus=64, memory_mib=512_000, gpus=4) for numb
 class KubeSide:
     """Kubernetes.
 
-    space           the namespace of the pods that this makes
+    space           the namespace of the pods that are made
     scheduler_name  of those pods: on a real cluster a name of its own, so that a bridge that runs there is not disturbed
     simulated       None: it is real, and `kubeconfig` is the file that was given
     """
@@ -84,7 +84,7 @@ class KubeSide:
     kubeconfig: str = ""
 
     async def look(self) -> None:
-        """Refresh what is seen.  Raises FarSideError."""
+        """Refresh the observations.  Raises FarSideError."""
         if isinstance(self.observations, KubeLooks):
             await self.observations.look()
 
@@ -93,7 +93,7 @@ class KubeSide:
 class SlurmSide:
     """Slurm.
 
-    user        whose jobs they are
+    user        the user of the jobs
     simulated   None: it is real, and `token_file` is the file that was given; "": the token is in SLURM_JWT
     """
 
@@ -110,16 +110,16 @@ class SlurmSide:
     token_file: str = ""
 
     def client(self, pool: HttpPool) -> SlurmClient:
-        """One for itself; `discover` comes first."""
+        """A client for this Slurm; its caller awaits `discover()` first."""
         return SlurmClient(pool, self.tokens, deadline_s=self.deadline_s)
 
     async def look(self) -> None:
-        """Refresh what is seen.  Raises FarSideError."""
+        """Refresh the observations.  Raises FarSideError."""
         if isinstance(self.observations, SlurmLooks):
             await self.observations.look()
 
     async def live(self, after: Callable[[], None]) -> None:
-        """A simulated slurmctld's own rounds, each followed by `after`.  Never returns."""
+        """Tick the simulated slurmctld, each time followed by `after`.  Never returns."""
         while True:
             await asyncio.sleep(TICK_S)
             if self.simulated is not None and self.ticking:
@@ -136,7 +136,7 @@ async def both(
     if slurm is None:
         slurm = await _simulated_slurm(stack, kube.nodes if kube else EXAMPLE, seed)
     if kube is None:
-        # Its uid is its mark in job names, and a real Slurm may see many of them.
+        # Its uid is part of job names, and a real Slurm may be used by many clusters.
         kube = await _simulated_kube(stack, slurm.nodes, seed if slurm.simulated else secrets.randbits(32))
     return kube, slurm
 

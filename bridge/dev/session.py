@@ -1,4 +1,4 @@
-"""The real bridge between two ends, the promises that watch it, and its lives: what `slurm-bridge dev` puts on.
+"""The session of `slurm-bridge dev`: the real bridge between two ends, its restarts, and the invariants that are checked.
 
 Everything between the ends is what `slurm-bridge run` runs.  The bridge can be killed at any instant and begins again with
 a new world; the ends, the promises and the traces live on.
@@ -33,11 +33,11 @@ from scheduler.events import ActionEnded, Event
 from scheduler.state.world import World
 
 LOOK_EVERY_S = 1.0
-RESTART_S = 1.0  # from the death of one bridge to the life of the next
+RESTART_S = 1.0  # between the end of one bridge and the start of the next
 TRACES = 1000
 SHOWN_VIOLATIONS = 20
 AT_ONCE_MOST = 20_000
-# With simulated ends a call lasts two seconds at most, so what must outlast one may be as short.
+# With simulated ends a call takes two seconds at most, so times that must outlast a call may be as short.
 QUICK = {"quiet_s": 2, "settle_s": 3}
 
 
@@ -48,7 +48,7 @@ class Session:
     outage       of the API server
     settings     of the bridge
     note         what the last fault did
-    calm_since   when the last one was made, or ended
+    calm_since   when the last fault was made, or ended
     at_once      keys of the last workloads that Slurm gave nodes at once
     """
 
@@ -90,7 +90,7 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """Whether a job may be left in Slurm: one that was seen, or one that only the bridge knows of yet."""
+        """True if a job may be left in Slurm: one that was observed, or one that only the bridge knows of yet."""
         world = self.world
         if self.invariants.ours() or world is None:
             return bool(self.invariants.ours())
@@ -98,12 +98,12 @@ class Session:
 
     @property
     def violations(self) -> list[Violation]:
-        """Every promise that was broken."""
+        """Every violation of an invariant."""
         return self.invariants.violations
 
     async def run(self) -> None:
         """For ever; cancel it."""
-        await self._see()  # what was there before is not the bridge's
+        await self._see()  # jobs that exist already are not the bridge's
         parts: list[Coroutine[Any, Any, None]] = [self._lives(), self._looks(), self.slurm.live(self.invariants.after)]
         if self.kube.simulated:
             parts.append(self.kube.simulated.live())
@@ -114,10 +114,10 @@ class Session:
         finally:
             self.telemetry.close()
 
-    # --- the bridge and its lives ---------------------------------------------------------------------------------
+    # --- the bridge and its restarts ------------------------------------------------------------------------------
 
     def kill_bridge(self) -> None:
-        """At whatever it is doing."""
+        """Kill the bridge at whatever point it is."""
         if self._life is not None:
             self._life.cancel()
 
@@ -131,8 +131,8 @@ class Session:
             except asyncio.CancelledError:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
-                    raise  # it is not the bridge that was killed
-            except FarSideError as error:  # Slurm is away just as it starts
+                    raise  # the session was cancelled, not the bridge
+            except FarSideError as error:  # Slurm does not answer while the bridge starts
                 self.note = f"The bridge cannot start: {error}"
             await asyncio.sleep(RESTART_S)
 
@@ -175,10 +175,10 @@ class Session:
         """See bridge.loop.Observer."""
         self.telemetry.passed(world, took_s)
 
-    # --- the promises ---------------------------------------------------------------------------------------------
+    # --- the invariants -------------------------------------------------------------------------------------------
 
     async def _looks(self) -> None:
-        """See both sides again and again, and judge."""
+        """Observe both sides again and again, and check the invariants."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             began = self.clock()
@@ -186,7 +186,7 @@ class Session:
                 self.invariants.looked(began, float("inf") if self.troubled else self.calm_since)
 
     async def _see(self) -> bool:
-        """False where a side cannot be seen: then nothing is judged."""
+        """Observe both sides; False if one cannot be observed: then nothing is checked."""
         try:
             await self.slurm.look()
             await self.kube.look()
@@ -197,7 +197,7 @@ class Session:
 
     @property
     def troubled(self) -> bool:
-        """A fault that lasts was made, and lasts."""
+        """True while a lasting fault is on."""
         return any(fault.on(self) for fault in FAULTS.values() if fault.on is not None)
 
     async def make(self, name: str) -> str:
@@ -215,7 +215,7 @@ class Session:
         self.calm_since = self.clock()
 
     async def cancel_job(self, job_id: int) -> None:
-        """As its user, and as an admin would in a simulated one.  Raises FarSideError."""
+        """Cancel a job as its user, or as an admin in a simulated Slurm.  Raises FarSideError."""
         if self.slurm.simulated is not None:
             self.slurm.simulated.cancel(job_id, self.clock())
             return

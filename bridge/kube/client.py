@@ -176,7 +176,7 @@ class KubeClient:
     async def hand_deadline(self, action: SetDeadline) -> None:
         """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
 
-        Returns when it is written, or this incarnation is gone.  Raises Invalid where its deadline is nearer already.
+        Returns when it is written, or this incarnation is gone.  Raises Invalid if its deadline is nearer already.
         """
         await self._set_deadline("hand deadline", action, action.seconds)
 
@@ -190,7 +190,7 @@ class KubeClient:
     async def evict(self, action: EvictPod) -> None:
         """Ask the Eviction API: a deletion with the pod's grace, unless a PodDisruptionBudget is in the way.
 
-        Returns when this incarnation is being deleted or is gone.  Raises Exhausted where a budget refuses it now.
+        Returns when this incarnation is being deleted or is gone.  Raises Exhausted if a budget refuses it now.
         """
         body = {
             "apiVersion": "policy/v1",

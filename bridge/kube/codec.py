@@ -153,7 +153,7 @@ def _no_change(envelope: Envelope) -> Bookmark | Failed:
 
 
 def _spoiled(kind: str, line: bytes, error: ContractError) -> Spoiled:
-    """Raises the error where the line does not say what happened to which object."""
+    """Raises the error if the line does not say what happened to which object."""
     head = head_of(line)
     why = f"it is longer than {MAX_LINE >> 20} MiB" if isinstance(line, Cut) else error.message
     found = undecoded(kind, head, ("object",), why)

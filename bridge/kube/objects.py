@@ -216,7 +216,7 @@ def condition_of(wire: WireCondition) -> model.Condition:
 
 
 def epoch(text: str | None) -> float | None:
-    """Seconds since 1970; None where there is no time, or none that can be read (a kubelet may write any)."""
+    """Seconds since 1970; None if there is no time, or none that can be read (a kubelet may write any)."""
     return None if text is None or len(text) > MOST_TIME else _epoch(text)
 
 

@@ -148,7 +148,7 @@ class SlurmClient:
     async def discover(self) -> Discovery:
         """Find the newest API version that both know (`GET ping/` of each, newest first).
 
-        Raises ContractError where slurmrestd serves none of them: this Slurm is too old, or the URL leads elsewhere.
+        Raises ContractError if slurmrestd serves none of them: this Slurm is too old, or the URL leads elsewhere.
         """
         refusal: ContractError | None = None
         for version in self._versions:
@@ -205,7 +205,7 @@ class SlurmClient:
         """Give the named fields of `spec` to a job of that user (`POST job/{id}`).
 
         changes  none that is unchangeable (scheduler/translate/job_update.py)
-        Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
+        Raises Invalid if Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
         has ended (2084), NotFound if it is gone.
         """
         body = bodies.update_body(spec, changes)
@@ -226,7 +226,7 @@ class SlurmClient:
         With the leader's id a heterogeneous job ends wholly; with that of another component, this component alone.
         Returns False if it had ended already, Slurm does not know it, or reused its id (2021, 2017, 2172): it is
         not there any more.  (Also where a component of it had ended, and the others did so now.)
-        Raises Invalid where the job is not that user's (2002).
+        Raises Invalid if the job is not that user's (2002).
         """
         wished = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
         answer = await self._write("cancel", "DELETE", self._path("jobs/"), wished, _KILL, user=user)
@@ -302,7 +302,7 @@ class SlurmClient:
         return self._told("nodes", codec.nodes(answer))
 
     async def node(self, name: str) -> SlurmNode:
-        """One node (`GET node/{name}`).  Raises Unanswered where Slurm has none: its answer has no number for that."""
+        """One node (`GET node/{name}`).  Raises Unanswered if Slurm has none: its answer has no number for that."""
         answer = await self._get("node", self._path(_node_path(name)), _NODE)
         return _sensible("node", lambda a: codec.node(a, name), answer)
 
@@ -368,7 +368,7 @@ class SlurmClient:
         """Ids of jobs of exactly this name that accounting believes to live; () where there is no slurmdbd.
 
         Accounting may lag behind slurmctld and still believe in a job that slurmctld lost: read what is found.
-        Raises ContractError where a record can be read so little that it may be any job.
+        Raises ContractError if a record can be read so little that it may be any job.
         """
         if not self._accounting:
             return ()
@@ -382,8 +382,8 @@ class SlurmClient:
 
         user     the user of the job, as whom the request is sent if that user has a token
         comment  the whole new comment
-        Returns False where there is no slurmdbd: nothing was sent.
-        Raises NotFound where accounting has no such job.
+        Returns False if there is no slurmdbd: nothing was sent.
+        Raises NotFound if accounting has no such job.
         """
         if not self._accounting:
             return False

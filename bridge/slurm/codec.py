@@ -84,7 +84,7 @@ def job(answer: wire.JobAnswer, job_id: int) -> Job:
     """The job of that id; the leader of a heterogeneous job comes with its further components, in their order.
 
     Slurm answers with all components where the leader was asked for, and of an array with all its tasks.
-    Raises ValueError where the answer does not hold it.
+    Raises ValueError if the answer does not hold it.
     """
     seen = next((candidate for candidate in answer.jobs if candidate.job_id == job_id), None)
     if seen is None:

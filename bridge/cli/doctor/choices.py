@@ -16,7 +16,7 @@ def choices(chosen: Settings) -> list[Choice]:
 
 
 def choices_of(tenants: Iterable[Tenant]) -> list[Choice]:
-    """What these let pods choose, one thing at a time, for each Slurm user; ("", "") is the user's own default."""
+    """What these tenants let pods choose, one choice at a time, for each Slurm user; ("", "") is the user's own default."""
     wanted: dict[Choice, None] = {}
     for tenant in tenants:
         if is_template(tenant.user):

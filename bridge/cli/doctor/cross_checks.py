@@ -1,4 +1,4 @@
-"""Checks between the two: nodes known to both, and what one believes of them that the other does not."""
+"""Checks between the two clusters: nodes known to both, and differences in what each knows of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _names(seen: Observations) -> Iterator[Said]:
 
 
 def _sizes(seen: Observations) -> Iterator[Said]:
-    """Slurm grants what Slurm counts; what Kubernetes does not let pods have of it is given back (F6)."""
+    """Slurm grants what Slurm counts; a grant that Kubernetes has no room for is released (F6)."""
     gres, both = seen.chosen("gres").gres, common(seen)
     larger = [f"{name} ({why})" for name, (node, known) in both.items() if (why := _larger(node, known, gres))]
     if larger:

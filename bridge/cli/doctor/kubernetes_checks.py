@@ -108,7 +108,7 @@ def _clock(seen: Observations) -> Iterator[Said]:
 
 
 def skew(whose: str, seconds: float) -> Said:
-    """Both tell whole seconds, so up to one is no news."""
+    """Both clocks have whole seconds, so a difference of up to one second is normal."""
     if abs(seconds) <= SKEW_S:
         return ok("as here, within a few seconds")
     which = "ahead of" if seconds > 0 else "behind"

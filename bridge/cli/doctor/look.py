@@ -1,7 +1,7 @@
-"""Asks both ends everything, once, and keeps what each question came to.
+"""Asks both clusters every question once, and keeps each answer or failure.
 
-Questions that need an answer first wait for it; where that failed they are not asked, and say so.  Nothing is repeated and
-nothing is changed: the only writes are access reviews and the refused probe of bridge/slurm/admin_reads.py.
+A question that needs another answer waits for it; if that failed, the question is marked as not asked.  Nothing is repeated
+and nothing is changed: the only writes are access reviews and the refused probe of bridge/slurm/admin_reads.py.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ async def _look_at_bridge(seen: Observations) -> None:
 
 
 async def _readiness(seen: Observations) -> tuple[str, ...]:
-    """The reasons why the bridge is not ready; after "ok", what does not work all the same.
+    """The reasons why the bridge is not ready; after "ok", the notes about what does not work.
 
-    Raises NotSeen where no bridge answers there, ConfigError.
+    Raises NotSeen if no bridge answers there, ConfigError.
     """
     if not (url := seen.usable.http_url):
         raise NotSeen("the settings name no http address", failed=False)

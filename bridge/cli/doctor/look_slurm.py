@@ -108,7 +108,7 @@ def _because(observed: Observed[T]) -> str:
 
 
 async def _knock(pool: HttpPool) -> int:
-    """Without a token slurmrestd says no more than that somebody is there."""
+    """The HTTP status of a request without a token, which shows only that slurmrestd, or another server, answers."""
     return (await pool.exchange("GET", "/slurm/", {}, b"", deadline_s=DEFAULT_DEADLINE_S)).status
 
 
@@ -173,11 +173,13 @@ def _token(tokens: TokenSource, path: str) -> Observed[Token]:
 
 
 async def _jobs(client: SlurmClient) -> int:
-    """How many there are.  Raises NotSeen where it shows that the token, or slurmctld, is at fault."""
+    """The number of jobs.  Raises NotSeen if the token, or slurmctld, is at fault."""
     try:
         return len(await client.states())
     except Unauthorized as error:
-        why = NotSeen(sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE)  # told of the token
+        why = NotSeen(
+            sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE
+        )  # the check of the token reports it
         raise why from None
     except FarSideError:
         if client.discovery is not None and client.discovery.responding:
@@ -201,13 +203,13 @@ async def _configuration(client: SlurmClient) -> admin_reads.Configuration:
 
 
 async def _accounting_answers(client: SlurmClient) -> bool:
-    """False where there is none.  Raises AccountingAway."""
+    """False if there is none.  Raises AccountingAway."""
     await client.find("slurm-bridge-doctor")
     return client.discovery is not None and client.discovery.accounting
 
 
 async def _with_accounting(asked: Callable[[], Awaitable[T]]) -> T:
-    """Raises NotSeen where slurmdbd is away, of which another check tells."""
+    """Raises NotSeen if slurmdbd does not answer, which another check reports."""
     try:
         return await asked()
     except AccountingAway as error:
@@ -235,7 +237,7 @@ async def _verdicts(client: SlurmClient, wanted: Iterable[Choice]) -> Mapping[Ch
 
 
 async def _unresolved(seen: Observations) -> frozenset[str]:
-    """External nodes whose address is only a name, which nothing here can resolve."""
+    """External nodes whose address is only a name that this host cannot resolve."""
     bare = [each for each in seen.slurm_nodes.get() if each.node.external and each.address == each.node.name]
     answers = await asyncio.gather(*(_resolves(each.address) for each in bare))
     return frozenset(each.node.name for each, resolves in zip(bare, answers, strict=True) if not resolves)

@@ -1,4 +1,4 @@
-"""How one question is asked: once, and what its answer or its failure means for the checks.
+"""How a question is asked, once, and how its answer or failure is kept for the checks.
 
 A group of questions is a table: the field of Observations, and what is asked for it.  If what the group needs cannot be
 reached, every field of the table is marked as not seen for that one reason.
@@ -33,7 +33,7 @@ def ask_none(seen: Observations, names: Iterable[str], because: str) -> None:
 
 
 async def observed(asked: Callable[[], Awaitable[T]], because: str = "", do: str = "") -> Observed[T]:
-    """because, do: where it fails, the short reason why what follows is not checked, and what to do about it."""
+    """because, do: the short reason why later questions are not asked if this one fails, and what to do about it."""
     began, clock = time.perf_counter(), time.time()
     try:
         value = await asked()
@@ -46,13 +46,13 @@ async def observed(asked: Callable[[], Awaitable[T]], because: str = "", do: str
 
 
 def not_seen(error: BridgeError, because: str, do: str = "") -> NotSeen:
-    """do: where the error itself does not say what to do."""
+    """do: used if the error itself does not say what to do."""
     advice = error.do if isinstance(error, ConfigError) else ""
     return NotSeen(sentence(error), because=because, do=advice or do)
 
 
 def sentence(error: BridgeError) -> str:
-    """Without the words for the log, which side it was and which call, and without what to do."""
+    """The error's message as a sentence, without side, call and advice."""
     if isinstance(error, ConfigError):
         return said(ConfigError(error.what))
     if not isinstance(error, FarSideError):
@@ -65,5 +65,5 @@ def sentence(error: BridgeError) -> str:
 
 
 def unnamed(seen: Observations, key: str, missing: NotSeen) -> NotSeen:
-    """What the settings do not name they may name where the mistake is."""
+    """The reason why a setting is missing; if the mistake in the settings may concern this key, that mistake."""
     return NotSeen(MISTAKEN, failed=False) if key in seen.doubtful else missing

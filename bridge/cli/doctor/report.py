@@ -16,7 +16,7 @@ NARROWEST = 60
 
 
 def as_text(found: Sequence[Finding], width: int) -> str:
-    """Grouped and aligned; what to do stands below what it is about.  width: columns of the terminal."""
+    """Grouped and aligned; the advice is below the finding.  width: columns of the terminal."""
     names = max((len(each.check) for each in found), default=0)
     lines: list[str] = []
     for group, members in groupby(found, key=lambda each: each.group):

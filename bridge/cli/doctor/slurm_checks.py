@@ -1,4 +1,4 @@
-"""Checks of the Slurm end: reach, token, whom it may act for."""
+"""Checks of the Slurm end: reachability, the token, and the users that it may act for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bridge.slurm.user_tokens import advice
 from scheduler.policy.rules import ANY
 from scheduler.policy.templates import is_template
 
-LATE_SHARE = 0.2  # what renews a token has renewed it when a fifth of its life is left
+LATE_SHARE = 0.2  # a program that renews tokens has done so when a fifth of the lifetime is left
 SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
 LIMIT = 2050  # a limit of the user or account is reached now; what was asked is allowed as such
 OTHERS_MAY_NOT = (AUTHENTICATION, 401, 403, 511)
@@ -78,7 +78,7 @@ def _token(seen: Observations) -> Iterator[Said]:
 
 
 def _of_users(seen: Observations) -> Iterator[Said]:
-    """A row for each Slurm user whose token cannot be used, or that ends soon; one for all others."""
+    """A row for each Slurm user whose token cannot be used or expires soon, and one row for all others."""
     fine = []
     for user, observed in sorted(seen.user_tokens.get().items()):
         if observed.missing is not None:
@@ -195,7 +195,7 @@ def _look_in_log() -> str:
 
 
 def _choices(seen: Observations) -> Iterator[Said]:
-    """Is every account, partition and QOS that the policy offers one that Slurm takes from that user?"""
+    """Does Slurm accept every account, partition and QOS that the policy offers to that user?"""
     _needs(seen.jobs)
     seen.chosen("policy")
     tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}

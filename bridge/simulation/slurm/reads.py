@@ -62,7 +62,9 @@ def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "qos": job.qos,
         "required_switches": job.switches[0],
         "resv_name": job.reservation,
-        "shared": [job.shared] if job.shared and asked.version == "v0.0.44" else [],  # the newer one does not tell
+        "shared": [job.shared]
+        if job.shared and asked.version == "v0.0.44"
+        else [],  # the newer version does not show it
         "tasks": number(job.wanted.tasks),
         "tasks_per_node": number(job.wanted.tasks_per_node or 0),
         "time_limit": number(limit) if limit is not None else {"set": False, "infinite": True, "number": 0},
@@ -107,7 +109,7 @@ def resources(asked: Asked, argument: str) -> Answer:
 
 
 def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
-    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf tell no indices
+    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf show no indices
     return {
         "node": holding.node,
         "sockets_per_node": 1,

@@ -16,7 +16,7 @@ from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, 
 if TYPE_CHECKING:
     from bridge.simulation.slurm.cluster import SlurmCluster
 
-# Of a running job these may be changed; the rest is 2073.
+# Fields that may be changed of a running job; any other is refused with 2073.
 _CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})
 # Fields of a job whose names in a submission are the same.
 _KEPT_AS_NAMED = ("name", "partition", "account", "qos", "nice", "comment", "reservation", "constraints", "wckey")
@@ -63,7 +63,7 @@ def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
         return 2068
     if cluster.place(job, now):
         return 0
-    cluster.preempt_for(job, now)  # the room that this makes is for whoever asks next
+    cluster.preempt_for(job, now)  # the next request gets the room that this makes
     return 2016
 
 
@@ -210,7 +210,7 @@ def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
 
 
 def cancel(asked: Asked, _: str) -> Answer:
-    """By id, where the name is the job's: only what failed is told of."""
+    """Cancel jobs by id if the name is the job's; the answer lists only failures."""
     wished: Body = msgspec.json.decode(asked.body)
     codes = [code for job_id in wished["jobs"] for code in _cancel_one(asked, job_id_of(job_id), wished["job_name"])]
     texts = [(code, NOT_CANCELLED.get(code) or TEXTS[code][1]) for code in codes]
@@ -286,7 +286,7 @@ def reconfigure(asked: Asked, _: str) -> Answer:
     if not asked.operator:
         raise SlurmSaysNo(2010)
     for node in asked.cluster.nodes.values():
-        node.not_responding &= node.dynamic  # those of new/node stay so
+        node.not_responding &= node.dynamic  # nodes of new/node stay so
         node.find_devices()
     asked.cluster.look_soon(asked.now)
     return yes(asked, {})
