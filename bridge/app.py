@@ -21,7 +21,7 @@ from bridge import stopping
 from bridge.clock import SlewedClock
 from bridge.connections import Connections, Tokens
 from bridge.executor import Executor
-from bridge.guard import Guard, lives_on
+from bridge.guard import Guard, restart_on_error
 from bridge.health import Health, StandingBy, Starting, measure_clock, measure_lead, measure_rights
 from bridge.http_access import BearerFile
 from bridge.kube.client import KubeClient
@@ -123,7 +123,7 @@ class Bridge:
         """Report an object of Kubernetes that cannot be decoded."""
         which = "/".join(filter(None, (what.namespace, what.name)))
         self._left_out(f"{what.kind}s", which, what.why)
-        self.executor.say_undecoded(what)
+        self.executor.post_undecoded(what)
 
     def _emit(self, event: Event) -> None:
         self.loop.emit(event)
@@ -133,15 +133,15 @@ class Bridge:
         guard = self.guard
         async with asyncio.TaskGroup() as group:
             if self._mirror is None:
-                group.create_task(lives_on("watches of Kubernetes", self._watches.run, guard), name="watches")
-            group.create_task(lives_on("poller of Slurm", self.poller.run, guard), name="poller")
+                group.create_task(restart_on_error("watches of Kubernetes", self._watches.run, guard), name="watches")
+            group.create_task(restart_on_error("poller of Slurm", self.poller.run, guard), name="poller")
             group.create_task(self.loop.run(), name="loop")
-            group.create_task(lives_on("posting of events", self.executor.post_events, guard), name="events")
+            group.create_task(restart_on_error("posting of events", self.executor.post_events, guard), name="events")
             if (file := self._policy_file) is not None:
-                read_anew = lives_on("settings file", lambda: file.follow(self._emit, self.world), guard)
+                read_anew = restart_on_error("settings file", lambda: file.follow(self._emit, self.world), guard)
                 group.create_task(read_anew, name="settings")
             if (users := self._user_tokens) is not None:
-                looks = lives_on("token files", lambda: follow(users, self._emit, self._clock), guard)
+                looks = restart_on_error("token files", lambda: follow(users, self._emit, self._clock), guard)
                 group.create_task(looks, name="tokens")
 
 
@@ -174,7 +174,7 @@ async def run(
     settings: Settings,
     path: str = "",
     reread: Callable[[], Settings] | None = None,
-    act: Callable[[Ends, Lease | None, asyncio.Event], Awaitable[None]] | None = None,
+    act: Callable[[Clusters, Lease | None, asyncio.Event], Awaitable[None]] | None = None,
     leaving: str = "",
 ) -> None:
     """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that no waiting mends.
@@ -193,22 +193,22 @@ async def run(
 
     with stopping.listening(stop):
         async with AsyncExitStack() as stack:
-            if (ends := await _ends(settings, bearer, stack, signalled)) is None:
+            if (clusters := await _connected(settings, bearer, stack, signalled)) is None:
                 log.info("stopped before both clusters had answered")
                 return
-            ends.leaving = leaving
+            clusters.leaving = leaving
             if path and reread is not None:
-                ends.file = PolicyFile(path, settings, reread, ends.slurm_user, ends.clock)
-            ends.watch_rights(stack)
-            ends.measure()
-            _in_background(stack, _notify_ready(ends.starting), "notify")
+                clusters.file = PolicyFile(path, settings, reread, clusters.slurm_user, clusters.clock)
+            clusters.watch_rights(stack)
+            clusters.measure()
+            _in_background(stack, _notify_ready(clusters.starting), "notify")
             _tune_gc()
-            await (act or _schedule)(ends, await ends.lease(), signalled)
+            await (act or _schedule)(clusters, await clusters.lease(), signalled)
 
 
-async def _ends(
+async def _connected(
     settings: Settings, bearer: BearerFile | None, stack: AsyncExitStack, signalled: asyncio.Event
-) -> Ends | None:
+) -> Clusters | None:
     """Answer HTTP, and wait for both clusters; None if a signal ends the process before they answer.
 
     Raises ConfigError for a mistake that no waiting mends.
@@ -227,7 +227,7 @@ async def _ends(
         return None
     _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
     transport, kube = await connections.transport(), await connections.kube()
-    return Ends(settings, connections, transport, kube, clock, telemetry, starting, bearer, slurm_user)
+    return Clusters(settings, connections, transport, kube, clock, telemetry, starting, bearer, slurm_user)
 
 
 def _connections(settings: Settings, stack: AsyncExitStack, clock: SlewedClock, telemetry: Telemetry) -> Connections:
@@ -276,7 +276,7 @@ def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: flo
 
 
 @dataclass(slots=True)
-class Ends:
+class Clusters:
     """Both clusters as they were found.  It makes a bridge between them: one, or one each time that this replica leads.
 
     bearer           as of Health
@@ -306,7 +306,7 @@ class Ends:
 
     def watch_rights(self, stack: AsyncExitStack) -> None:
         """Ask for the rights from time to time, until `stack` closes."""
-        _in_background(stack, lives_on("rights", self.rights.run, self.guard), "rights")
+        _in_background(stack, restart_on_error("rights", self.rights.run, self.guard), "rights")
 
     async def lease(self) -> Lease | None:
         """The Lease of the settings, with connections of its own: a burst of calls does not delay a renewal."""
@@ -357,7 +357,7 @@ class Ends:
                 self.telemetry,
                 self.clock,
                 self.bearer,
-                partly=self._partly,
+                degraded=self._degraded,
                 lease_trouble=(lambda: lease.trouble) if lease is not None else (lambda: ""),
             )
         self.health.follow(bridge.loop)
@@ -368,7 +368,7 @@ class Ends:
         """The settings, with the policy that was read last."""
         return self.file.settings if self.file is not None else self.settings
 
-    def _partly(self, world: World) -> list[str]:
+    def _degraded(self, world: World) -> list[str]:
         settings, users = self._in_force, self.connections.tokens.users
         about_file = self.file.notes(self.clock()) if self.file is not None else []
         about_users = checks.tokenless(users, settings, self.clock()) if users is not None else []
@@ -386,7 +386,9 @@ class Ends:
             return made
 
         def watching(mirror: Mirror) -> asyncio.Task[None]:
-            return asyncio.create_task(lives_on("watches of Kubernetes", mirror.run, self.guard), name="watches")
+            return asyncio.create_task(
+                restart_on_error("watches of Kubernetes", mirror.run, self.guard), name="watches"
+            )
 
         return Replica(lease, mirror, watching, lambda filled: self.bridge(filled, lease), self.clock)
 
@@ -420,12 +422,12 @@ def _in_background(stack: AsyncExitStack, work: Coroutine[object, object, None],
     stack.push_async_callback(end)
 
 
-async def _schedule(ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
+async def _schedule(clusters: Clusters, lease: Lease | None, signalled: asyncio.Event) -> None:
     if lease is not None:
-        await ends.replica(lease).run(signalled)
+        await clusters.replica(lease).run(signalled)
     else:
-        measure_lead(lambda: True, ends.telemetry)
-        await until_signalled(ends.bridge(), signalled)
+        measure_lead(lambda: True, clusters.telemetry)
+        await until_signalled(clusters.bridge(), signalled)
 
 
 async def until_signalled(bridge: Bridge, signalled: asyncio.Event) -> None:

@@ -39,7 +39,7 @@ class Hooks(Protocol):
         """The hook for each item of a list that cannot be decoded: list, name, reason."""
         ...
 
-    def unasked(self) -> None:
+    def unsolicited(self) -> None:
         """A connection to slurmrestd answered twice, or without a request."""
         ...
 
@@ -55,7 +55,7 @@ class Unobserved:
         """See Hooks."""
         return lambda what, which, why: None
 
-    def unasked(self) -> None:
+    def unsolicited(self) -> None:
         """See Hooks."""
 
 
@@ -150,7 +150,7 @@ class Connections:
         return self._pool_of(1) if self._poll_apart else None
 
     def _pool_of(self, connections: int) -> HttpPool:
-        pool = slurm_pool(self._settings, self._stack, connections, self._hooks.unasked)
+        pool = slurm_pool(self._settings, self._stack, connections, self._hooks.unsolicited)
         self._made.append(pool)
         return pool
 
@@ -186,11 +186,11 @@ class Connections:
 
 
 def slurm_pool(
-    settings: Settings, stack: AsyncExitStack, connections: int, on_unasked: Callable[[], None] = lambda: None
+    settings: Settings, stack: AsyncExitStack, connections: int, on_unsolicited: Callable[[], None] = lambda: None
 ) -> HttpPool:
     """Connections to the slurmrestd of the settings.  Raises ConfigError for TLS files that cannot be used."""
     tls = TlsFiles(settings.slurm_ca_file, settings.slurm_cert_file, settings.slurm_key_file)
-    pool = HttpPool(settings.slurm_url, connections=connections, tls=tls, on_unasked=on_unasked)
+    pool = HttpPool(settings.slurm_url, connections=connections, tls=tls, on_unsolicited=on_unsolicited)
     stack.callback(pool.close)
     return pool
 

@@ -43,7 +43,7 @@ from scheduler.state.workload import Announced
 # many wait (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
-MAX_UNDECODED_SAID = 4096
+MAX_UNDECODED_POSTED = 4096
 URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.DeletePod | act.FailByDeadline
 
 OWN_ERROR = Refusal(
@@ -52,7 +52,7 @@ OWN_ERROR = Refusal(
 NO_LONGER_LEADS = Refusal(
     names.REFUSED, "this replica of slurm-bridge does not lead any more; the one that leads goes on.", later=True
 )
-Said = tuple[float, str, str, str, str, str, bool]
+QueuedEvent = tuple[float, str, str, str, str, str, bool]
 
 
 class Executor:
@@ -83,9 +83,9 @@ class Executor:
         self._emit = emit
         self._clock = clock
         self._poll_nodes = poll_nodes
-        self._said: asyncio.Queue[Said] = asyncio.Queue(MAX_EVENTS_WAITING)
+        self._queued_events: asyncio.Queue[QueuedEvent] = asyncio.Queue(MAX_EVENTS_WAITING)
         self._on_dropped = on_dropped
-        self._undecoded_said: dict[str, str] = {}  # by UID: why
+        self._undecoded_posted: dict[str, str] = {}  # by UID: why
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
@@ -127,7 +127,7 @@ class Executor:
     async def post_events(self) -> None:
         """Post the queued Kubernetes events, one after the other.  Never returns."""
         while True:
-            at, namespace, name, uid, reason, message, warning = await self._said.get()
+            at, namespace, name, uid, reason, message, warning = await self._queued_events.get()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVENT_PATIENCE_S):
                     await self._calm.wait()
@@ -139,7 +139,7 @@ class Executor:
                 self._guard.caught(error, "task", f"event {reason} of {namespace}/{name}")
                 self._on_dropped()
 
-    def _say(self, action: Announced) -> None:
+    def _announce(self, action: Announced) -> None:
         """Queue the event of a confirmed write; if its answer is lost, the event follows once the write is proven."""
         reason, message, warning = event_of(action)
         self._queue(action.namespace, action.name, action.uid, reason, message, warning)
@@ -147,17 +147,17 @@ class Executor:
     def _queue(self, namespace: str, name: str, uid: str, reason: str, message: str, warning: bool) -> None:
         """Queue an event to be posted; namespace "": it is about the node of that name."""
         try:
-            self._said.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
+            self._queued_events.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
         except asyncio.QueueFull:
             self._on_dropped()
 
-    def say_undecoded(self, what: Undecoded) -> None:
+    def post_undecoded(self, what: Undecoded) -> None:
         """Queue an event on an object that cannot be decoded, once for each reason."""
-        if not what.name or what.kind not in ("pod", "node") or self._undecoded_said.get(what.uid) == what.why:
+        if not what.name or what.kind not in ("pod", "node") or self._undecoded_posted.get(what.uid) == what.why:
             return
-        self._undecoded_said[what.uid] = what.why
-        while len(self._undecoded_said) > MAX_UNDECODED_SAID:
-            del self._undecoded_said[next(iter(self._undecoded_said))]
+        self._undecoded_posted[what.uid] = what.why
+        while len(self._undecoded_posted) > MAX_UNDECODED_POSTED:
+            del self._undecoded_posted[next(iter(self._undecoded_posted))]
         message = (
             f"slurm-bridge cannot read this {what.kind}: {what.why}. Until it can, nothing is done to it, and what was "
             f"known of it still counts. Correct or recreate the {what.kind}."
@@ -208,7 +208,7 @@ class Executor:
         await self._slurm.update(job_id, action.user, component, action.changes)
 
     async def _nudge(self, action: act.NudgeScheduler, began: float) -> None:
-        await self._slurm.kick(action.job_id, action.user)
+        await self._slurm.nudge(action.job_id, action.user)
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
         if not await self._slurm.cancel(action.job_id, action.name, action.user):
@@ -239,25 +239,25 @@ class Executor:
 
     async def _bind(self, action: act.BindPod, began: float) -> None:
         await self._kube.bind(action)
-        self._say(action)
+        self._announce(action)
 
     async def _delete_pod(self, action: act.DeletePod, began: float) -> None:
-        await self._kube.evict_by_delete(action)
-        self._say(action)
+        await self._kube.delete_pod(action)
+        self._announce(action)
 
     async def _fail_by_deadline(self, action: act.FailByDeadline, began: float) -> None:
-        await self._kube.end_by_deadline(action)
-        self._say(action)
+        await self._kube.fail_by_deadline(action)
+        self._announce(action)
 
     async def _set_deadline(self, action: act.SetDeadline, began: float) -> None:
-        await self._kube.hand_deadline(action)  # the pod's condition was set before
+        await self._kube.set_deadline(action)  # the pod's condition was set before
 
     async def _evict_pod(self, action: act.EvictPod, began: float) -> None:
         await self._kube.evict(action)
-        self._say(action)
+        self._announce(action)
 
     async def _set_job_condition(self, action: act.SetJobCondition, began: float) -> None:
-        await self._kube.report_running(action)
+        await self._kube.set_job_condition(action)
         self._queue(action.namespace, action.name, action.uid, action.condition, action.message, action.warning)
 
     async def _set_pod_condition(self, action: act.SetPodCondition, began: float) -> None:
@@ -274,7 +274,7 @@ class Executor:
             self._queue(action.namespace, action.name, action.uid, names.PUT_BACK, action.reason, warning=True)
 
     async def _set_node_condition(self, action: act.SetNodeCondition, began: float) -> None:
-        await self._kube.show_node(action)
+        await self._kube.set_node_condition(action)
         self._queue("", action.node, action.uid, action.condition, action.message, action.warning)
 
     async def _taint_node(self, action: act.TaintNode, began: float) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from scheduler.state.quarantined import Alarm, Origin, origin_of
 
 AGAIN_S = 2.0  # after this time a task that ended by an error of the bridge's own begins again
-MAX_TOLD = 1000  # places in the code whose traceback is logged
+MAX_LOGGED = 1000  # places in the code whose traceback is logged
 log = logging.getLogger("slurm-bridge")
 
 
@@ -27,7 +27,7 @@ class Guard:
     def __init__(self, *, on: bool = False) -> None:
         self.on = on
         self.contained: Counter[str] = Counter()
-        self._told: set[Origin] = set()
+        self._logged: set[Origin] = set()
 
     def caught(self, error: Exception, kind: str, what: str) -> None:
         """Contain an exception; raise it if containment is off.
@@ -49,9 +49,9 @@ class Guard:
         while isinstance(cause, BaseExceptionGroup):  # a group of tasks raises what one of them raised
             cause = cause.exceptions[0]
         origin = origin_of(cause)
-        is_new = origin not in self._told and len(self._told) < MAX_TOLD
+        is_new = origin not in self._logged and len(self._logged) < MAX_LOGGED
         if is_new:
-            self._told.add(origin)
+            self._logged.add(origin)
         name, file, line = origin
         place = f"{name} at {file.rpartition('/')[2]}:{line}"
         log.error(
@@ -62,7 +62,7 @@ class Guard:
         )
 
 
-async def lives_on(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
+async def restart_on_error(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
     """Run the task again and again: an error of the bridge's own does not end it for good."""
     while True:
         try:

@@ -78,7 +78,7 @@ def readiness(reasons: list[str], *notes: str) -> web.Response:
     return web.Response(text="\n".join(lines) + "\n", status=503 if reasons else 200)
 
 
-def partly(world: World, now: float) -> list[str]:
+def degraded(world: World, now: float) -> list[str]:
     """Sentences about what does not work while the bridge as a whole does."""
     lost = world.accounting_lost
     if lost is None:
@@ -135,7 +135,7 @@ class Health:
 
     tokens   the bridge's own token, and the acting token if there is one
     bearer   the token that /explain and /release require; None: they answer this machine alone
-    partly   further problems that do not stop the bridge, a sentence each
+    degraded further problems that do not stop the bridge, a sentence each
     lease_trouble   why the lease cannot be renewed now; "": it can be renewed, or there is none
     """
 
@@ -146,10 +146,10 @@ class Health:
         telemetry: Telemetry,
         clock: Callable[[], float],
         bearer: BearerFile | None = None,
-        partly: Callable[[World], list[str]] = lambda _: [],
+        degraded: Callable[[World], list[str]] = lambda _: [],
         lease_trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        self._partly = partly
+        self._degraded = degraded
         self._lease_trouble = lease_trouble
         self._loop = loop
         self._tokens = tokens
@@ -245,7 +245,7 @@ class Health:
     async def readyz(self, _: web.Request) -> web.Response:
         """See readiness."""
         world = self._loop.world
-        notes = [undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world)]
+        notes = [undecoded(world), quarantined(world), *degraded(world, self._clock()), *self._degraded(world)]
         notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 

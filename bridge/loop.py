@@ -108,9 +108,9 @@ class Loop:
         while self._events:
             event = self._events.popleft()
             if isinstance(event, ActionEnded):
-                self._tell(self._observer.ended, event, self.world)
+                self._notify(self._observer.ended, event, self.world)
             else:
-                self._tell(self._observer.seen, event)
+                self._notify(self._observer.seen, event)
             self.world.apply(event)
         self._news.clear()
         if self._finishing or not self._leads():
@@ -122,11 +122,11 @@ class Loop:
             self.guard.caught(error, "pass", "nothing could be decided")
             return now + AGAIN_S  # if it lasts, /healthz reports that no pass ends
         self.world.apply(Planned(plan, now))
-        self._tell(self._observer.passed, self.world, time.perf_counter() - began)
+        self._notify(self._observer.passed, self.world, time.perf_counter() - began)
         for action in plan.actions:
             if not self.world.is_under_way(action):
                 continue
-            self._tell(self._observer.planned, action, now)
+            self._notify(self._observer.planned, action, now)
             task = tasks.create_task(self._perform(action))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -134,7 +134,7 @@ class Loop:
         self.passed = now
         return plan.wake_at
 
-    def _tell(self, hear: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _notify(self, hear: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call an observer; an exception that it raises is contained."""
         try:
             hear(*args, **kwargs)

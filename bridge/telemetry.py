@@ -119,14 +119,14 @@ class Telemetry:
         self._meters = MeterProvider([reader], resource=resource, views=[view], shutdown_on_exit=False)
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
-        self._unreadable_said: dict[str, str] = {}
+        self._unreadable_logged: dict[str, str] = {}
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._export_traces(exporter, recent)
         self._tracer = self._tracers.get_tracer("slurm-bridge")
         self.lost_sides: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
-        self._told_of: Counter[Anomaly] = Counter()  # rejected observations that are in the log, by reason
+        self._logged: Counter[Anomaly] = Counter()  # rejected observations that are in the log, by reason
         self._held_back = False
         self._accounting_lost: AccountingLost | None = None
         self._claims_held_back = False
@@ -138,8 +138,10 @@ class Telemetry:
         self._passes = meter.create_histogram(
             "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
         )
-        self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
-        self._told = meter.create_counter(
+        self._grants_released = meter.create_counter(
+            "slurm_bridge_grants_given_back", "1", "grants that could not be used"
+        )
+        self._conditions_written = meter.create_counter(
             "slurm_bridge_pod_conditions_written", "1", "what bound pods were told, by reason"
         )
         self._unreadable = meter.create_counter(
@@ -170,15 +172,15 @@ class Telemetry:
 
         def told(what: str, which: str, why: str) -> None:
             self._unreadable.add(1, {"side": side, "list": what})
-            if (key := f"{side} {what} {which}") not in self._unreadable_said:
-                _remember(self._unreadable_said, key, why)
+            if (key := f"{side} {what} {which}") not in self._unreadable_logged:
+                _remember(self._unreadable_logged, key, why)
                 log.warning(
                     "%s: %s: item %s cannot be read and is left out: %s", side, what, which or "without a name", why
                 )
 
         return told
 
-    def unasked(self) -> None:
+    def unsolicited(self) -> None:
         """A connection to slurmrestd answered twice, or without a request."""
         self.rejected["doubled answer"] += 1
 
@@ -261,9 +263,9 @@ class Telemetry:
         """Log what the scheduler rejects or holds back, at most one line a pass for each kind, and the end of it."""
         self._passes.record(took_s)
         for why, count in world.rejected.items():
-            if new := count - self._told_of[why]:
+            if new := count - self._logged[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
-                self._told_of[why] = count
+                self._logged[why] = count
         if (lost := world.accounting_lost) != self._accounting_lost:
             self._accounting_lost = lost
             log.warning("%s", lost.why if lost is not None else "slurmdbd answers again")
@@ -291,11 +293,11 @@ class Telemetry:
                 self._trace_bind(bind, created, event, world)
             case act.CancelJob() as cancel:
                 if cancel.told:  # only the cancel of a grant that cannot be used has news for its pods
-                    self._given_back.add(1)
+                    self._grants_released.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
             case act.SetJobCondition() as told:
-                self._told.add(1, {"reason": told.condition})
+                self._conditions_written.add(1, {"reason": told.condition})
             case (act.DeletePod() | act.FailByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0

@@ -18,7 +18,18 @@ from bridge import settings
 from bridge.cli import policy_namespaces
 from bridge.cli.doctor import slurm_checks
 from bridge.cli.doctor.command import PAGE_WIDTH
-from bridge.cli.doctor.findings import Finding, Level, Said, count, exit_code, findings, not_checked, ok, some, warning
+from bridge.cli.doctor.findings import (
+    Finding,
+    Level,
+    Result,
+    count,
+    exit_code,
+    findings,
+    not_checked,
+    ok,
+    some,
+    warning,
+)
 from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
 from bridge.cli.doctor.report import as_text
 from bridge.cli.doctor.views import Observations, managed_namespaces
@@ -100,7 +111,7 @@ def _not_checked(why: str) -> Finding:
     return not_checked(why).at("Slurm", "names")
 
 
-def _judged(chosen: Settings) -> Iterator[tuple[str, Said]]:
+def _judged(chosen: Settings) -> Iterator[tuple[str, Result]]:
     policy = chosen.core_policy("")
     default = " and a default" if policy.default else ""
     yield "file", ok(f"{count(len(policy.rules), 'rule')}{default}")
@@ -117,7 +128,7 @@ def _judged(chosen: Settings) -> Iterator[tuple[str, Said]]:
 # --- rules that are never reached -----------------------------------------------------------------------------------
 
 
-def _unreached(policy: Policy) -> Iterator[Said]:
+def _unreached(policy: Policy) -> Iterator[Result]:
     for place, rule in enumerate(policy.rules):
         before = next((other for other in range(place) if takes_all_of(policy.rules[other], rule)), None)
         if before is not None:
@@ -168,7 +179,7 @@ def _is_pattern(text: str) -> bool:
 # --- users that others choose ---------------------------------------------------------------------------------------
 
 
-def _chosen_by_others(policy: Policy) -> Iterator[Said]:
+def _chosen_by_others(policy: Policy) -> Iterator[Result]:
     for place, tenant in enumerate(policy.tenants):
         named = templates.sources(tenant.user)
         called = policy.called(place)
@@ -188,7 +199,7 @@ def _accounts_are_named(policy: Policy, place: int) -> bool:
     return bool(accounts) and not any(map(_is_pattern, accounts))
 
 
-def _priorities(policy: Policy) -> Iterator[Said]:
+def _priorities(policy: Policy) -> Iterator[Result]:
     for name, priority in sorted(policy.priorities.items()):
         refusing = [place for place, tenant in enumerate(policy.tenants) if not _allows(tenant, priority.qos)]
         if priority.qos and refusing and len(refusing) == len(policy.tenants):

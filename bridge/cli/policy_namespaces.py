@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bridge.cli.doctor.choices import choices_of
-from bridge.cli.doctor.findings import Said, count, error, ok, some, unknown, warning
+from bridge.cli.doctor.findings import Result, count, error, ok, some, unknown, warning
 from bridge.cli.doctor.slurm_checks import accepted, refused
 from bridge.cli.doctor.views import Choice, Observations
 from scheduler.model.kubernetes import Namespace
@@ -55,7 +55,7 @@ def choices_in(found: Sequence[Pods]) -> list[Choice]:
     return choices_of(each.tenant for each in found if isinstance(each.tenant, Tenant))
 
 
-def judged(policy: Policy, found: Sequence[Pods], seen: Observations) -> Iterator[tuple[str, Said]]:
+def judged(policy: Policy, found: Sequence[Pods], seen: Observations) -> Iterator[tuple[str, Result]]:
     """What is said of the namespaces, by check."""
     if not found:
         yield "namespaces", ok("none is managed: kubectl label namespace NAME slurm-bridge/managed=true")
@@ -83,7 +83,7 @@ def _matching(policy: Policy, space: Namespace, account: str) -> tuple[int, ...]
     return tuple(place for place, rule in enumerate(policy.rules) if rule.matches(origin))
 
 
-def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Pods that the policy itself refuses: no rule, a missing label, a user that is not allowed."""
     nobody = [each.called for each in found if not each.matching and policy.default is None]
     if nobody:
@@ -96,7 +96,7 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
             yield error(f"Pods of namespace {each.called} are refused. {each.tenant.message}", "")
 
 
-def _overlaps(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+def _overlaps(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Several rules match; the first decides.  A rule that decides nowhere is probably not meant so."""
     several: dict[tuple[int, ...], list[str]] = {}
     for each in found:
@@ -122,7 +122,7 @@ def _about(rule: Rule) -> str:
     return rule.about
 
 
-def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Templates under `allowed` that cannot be filled there: they allow nothing, and no message says so."""
     lost: dict[str, list[str]] = {}
     for each in found:
@@ -140,7 +140,7 @@ def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
         )
 
 
-def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
+def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Result]:
     """Users, accounts, partitions and QOS that were filled in, and that Slurm does not take; each once."""
     if seen.jobs.missing is not None:
         yield unknown(f"not checked: {seen.jobs.missing.because or seen.jobs.missing.why}")
@@ -161,7 +161,7 @@ def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Sai
         first = pods[0].tenant
         given = first.filled if isinstance(first, Tenant) else ""
         concerned = some(dict.fromkeys(each.called for each in pods), MOST_NAMED)
-        yield Said(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
+        yield Result(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
     yield from _reservations(found, seen)
     if not wrong and seen.filled:
         yield ok(
@@ -169,7 +169,7 @@ def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Sai
         )
 
 
-def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
+def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Result]:
     there = seen.reservations.value
     if there is None:
         return
@@ -184,7 +184,7 @@ def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
             )
 
 
-def _given(found: Sequence[Pods]) -> Said:
+def _given(found: Sequence[Pods]) -> Result:
     by_user: dict[str, list[str]] = {}
     for each in found:
         if isinstance(each.tenant, Tenant):

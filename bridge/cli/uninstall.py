@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 import uvloop
 
 from bridge import app
-from bridge.app import Ends
+from bridge.app import Clusters
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
 from bridge.kube.lease import Lease
@@ -27,8 +27,8 @@ from bridge.settings import Settings
 from scheduler.rules import uninstall
 from scheduler.state.world import World
 
-LOOK_S = 1.0  # between two checks of what is left
-TELL_S = 5.0  # between two lines about what is still to do
+CHECK_EVERY_S = 1.0  # between two checks of what is left
+STATUS_EVERY_S = 5.0  # between two lines about what is still to do
 NODES_S = 5.0  # between two polls of Slurm's nodes, at most
 NAMED_MOST = 3
 EXIT_STOPPED = 1
@@ -70,20 +70,20 @@ class Uninstall:
     def __init__(self, *, dry_run: bool = False) -> None:
         self.done = False
         self._dry_run = dry_run
-        self._said, self._said_at = "", time.monotonic()
+        self._printed, self._printed_at = "", time.monotonic()
 
-    async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
+    async def act(self, clusters: Clusters, lease: Lease | None, signalled: asyncio.Event) -> None:
         """Work until nothing is left, or the event is set.  Raises ConfigError if a bridge is at work."""
         if self._dry_run:
-            ends.connections.let_write(lambda: False)
+            clusters.connections.let_write(lambda: False)
         if lease is not None:
-            replica = ends.replica(lease)
+            replica = clusters.replica(lease)
             working = replica.run(signalled)
-            looking = self._look(lambda: replica.now.world if replica.now is not None else None, lease, ends.clock)
+            looking = self._watch(lambda: replica.now.world if replica.now is not None else None, lease, clusters.clock)
         else:
-            bridge = ends.bridge()
+            bridge = clusters.bridge()
             working = app.until_signalled(bridge, signalled)
-            looking = self._look(lambda: bridge.world, None, ends.clock)
+            looking = self._watch(lambda: bridge.world, None, clusters.clock)
         await self._until_done(working, looking, signalled)
 
     async def _until_done(
@@ -106,7 +106,7 @@ class Uninstall:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
+    async def _watch(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
         """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.
 
         world   returns the bridge's World; None: it waits for the lease
@@ -115,28 +115,28 @@ class Uninstall:
             known = world()
             if known is None:
                 assert lease is not None, "without a lease there is a world from the start"
-                self._tell(_waits_for(lease))
+                self._print_status(_waits_for(lease))
             elif self._dry_run:
                 if not (why := uninstall.not_known(known)):
-                    self._tell_all(known, uninstall.todo(known, clock()))
+                    self._print_steps(known, uninstall.todo(known, clock()))
                     return
-                self._tell(why)
+                self._print_status(why)
             else:
                 why, todo = uninstall.waits_for(known, clock()), uninstall.todo(known, clock())
                 if not why and not todo:
                     _print(_nothing_left(known))
                     return
-                self._tell(" ".join(filter(None, (why, _in_short(todo)))))
-            await asyncio.sleep(LOOK_S)
+                self._print_status(" ".join(filter(None, (why, _in_short(todo)))))
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    def _tell(self, sentence: str) -> None:
+    def _print_status(self, sentence: str) -> None:
         """Print what the command waits for, if that has changed, at most every TELL_S."""
         now = time.monotonic()
-        if sentence != self._said and now - self._said_at >= TELL_S:
-            self._said, self._said_at = sentence, now
+        if sentence != self._printed and now - self._printed_at >= STATUS_EVERY_S:
+            self._printed, self._printed_at = sentence, now
             _print(sentence)
 
-    def _tell_all(self, world: World, todo: Sequence[str]) -> None:
+    def _print_steps(self, world: World, todo: Sequence[str]) -> None:
         _print("slurm-bridge uninstall would:" if todo else _nothing_left(world))
         for each in todo:
             _print(f"  {each}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.dev.load import SHORT_S, Kind, Load
 from bridge.dev.session import Session
-from bridge.dev.workload_client import Life, WorkloadClient
+from bridge.dev.workload_client import PodHistory, WorkloadClient
 from scheduler import names
 from scheduler.model.hostlist import fold
 
@@ -74,7 +74,7 @@ class Run:
         await self.workload_client.delete("replicasets", kind.name)
         await self._until("its pods to be gone", lambda: all(life.gone for life in self._of(kind)))
 
-    def _of(self, kind: Kind) -> list[Life]:
+    def _of(self, kind: Kind) -> list[PodHistory]:
         return [
             life
             for uid, life in self.workload_client.lives.items()
@@ -132,7 +132,7 @@ class Run:
 
     # --- what is reported ------------------------------------------------------------------------------------------
 
-    def _tell(self, life: Life) -> None:
+    def _tell(self, life: PodHistory) -> None:
         if life.gone:
             line = "gone"
         elif life.node:

@@ -24,7 +24,7 @@ from bridge.kube.client import KubeClient
 from bridge.kube.transport import opened
 from bridge.page.snapshot import Item, Sections, detail, snapshot
 from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
-from bridge.simulation.invariants import PROMISES, Invariants, Violation
+from bridge.simulation.invariants import INVARIANTS, Invariants, Violation
 from bridge.slurm.client import SlurmClient
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
@@ -80,7 +80,7 @@ class Session:
             on_broken=lambda _violation: None,  # they are remembered
         )
         self.bridge: Bridge | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._bridge_task: asyncio.Task[None] | None = None
         self.settings = _settings(kube, slurm)
 
     @property
@@ -103,8 +103,12 @@ class Session:
 
     async def run(self) -> None:
         """For ever; cancel it."""
-        await self._see()  # jobs that exist already are not the bridge's
-        parts: list[Coroutine[Any, Any, None]] = [self._lives(), self._looks(), self.slurm.live(self.invariants.after)]
+        await self._observe()  # jobs that exist already are not the bridge's
+        parts: list[Coroutine[Any, Any, None]] = [
+            self._restart_for_ever(),
+            self._observe_for_ever(),
+            self.slurm.live(self.invariants.after),
+        ]
         if self.kube.simulated:
             parts.append(self.kube.simulated.live())
         try:
@@ -118,16 +122,16 @@ class Session:
 
     def kill_bridge(self) -> None:
         """Kill the bridge at whatever point it is."""
-        if self._life is not None:
-            self._life.cancel()
+        if self._bridge_task is not None:
+            self._bridge_task.cancel()
 
-    async def _lives(self) -> None:
+    async def _restart_for_ever(self) -> None:
         while True:
             self.invariants.life += 1
             self.invariants.born = self.clock()
-            self._life = asyncio.create_task(self._one_life(), name="bridge")
+            self._bridge_task = asyncio.create_task(self._run_bridge(), name="bridge")
             try:
-                await self._life
+                await self._bridge_task
             except asyncio.CancelledError:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
@@ -136,7 +140,7 @@ class Session:
                 self.note = f"The bridge cannot start: {error}"
             await asyncio.sleep(RESTART_S)
 
-    async def _one_life(self) -> None:
+    async def _run_bridge(self) -> None:
         async with AsyncExitStack() as stack:
             faulty_wire = KubeFaults(opened(self.kube.access, stack), self.invariants, self.outage)
             pool = slurm_pool(self.settings, stack, self.settings.slurm_connections)
@@ -177,15 +181,15 @@ class Session:
 
     # --- the invariants -------------------------------------------------------------------------------------------
 
-    async def _looks(self) -> None:
+    async def _observe_for_ever(self) -> None:
         """Observe both sides again and again, and check the invariants."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             began = self.clock()
-            if await self._see():
+            if await self._observe():
                 self.invariants.looked(began, float("inf") if self.troubled else self.calm_since)
 
-    async def _see(self) -> bool:
+    async def _observe(self) -> bool:
         """Observe both sides; False if one cannot be observed: then nothing is checked."""
         try:
             await self.slurm.look()
@@ -253,7 +257,7 @@ class Session:
         broken = Counter(violation.invariant for violation in self.violations)
         return {
             name: {"says": says, "checked": self.invariants.checked[name], "broken": broken[name]}
-            for name, says in PROMISES.items()
+            for name, says in INVARIANTS.items()
         }
 
     def _broken(self) -> Mapping[str, Item]:

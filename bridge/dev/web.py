@@ -25,9 +25,9 @@ from bridge.dev.faults import FAULTS
 from bridge.dev.headless import OUTLIVED_S
 from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.session import Session
-from bridge.dev.workload_client import Life, WorkloadClient
+from bridge.dev.workload_client import PodHistory, WorkloadClient
 from bridge.errors import ConfigError, FarSideError
-from bridge.health import explained, not_ready, partly, readiness, undecoded
+from bridge.health import degraded, explained, not_ready, readiness, undecoded
 from bridge.page.server import Page
 from bridge.page.snapshot import Sections
 from bridge.simulation.http import LOOPBACK
@@ -88,7 +88,7 @@ async def _busy(session: Session, workload_client: WorkloadClient, load: Load, m
         runs_s = {uid: seconds for uid, seconds in runs_s.items() if uid in workload_client.lives}
 
 
-def _is_over(life: Life, runs_s: int, now: float) -> bool:
+def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
     """It has ended a while ago; or it should have, where nothing really runs."""
     if life.gone:
         return False
@@ -107,7 +107,7 @@ def _answers_commands(app: web.Application, session: Session) -> None:
         world, now = session.world, time.time()
         if world is None:
             return readiness([NOT_STARTED])
-        return readiness(not_ready(world, [session.slurm.tokens], now), undecoded(world), *partly(world, now))
+        return readiness(not_ready(world, [session.slurm.tokens], now), undecoded(world), *degraded(world, now))
 
     async def explain(request: web.Request) -> web.StreamResponse:
         world = session.world

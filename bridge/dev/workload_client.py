@@ -27,7 +27,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
-class Life:
+class PodHistory:
     """The observed times of one pod, epoch seconds; None: not yet.
 
     created   when this client created it; None: another client did
@@ -73,8 +73,8 @@ class WorkloadClient:
         self._transport = transport
         self._space = space
         self._clock = clock
-        self.lives: dict[str, Life] = {}
-        self.on_change: Callable[[Life], None] = lambda _life: None
+        self.lives: dict[str, PodHistory] = {}
+        self.on_change: Callable[[PodHistory], None] = lambda _life: None
 
     async def open(self) -> None:
         """Create the namespace, after that of an earlier run is gone.
@@ -154,7 +154,7 @@ class WorkloadClient:
         made = _read(await self._send("POST", self._path(resource), thing))
         uid = str(made["metadata"]["uid"])
         if resource == "pods":
-            life = self.lives.setdefault(uid, Life(made["metadata"]["name"], made))
+            life = self.lives.setdefault(uid, PodHistory(made["metadata"]["name"], made))
             life.created = began
         return uid
 
@@ -208,7 +208,7 @@ class WorkloadClient:
                 self._lose(self.lives[event["object"]["metadata"]["uid"]])
 
     def _see(self, pod: Object) -> None:
-        life = self.lives.setdefault(pod["metadata"]["uid"], Life(pod["metadata"]["name"], pod))
+        life = self.lives.setdefault(pod["metadata"]["uid"], PodHistory(pod["metadata"]["name"], pod))
         life.last = pod
         if life.node and life.bound is None:
             life.bound = self._clock()
@@ -216,7 +216,7 @@ class WorkloadClient:
             life.ended = self._clock()
         self.on_change(life)
 
-    def _lose(self, life: Life) -> None:
+    def _lose(self, life: PodHistory) -> None:
         if not life.gone:
             life.gone = True
             life.ended = life.ended or self._clock()

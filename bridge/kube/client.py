@@ -141,12 +141,12 @@ class KubeClient:
             return None
         return codec.PODS.one(reply.body)
 
-    async def evict_by_delete(self, action: DeletePod) -> None:
+    async def delete_pod(self, action: DeletePod) -> None:
         """Set the condition DisruptionTarget, then delete with the pod's grace, or with `grace_s` if it is given.
 
         Returns when this incarnation is being deleted or is gone, by this call or another client.
         """
-        if not await self._say_disruption(action):
+        if not await self._set_disruption_target(action):
             return
         options: dict[str, Any] = {
             "apiVersion": "v1",
@@ -161,7 +161,7 @@ class KubeClient:
             except (NotFound, Conflict) as no:
                 await self._must_be_gone(no, action)
 
-    async def end_by_deadline(self, action: FailByDeadline) -> None:
+    async def fail_by_deadline(self, action: FailByDeadline) -> None:
         """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
 
         If the failure `counts`, the condition is not set: with DisruptionTarget controllers would not count it.
@@ -169,11 +169,11 @@ class KubeClient:
         """
         if action.counts:
             await self._set_deadline("end pod", action, 1)
-        elif await self._say_disruption(action):
+        elif await self._set_disruption_target(action):
             async with self._unless_refused(action):
                 await self._set_deadline("end pod", action, 1)
 
-    async def hand_deadline(self, action: SetDeadline) -> None:
+    async def set_deadline(self, action: SetDeadline) -> None:
         """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
 
         Returns when it is written, or this incarnation is gone.  Raises Invalid if its deadline is nearer already.
@@ -218,13 +218,13 @@ class KubeClient:
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self._patch("write annotations", _pod_path(namespace, name), body, MERGE)
 
-    async def report_running(self, action: SetJobCondition) -> None:
+    async def set_job_condition(self, action: SetJobCondition) -> None:
         """Write the condition of bound pods.  Raises as `set_condition`."""
         status = "True" if action.runs else "False"
         condition = (names.RUNNING_CONDITION, status, action.condition, action.message)
         await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
-    async def _say_disruption(self, action: DeletePod | FailByDeadline) -> bool:
+    async def _set_disruption_target(self, action: DeletePod | FailByDeadline) -> bool:
         """False: this incarnation is gone.
 
         Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
@@ -285,7 +285,7 @@ class KubeClient:
 
     # --- nodes ---
 
-    async def show_node(self, action: SetNodeCondition) -> None:
+    async def set_node_condition(self, action: SetNodeCondition) -> None:
         """Write how Slurm sees the node: our condition, beside kubelet's.
 
         Raises NotFound, Conflict if the node is gone or is another incarnation.

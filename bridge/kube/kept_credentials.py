@@ -41,7 +41,7 @@ async def access_by(
 ) -> Access:
     """An Access whose credentials come from `configuration`.  where: for messages.  Raises ConfigError."""
     loaded = await configuration()
-    kept = _Kept(configuration, where, loaded.host.rstrip("/"), impersonate, now, plugin)
+    kept = _RenewedCredentials(configuration, where, loaded.host.rstrip("/"), impersonate, now, plugin)
     await kept.start()
     return Access(
         server=kept.server,
@@ -54,7 +54,7 @@ async def access_by(
 
 
 @dataclass(slots=True)
-class _Kept:
+class _RenewedCredentials:
     """Who we are, kept fresh."""
 
     configuration: Read

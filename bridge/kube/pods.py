@@ -337,7 +337,7 @@ def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
     if any(_state(each).running is not None and each.name not in sidecars for each in initial):
         return "", None
     turn = _next_to_start(status)
-    waiting = [_waiting(each) for each in (*initial, *(status.container_statuses or ())) if _says_why(each, turn)]
+    waiting = [_waiting(each) for each in (*initial, *(status.container_statuses or ())) if _has_reason(each, turn)]
     if not waiting:
         return "", None
     ended = (_state(each).terminated for each in initial)
@@ -362,7 +362,7 @@ def _state(container: ContainerStatus) -> ContainerState:
     return container.state or ContainerState()
 
 
-def _says_why(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
+def _has_reason(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
     waits = _state(container).waiting
     return waits is not None and ((waits.reason or "") not in IN_TURN or (container is turn and bool(waits.reason)))
 

@@ -259,8 +259,8 @@ class ListWatch(Generic[M]):
     resource: Resource[M]
     emit: Emit
     clock: Clock
-    on_trouble: Callable[[str], None] = lambda _why: None
-    on_fine: Callable[[], None] = lambda: None
+    on_failure: Callable[[str], None] = lambda _why: None
+    on_recovered: Callable[[], None] = lambda: None
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
     on_time: Callable[[ClockTold], None] = lambda _told: None
     rng: random.Random = field(default_factory=random.Random)
@@ -289,7 +289,7 @@ class ListWatch(Generic[M]):
             return Listing()
         except _Interrupted as error:  # ordinary once too: a load balancer, a server that restarts
             if self.failures:
-                self.on_trouble(str(error.cause))
+                self.on_failure(str(error.cause))
             await self._pause(error.cause)
             return Watching(error.version)
         except FarSideError as error:
@@ -301,7 +301,7 @@ class ListWatch(Generic[M]):
         try:
             began, seen_before = self.clock(), self.seen.newest(self.resource.path)
             everything = await listed(
-                self.transport, self.resource, self.page_size, lambda reply: self._hear_the_time(reply, began)
+                self.transport, self.resource, self.page_size, lambda reply: self._emit_time(reply, began)
             )
         except Expired:
             raise _TooOld from None
@@ -311,10 +311,10 @@ class ListWatch(Generic[M]):
         self.emit(self.resource.listed(everything, self.clock()))
         for each in everything.undecoded:
             self.on_undecoded(each)
-        self.on_fine()
+        self.on_recovered()
         return Watching(everything.version)
 
-    def _hear_the_time(self, reply: Reply, began: float) -> None:
+    def _emit_time(self, reply: Reply, began: float) -> None:
         """What time it is for the server, which every answer says: its clock may be another than ours."""
         if (theirs := http_date(reply.headers.get("date", ""))) is not None:
             self.on_time(ClockTold(Side.KUBERNETES, theirs, began, self.clock()))
@@ -335,7 +335,7 @@ class ListWatch(Generic[M]):
             stall_s = BOOKMARK_STALL_S if self.bookmarked else lasts + STALL_MARGIN_S
             async with self.transport.stream(self.resource.path, params=params, stall_s=stall_s) as lines:
                 accepted = self.clock()
-                self.on_fine()
+                self.on_recovered()
                 async for line in lines:
                     version = self._told(self.resource.codec.line(line), version)
                     self.seen.see(self.resource.path, version)
@@ -382,7 +382,7 @@ class ListWatch(Generic[M]):
                 raise ContractError(f"watch {self.resource.name}", "Kubernetes", message, code)
 
     async def _wait(self, error: FarSideError) -> None:
-        self.on_trouble(str(error))
+        self.on_failure(str(error))
         await self._pause(error)
 
     async def _pause(self, error: FarSideError) -> None:
@@ -452,8 +452,8 @@ class KubeWatches:
             resource,
             self.emit,
             self.clock,
-            on_trouble=lambda why: self._trouble(resource.name, why),
-            on_fine=lambda: self._fine(resource.name),
+            on_failure=lambda why: self._failed(resource.name, why),
+            on_recovered=lambda: self._recovered(resource.name),
             on_undecoded=self.on_undecoded,
             on_time=self.emit,
             rng=self.rng,
@@ -461,11 +461,11 @@ class KubeWatches:
             seen=self.seen,
         )
 
-    def _trouble(self, name: str, why: str) -> None:
+    def _failed(self, name: str, why: str) -> None:
         if not self._troubled:
             self.emit(SideLost(Side.KUBERNETES, self.clock(), why))
         self._troubled[name] = why
 
-    def _fine(self, name: str) -> None:
+    def _recovered(self, name: str) -> None:
         if self._troubled.pop(name, None) is not None and not self._troubled:
             self.emit(SideBack(Side.KUBERNETES, self.clock()))

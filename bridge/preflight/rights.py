@@ -52,12 +52,12 @@ ESSENTIAL: tuple[Right, ...] = (  # without one of them no job is submitted: its
 )
 SAYS: Right = ("patch", "pods", "", "status")
 EVERYWHERE = ""  # in the place of a namespace
-LOOK_EVERY_S = 2.0  # between two checks which namespaces are due; a check sends no request
+CHECK_EVERY_S = 2.0  # between two checks which namespaces are due; a check sends no request
 ASK_AGAIN_S = 5.0  # where a right is missing, or a request was refused
 ASK_EVERYWHERE_S = 30.0  # for CLUSTER and NODE: a watch that runs does not notice that its right is gone
 ASK_RARELY_S = 600.0  # in a namespace where none is missing: a refused request shows a loss at once
-MOST_A_LOOK = 20  # namespaces
-TOLD = 3  # namespaces that /readyz names
+CHECKED_AT_ONCE = 20  # namespaces
+NAMED_MOST = 3  # namespaces that /readyz names
 
 log = logging.getLogger("slurm-bridge")
 
@@ -125,7 +125,7 @@ class HeldRights:
         """Check the namespaces of this world, and emit what is missing."""
         self._world, self._emit = world, emit
         if self.lacking:
-            self._tell()
+            self._emit_missing()
 
     def refused(self, namespace: str) -> None:
         """A request about an object there was refused for lack of rights.  EVERYWHERE: the object is in no namespace."""
@@ -142,20 +142,20 @@ class HeldRights:
         """A sentence for each of the first namespaces with what is missing and what to do, and one for the others."""
         everywhere = self.lacking.get(EVERYWHERE)
         told = [_sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
-        rest = len(told) - TOLD
+        rest = len(told) - NAMED_MOST
         return (
             ([_sentence(EVERYWHERE, everywhere)] if everywhere else [])
-            + told[:TOLD]
+            + told[:NAMED_MOST]
             + ([f"Rights are missing in {rest} more namespaces; the log names them."] if rest > 0 else [])
         )
 
     async def run(self) -> None:
         """For ever; cancel it."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self.check()
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the namespaces that are due, at most MOST_A_LOOK; log and emit what has changed."""
         now, world = self._monotonic(), self._world
         wanted = {name for name in world.namespaces or () if world.manages(name)} if world is not None else set()
@@ -170,7 +170,7 @@ class HeldRights:
         due = sorted(
             (name for name in wanted if self._ask_at[name] <= now), key=lambda name: (self._ask_at[name], name)
         )
-        due = due[:MOST_A_LOOK]
+        due = due[:CHECKED_AT_ONCE]
         if not due:
             return
         try:
@@ -178,13 +178,13 @@ class HeldRights:
         except FarSideError:  # Kubernetes is away, which the watches report; what was known stays
             self._ask_at.update(dict.fromkeys(due, now + ASK_AGAIN_S))
             return
-        changed = [name for name in due if self._take(name, found.get(name, []))]
+        changed = [name for name in due if self._update(name, found.get(name, []))]
         for name in due:
             self._asked_at[name] = now
             rarely = ASK_EVERYWHERE_S if name == EVERYWHERE else ASK_RARELY_S
             self._ask_at[name] = now + (ASK_AGAIN_S if name in found else rarely)
         if changed:
-            self._tell()
+            self._emit_missing()
 
     async def _missing(self, due: Sequence[str]) -> dict[str, list[Right]]:
         namespaces = [name for name in due if name != EVERYWHERE]
@@ -193,7 +193,7 @@ class HeldRights:
             found[EVERYWHERE] = lacking
         return found
 
-    def _take(self, namespace: str, lacking: list[Right]) -> bool:
+    def _update(self, namespace: str, lacking: list[Right]) -> bool:
         """Keep what is missing there; True if it has changed."""
         before = self.lacking.pop(namespace, [])
         if lacking:
@@ -205,7 +205,7 @@ class HeldRights:
             log.info("Kubernetes: all rights are there %s now", where)
         return lacking != before
 
-    def _tell(self) -> None:
+    def _emit_missing(self) -> None:
         """Emit the namespaces in which pods cannot be bound or ended."""
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
         said = {name: "" if SAYS in rights else _sentence(name, rights) for name, rights in waits.items()}

@@ -59,7 +59,7 @@ MAX_REMEMBERED = 200
 JOBS_REMEMBERED = 20_000
 STORY_MOST = 1000
 
-PROMISES: Mapping[str, str] = {
+INVARIANTS: Mapping[str, str] = {
     "V1": "one running job a workload",
     "V2": "a pod stands where its job is",
     "V3": "a pod is bound only where it fits",

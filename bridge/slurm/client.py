@@ -211,13 +211,13 @@ class SlurmClient:
         body = bodies.update_body(spec, changes)
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
-    async def kick(self, job_id: int, user: str) -> None:
+    async def nudge(self, job_id: int, user: str) -> None:
         """Make slurmctld look at its queue now: an update of a waiting job without any field (ARCHITECTURE 5).
 
         The update writes nothing, so it cannot undo what the job's user changes at the same time.
         Raises NotFound if the job is gone, Invalid if it has ended (2084).
         """
-        await self._write("kick", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
+        await self._write("nudge", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
 
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
         """End the job of that id if it has that name and that user (`DELETE jobs/`, docs/decisions/0003).

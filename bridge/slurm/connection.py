@@ -52,12 +52,12 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         answer_limit: int,
-        on_unasked: Callable[[], None] = lambda: None,
+        on_unsolicited: Callable[[], None] = lambda: None,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._limit = answer_limit
-        self._on_unasked = on_unasked
+        self._on_unsolicited = on_unsolicited
         self._may_write = may_write
         self._transport: asyncio.Transport | None = None
         self._asked: Request | None = None
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiting is None:
-            self._on_unasked()
+            self._on_unsolicited()
             self.drop()
             return
         self._heard = True
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._waiting is None:  # a second answer to one request
-            self._on_unasked()
+            self._on_unsolicited()
             self.reusable = False
         self._begin()
 

@@ -71,9 +71,9 @@ class HttpPool:
         ssl_context: ssl.SSLContext | None = None,
         tls: TlsFiles | None = None,
         idle_s: float = DEFAULT_IDLE_S,
-        on_unasked: Callable[[], None] = lambda: None,
+        on_unsolicited: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_unasked = on_unasked
+        self._on_unsolicited = on_unsolicited
         self.may_write: Callable[[], bool] = lambda: True
         self._server = _Server.of(base_url)
         self._tls = tls or TlsFiles()
@@ -167,7 +167,7 @@ class HttpPool:
             )
             _watched(connected)
             _, connection = await loop.create_connection(
-                lambda: Connection(self._answer_limit, self._on_unasked, lambda: self.may_write()),
+                lambda: Connection(self._answer_limit, self._on_unsolicited, lambda: self.may_write()),
                 sock=connected,
                 ssl=context,
                 server_hostname=server.host if context is not None else None,

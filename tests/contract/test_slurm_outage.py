@@ -51,7 +51,7 @@ async def test_a_cancel_proves_nothing(without_controller: Slurm) -> None:
 
 async def test_an_update_proves_nothing(without_controller: Slurm) -> None:
     with pytest.raises(Unanswered):
-        await without_controller.client.kick(1, "alice")
+        await without_controller.client.nudge(1, "alice")
 
 
 async def test_nodes_are_not_known_rather_than_none(without_controller: Slurm) -> None:

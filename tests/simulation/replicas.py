@@ -17,7 +17,7 @@ from bridge.rights import HeldRights
 
 from bridge.app import Bridge, watches_of
 from bridge.errors import FarSideError, Unanswered, not_sent
-from bridge.guard import Guard, lives_on
+from bridge.guard import Guard, restart_on_error
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease, Terms
 from bridge.kube.mirror import Mirror
@@ -199,7 +199,7 @@ class Replicas(Life):
             replica = Replica(
                 lease,
                 lambda: Mirror(watches),
-                lambda mirror: asyncio.create_task(lives_on("watches", mirror.run, guard)),
+                lambda mirror: asyncio.create_task(restart_on_error("watches", mirror.run, guard)),
                 bridge,
                 self.clock,
             )

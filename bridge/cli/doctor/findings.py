@@ -40,7 +40,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Result:
     """A finding without its place in the table."""
 
     level: Level
@@ -53,27 +53,27 @@ class Said:
         return Finding(group, check, self.level, self.sentence, self.do, self.unchecked)
 
 
-def ok(sentence: str, do: str = "") -> Said:
-    return Said(Level.OK, sentence, do)
+def ok(sentence: str, do: str = "") -> Result:
+    return Result(Level.OK, sentence, do)
 
 
-def warning(sentence: str, do: str) -> Said:
-    return Said(Level.WARNING, sentence, do)
+def warning(sentence: str, do: str) -> Result:
+    return Result(Level.WARNING, sentence, do)
 
 
-def error(sentence: str, do: str) -> Said:
-    return Said(Level.ERROR, sentence, do)
+def error(sentence: str, do: str) -> Result:
+    return Result(Level.ERROR, sentence, do)
 
 
-def unknown(sentence: str, do: str = "") -> Said:
-    return Said(Level.UNKNOWN, sentence, do)
+def unknown(sentence: str, do: str = "") -> Result:
+    return Result(Level.UNKNOWN, sentence, do)
 
 
-def not_checked(why: str) -> Said:
-    return Said(Level.UNKNOWN, f"not checked: {why}", unchecked=why)
+def not_checked(why: str) -> Result:
+    return Result(Level.UNKNOWN, f"not checked: {why}", unchecked=why)
 
 
-Judge = Callable[[Observations], Iterable[Said]]
+Judge = Callable[[Observations], Iterable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observ
                 yield each.at(group, check.name)
 
 
-def _missing(missing: NotSeen, told: set[str]) -> Said:
+def _missing(missing: NotSeen, told: set[str]) -> Result:
     if missing.failed and missing.why not in told:
         told.add(missing.why)
         return error(missing.why, missing.do)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bridge.cli.doctor.questions import Questions, ask_all, ask_none, not_seen, observed, unnamed
-from bridge.cli.doctor.views import NodeInfo, Observations, Observed, managed_namespaces
+from bridge.cli.doctor.views import Observations, Observed, OtherPods, managed_namespaces
 from bridge.connections import Connections
 from bridge.errors import ConfigError
 from bridge.kube import admin_reads, watch
@@ -54,8 +54,8 @@ class _Kubernetes:
     async def rights_in(self) -> Mapping[str, list[Right]]:
         return await rights.missing_in(self.client, managed_namespaces(self.seen))
 
-    async def other_pods(self) -> NodeInfo:
-        return NodeInfo(await self.listed(watch.other_pods(self.scheduler_name)))
+    async def other_pods(self) -> OtherPods:
+        return OtherPods(await self.listed(watch.other_pods(self.scheduler_name)))
 
 
 QUESTIONS: Questions[_Kubernetes] = {
@@ -65,7 +65,7 @@ QUESTIONS: Questions[_Kubernetes] = {
     "rights_in": lambda kube: kube.rights_in(),  # needs the namespaces
     "nodes": lambda kube: kube.listed(watch.nodes()),
     "ours": lambda kube: kube.listed(watch.our_pods(kube.scheduler_name)),
-    "standing": lambda kube: kube.other_pods(),
+    "other_pods": lambda kube: kube.other_pods(),
 }
 NAMESPACES: Questions[_Kubernetes] = {"namespaces": QUESTIONS["namespaces"]}
 

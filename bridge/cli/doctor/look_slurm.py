@@ -67,8 +67,12 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
         return _nothing_of_slurm(seen, _because(seen.discovery))
     do = f"Is {chosen.slurm_url} right, does slurmrestd run there (systemctl status slurmrestd), is a firewall between?"
     if tokens is None:
-        seen.knock = await observed(lambda: _knock(pool), NO_SLURMRESTD, do)
-        seen.discovery = Observed(missing=seen.knock.missing) if seen.knock.missing else nothing(_because(seen.token))
+        seen.status_without_token = await observed(lambda: _status_without_token(pool), NO_SLURMRESTD, do)
+        seen.discovery = (
+            Observed(missing=seen.status_without_token.missing)
+            if seen.status_without_token.missing
+            else nothing(_because(seen.token))
+        )
         return _nothing_of_slurm(seen, _because(seen.discovery))
     client = connections.slurm_with(Tokens(tokens, made.acting_token(chosen), _user_tokens(seen, chosen)))
     seen.discovery = await observed(client.discover, NO_SLURMRESTD, do)
@@ -107,7 +111,7 @@ def _because(observed: Observed[T]) -> str:
     return observed.missing.because if observed.missing is not None else ""
 
 
-async def _knock(pool: HttpPool) -> int:
+async def _status_without_token(pool: HttpPool) -> int:
     """The HTTP status of a request without a token, which shows only that slurmrestd, or another server, answers."""
     return (await pool.exchange("GET", "/slurm/", {}, b"", deadline_s=DEFAULT_DEADLINE_S)).status
 

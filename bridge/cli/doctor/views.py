@@ -74,7 +74,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeInfo:
+class OtherPods:
     """Pods that other schedulers bound to nodes: all of them, and those that no DaemonSet owns."""
 
     pods: tuple[Pod, ...]
@@ -94,7 +94,7 @@ class Observations:
     source         where the settings are from, in words
     usable         the settings; if they have a mistake, the part that can be used
     doubtful       keys of the settings that may have been meant where the mistake is
-    knock          the HTTP status of a request without a token to slurmrestd
+    status_without_token  the HTTP status of a request without a token to slurmrestd
     rights         each of rights.CLUSTER, look_kubernetes.REFERRED and rights.NODE to whether we have it everywhere
     rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
     ours           pods of the bridge's scheduler
@@ -121,13 +121,13 @@ class Observations:
     namespaces: Observed[tuple[Namespace, ...]] = field(default_factory=Observed)
     nodes: Observed[tuple[Node, ...]] = field(default_factory=Observed)
     ours: Observed[tuple[Pod, ...]] = field(default_factory=Observed)
-    standing: Observed[NodeInfo] = field(default_factory=Observed)
+    other_pods: Observed[OtherPods] = field(default_factory=Observed)
     undecoded: list[Undecoded] = field(default_factory=list)
     token: Observed[Token] = field(default_factory=Observed)
     acting_token: Observed[Token] = field(default_factory=Observed)
     user_tokens: Observed[Mapping[str, Observed[Token]]] = field(default_factory=Observed)
     discovery: Observed[Discovery] = field(default_factory=Observed)
-    knock: Observed[int] = field(default_factory=lambda: nothing("it is asked with a token"))
+    status_without_token: Observed[int] = field(default_factory=lambda: nothing("it is asked with a token"))
     jobs: Observed[int] = field(default_factory=Observed)
     configuration: Observed[Configuration] = field(default_factory=Observed)
     all_jobs: Observed[bool] = field(default_factory=Observed)

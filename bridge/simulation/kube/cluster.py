@@ -1,6 +1,6 @@
 """A simulated Kubernetes: the API server's rules, without a clock, a socket or a thread.
 
-`handle` answers one request at a given time; `open_watch` and `told_since` return what happened; `tick` lets the
+`handle` answers one request at a given time; `open_watch` and `changes_after` return what happened; `tick` lets the
 cluster's own actors (kubelets, controllers, in `kube_actors`) do what is due.  Same seed and same calls, same cluster:
 uids, names and delays come from the seed.
 
@@ -148,7 +148,7 @@ class KubeCluster:
         except Refusal as refusal:
             return _status(refusal)
 
-    def told_since(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
+    def changes_after(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
         """(lines, version, ended): the lines of a watch after `version`, and the version to go on from unless it ended."""
         try:
             told, newer = self.store.changes_since(version, chosen)

@@ -225,7 +225,7 @@ def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
     return count, min(wait, MAX_SWITCH_WAIT_S)
 
 
-def layout_told(job: SimJob, wished: Body) -> Body:
+def layout_shown(job: SimJob, wished: Body) -> Body:
     """What the job asks of its nodes, less what a change puts in its place."""
     wanted = job.wanted
     told: Body = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmSaysNo
-from bridge.simulation.slurm.job_request import begin, job_of, layout_told, switches, unknown_fields
+from bridge.simulation.slurm.job_request import begin, job_of, layout_shown, switches, unknown_fields
 from bridge.simulation.slurm.jobs import SimJob, SimUser
 from bridge.simulation.slurm.node_conf import node_of
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, job_id_of, known, with_parts, yes
@@ -189,7 +189,7 @@ def _merged(job: SimJob, wished: Body) -> Body:
         **{field: getattr(job, field) for field in _KEPT_AS_NAMED},
         "dependency": "", "licenses": job.licenses_text,
         "time_minimum": {"set": True, "number": job.time_least_min},
-        "shared": ["none"] if job.wanted.whole else [], **layout_told(job, wished),
+        "shared": ["none"] if job.wanted.whole else [], **layout_shown(job, wished),
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
 
