@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 
-from bridge.cli.explain_text import encoded
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
+from bridge.explanation_json import encoded
 from bridge.http_access import HEADER, BearerFile, refusal
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease

@@ -19,9 +19,10 @@ from dataclasses import replace
 from bridge import settings
 from bridge.cli import bridge_client, manifest
 from bridge.cli.bridge_client import NoBridgeError
-from bridge.cli.explain_text import Answer, as_json, as_text, decoded
+from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.connections import Connections
 from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.explanation_json import decoded
 from bridge.kube import admin_reads, watch
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport

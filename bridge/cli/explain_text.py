@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from bridge.cli.terminal import printable
+from bridge.explanation_json import plain
 from bridge.kube.admin_reads import PodEvent
 from bridge.slurm import bodies
 from bridge.slurm.admin_reads import Verdict
@@ -254,26 +255,6 @@ def _wrapped(text: str, width: int, *, first: str | None = None, indent: str = I
 # --- for programs ---------------------------------------------------------------------------------------------------
 
 
-def encoded(explanation: Explanation) -> bytes:
-    """As the running bridge sends it; `decoded` reads it back."""
-    return msgspec.json.encode(explanation, enc_hook=_plain)
-
-
-def decoded(body: bytes) -> Explanation:
-    """Raises ValueError if it is no explanation."""
-    try:
-        return msgspec.json.decode(body, type=Explanation)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ValueError(str(error)) from None
-
-
-def _plain(value: Any) -> Any:
-    """The scheduler's empty mapping is a type of its own."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError(type(value).__name__)
-
-
 def as_json(told: Sequence[Answer]) -> str:
     """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
     `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
@@ -285,7 +266,7 @@ def _entry(told: Answer) -> dict[str, Any]:
     return {
         "title": told.title,
         "planned": told.planned,
-        "explanation": msgspec.to_builtins(told.explanation, enc_hook=_plain),
+        "explanation": msgspec.to_builtins(told.explanation, enc_hook=plain),
         "request": json.loads(bodies.job_body(spec, immediate=False)) if spec is not None else None,
         "sbatch": as_sbatch(spec) if spec is not None else None,
         "events": msgspec.to_builtins(told.events),

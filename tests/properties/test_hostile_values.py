@@ -16,7 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bridge.cli.explain_text import Answer, as_json, as_text, decoded, encoded
+from bridge.cli.explain_text import Answer, as_json, as_text
+from bridge.explanation_json import decoded, encoded
 from bridge.kube.admin_reads import PodEvent
 from bridge.page.snapshot import detail, snapshot
 from bridge.telemetry import Span, Telemetry
