@@ -83,7 +83,7 @@ image:           ## the container image, built by buildah on Debian's Python; pr
 chart-schema: setup  ## write values.schema.json of the Helm chart, from the settings
 	$(BIN)/python -m integration.chart
 
-reference: chart-schema  ## write docs/settings.md, annotations.md, messages.md and the chart's schema, from the code
+reference: chart-schema  ## write docs/settings.md, annotations.md, messages.md, reasons.md and the chart's schema, from the code
 	$(BIN)/python -m integration.reference
 
 lock:            ## resolve the dependencies anew into the lock files

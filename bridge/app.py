@@ -223,6 +223,7 @@ async def _connected(
     if (address := settings.http_address) is not None:
         runner = await starting.serve(*address)
         stack.push_async_callback(runner.cleanup)
+    _watch_credentials(connections, starting, telemetry)
     if (slurm_user := await _found(connections, settings, waiting, signalled)) is None:
         return None
     _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
@@ -259,6 +260,20 @@ async def _found(
         "Slurm %s (%s), cluster %s, at %s", discovery.release, discovery.api, discovery.cluster, settings.slurm_url
     )
     return discovery.slurm_user
+
+
+def _credential_notes(connections: Connections) -> list[str]:
+    return [why for why in connections.troubles().values() if why]
+
+
+def _watch_credentials(connections: Connections, starting: Starting, telemetry: Telemetry) -> None:
+    """Show on /readyz and in a metric that renewed credentials or TLS files cannot be used."""
+    starting.notes = lambda: _credential_notes(connections)
+    telemetry.gauge(
+        "slurm_bridge_credentials_rejected",
+        "1 while renewed credentials or TLS files for that side cannot be used",
+        lambda: [(1.0 if why else 0.0, {"side": side.value}) for side, why in connections.troubles().items()],
+    )
 
 
 def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: float, telemetry: Telemetry) -> None:
@@ -359,6 +374,7 @@ class Clusters:
                 self.bearer,
                 degraded=self._degraded,
                 lease_trouble=(lambda: lease.trouble) if lease is not None else (lambda: ""),
+                calls_trouble=self.transport.trouble,
             )
         self.health.follow(bridge.loop)
         self.starting.health = self.health
@@ -372,7 +388,8 @@ class Clusters:
         settings, users = self._in_force, self.connections.tokens.users
         about_file = self.file.notes(self.clock()) if self.file is not None else []
         about_users = checks.tokenless(users, settings, self.clock()) if users is not None else []
-        return [*policy_trouble(settings, world), *about_file, *about_users, *self.rights.sentences()]
+        about_access = [*self.rights.sentences(), *_credential_notes(self.connections)]
+        return [*policy_trouble(settings, world), *about_file, *about_users, *about_access]
 
     def replica(self, lease: Lease) -> Replica:
         """One of several replicas.  From now on each write requires that this replica holds the lease."""

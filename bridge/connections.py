@@ -24,6 +24,7 @@ from bridge.slurm.pool import HttpPool
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
 from bridge.slurm.user_tokens import SETTING, UserTokens
+from scheduler.events import Side
 
 FEW = 2  # connections to slurmrestd of a command that asks a few questions
 
@@ -141,6 +142,11 @@ class Connections:
         return Tokens(own, acting_token(self._settings), user_tokens(self._settings))
 
     @cached_property
+    def tls(self) -> TlsFiles:
+        """The TLS files for slurmrestd."""
+        return TlsFiles(self._settings.slurm_ca_file, self._settings.slurm_cert_file, self._settings.slurm_key_file)
+
+    @cached_property
     def pool(self) -> HttpPool:
         """The connections to slurmrestd."""
         return self._pool_of(self._pool_size)
@@ -150,7 +156,10 @@ class Connections:
         return self._pool_of(1) if self._poll_apart else None
 
     def _pool_of(self, connections: int) -> HttpPool:
-        pool = slurm_pool(self._settings, self._stack, connections, self._hooks.unsolicited)
+        pool = HttpPool(
+            self._settings.slurm_url, connections=connections, tls=self.tls, on_unsolicited=self._hooks.unsolicited
+        )
+        self._stack.callback(pool.close)
         self._made.append(pool)
         return pool
 
@@ -176,6 +185,11 @@ class Connections:
 
     # --- both -----------------------------------------------------------------------------------------------------
 
+    def troubles(self) -> dict[Side, str]:
+        """Why renewed credentials or TLS files cannot be used, by side; "": they can.  The previous ones stay in use."""
+        kubernetes = self._transport.access.trouble() if self._transport is not None else ""
+        return {Side.SLURM: self.tls.trouble, Side.KUBERNETES: kubernetes}
+
     def let_write(self, may_write: Callable[[], bool]) -> None:
         """From now on each request that changes something is sent only if `may_write` returns True at that moment.
 
@@ -185,12 +199,10 @@ class Connections:
             each.may_write = may_write
 
 
-def slurm_pool(
-    settings: Settings, stack: AsyncExitStack, connections: int, on_unsolicited: Callable[[], None] = lambda: None
-) -> HttpPool:
+def slurm_pool(settings: Settings, stack: AsyncExitStack, connections: int) -> HttpPool:
     """Connections to the slurmrestd of the settings.  Raises ConfigError for TLS files that cannot be used."""
     tls = TlsFiles(settings.slurm_ca_file, settings.slurm_cert_file, settings.slurm_key_file)
-    pool = HttpPool(settings.slurm_url, connections=connections, tls=tls, on_unsolicited=on_unsolicited)
+    pool = HttpPool(settings.slurm_url, connections=connections, tls=tls)
     stack.callback(pool.close)
     return pool
 

@@ -44,7 +44,6 @@ from scheduler.state.workload import Announced
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 MAX_UNDECODED_POSTED = 4096
-URGENT = act.AllocateNow | act.SubmitJob | act.BindPod | act.DeletePod | act.FailByDeadline
 
 OWN_ERROR = Refusal(
     names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
@@ -113,14 +112,13 @@ class Executor:
     @contextlib.contextmanager
     def _before_events(self, action: Action) -> Iterator[None]:
         """While an urgent action is in flight, no event is posted."""
-        urgent = isinstance(action, URGENT)
-        self._urgent += urgent
+        self._urgent += action.urgent
         if self._urgent:
             self._calm.clear()
         try:
             yield
         finally:
-            self._urgent -= urgent
+            self._urgent -= action.urgent
             if not self._urgent:
                 self._calm.set()
 

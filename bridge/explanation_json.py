@@ -1,4 +1,4 @@
-"""An explanation as JSON: what the running bridge sends on /explain, and what `slurm-bridge explain` reads."""
+"""An explanation as JSON, between the running bridge and `slurm-bridge explain`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scheduler.explain import Explanation
 
 
 def encoded(explanation: Explanation) -> bytes:
-    """As the running bridge sends it; `decoded` reads it back."""
+    """What the running bridge sends; `decoded` reads it."""
     return msgspec.json.encode(explanation, enc_hook=plain)
 
 
 def decoded(body: bytes) -> Explanation:
-    """Raises ValueError if it is no explanation."""
+    """Raises ValueError if the body is no explanation."""
     try:
         return msgspec.json.decode(body, type=Explanation)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -24,7 +24,7 @@ def decoded(body: bytes) -> Explanation:
 
 
 def plain(value: Any) -> Any:
-    """The scheduler's empty mapping is a type of its own."""
+    """A mapping that msgspec does not know (amounts.EMPTY), as a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(type(value).__name__)

@@ -137,6 +137,7 @@ class Health:
     bearer   the token that /explain and /release require; None: they answer this machine alone
     degraded further problems that do not stop the bridge, a sentence each
     lease_trouble   why the lease cannot be renewed now; "": it can be renewed, or there is none
+    calls_trouble   why no call to Kubernetes was answered for a while; "": calls are answered.  The watches may go on
     """
 
     def __init__(
@@ -148,9 +149,11 @@ class Health:
         bearer: BearerFile | None = None,
         degraded: Callable[[World], list[str]] = lambda _: [],
         lease_trouble: Callable[[], str] = lambda: "",
+        calls_trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._degraded = degraded
         self._lease_trouble = lease_trouble
+        self._calls_trouble = calls_trouble
         self._loop = loop
         self._tokens = tokens
         self._telemetry = telemetry
@@ -233,7 +236,10 @@ class Health:
 
     def not_ready(self) -> list[str]:
         """Every reason why the bridge cannot do its work now."""
-        return not_ready(self._loop.world, self._tokens, self._clock())
+        reasons = not_ready(self._loop.world, self._tokens, self._clock())
+        if Side.KUBERNETES not in self._loop.world.lost and (why := self._calls_trouble()):
+            reasons.insert(0, _away(Side.KUBERNETES, why))
+        return reasons
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
@@ -316,6 +322,7 @@ class Starting:
 
     reasons   by cluster, why it has not answered yet; may change
     standby   set while this replica stands by; None: the bridge is about to start
+    notes     further problems that do not stop the bridge, a sentence each
     """
 
     def __init__(
@@ -334,6 +341,7 @@ class Starting:
         self._scraping = Share()
         self.health: Health | None = None
         self.standby: StandingBy | None = None
+        self.notes: Callable[[], list[str]] = list
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
         """As `Health.serve`."""
@@ -354,7 +362,8 @@ class Starting:
 
     async def readyz(self, _: web.Request) -> web.Response:
         """503 and what the bridge waits for; 200 and the leader's name for a standby that could lead."""
-        return readiness(self.not_ready(), *([self.standby.role()] if self.standby is not None else []))
+        role = [self.standby.role()] if self.standby is not None else []
+        return readiness(self.not_ready(), *role, *self.notes())
 
     async def metrics(self, _: web.Request) -> web.Response:
         """OpenMetrics."""

@@ -18,17 +18,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
+from bridge.loop import Loop
 from bridge.preflight.waiting import unless
 from bridge.stopping import CALLS_S, log_stopped
-
-if TYPE_CHECKING:
-    from bridge.app import Bridge
+from scheduler.state.world import World
 
 log = logging.getLogger("slurm-bridge")
+
+
+class Bridge(Protocol):
+    """What a replica needs of the bridge that leads (bridge/app.py)."""
+
+    loop: Loop
+    world: World
+
+    def take_over(self, now: float, *, drained: bool) -> None: ...
+
+    async def run(self) -> None: ...
 
 
 class Replica:

@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 
 from bridge.errors import ConfigError
 from bridge.kube.lease import LONGEST_S, SHORTEST_S, Terms
+from bridge.settings_mistakes import in_words, place
 from bridge.settings_policy import Policy, PriorityClass, Strict
 from scheduler.model.text import line
 from scheduler.names import SCHEDULER_NAME
@@ -45,6 +46,7 @@ OPTIONS = (
     "http_token_file",
 )
 NEEDED = ("kubeconfig", "slurm_url", "slurm_token_file", "policy")
+REASON = "[A-Z][A-Za-z]*"  # of a condition in Kubernetes
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_GRES = {
     "nvidia.com/gpu": "gpu",
@@ -322,7 +324,7 @@ class Settings(Strict):
     )
     pending_reason: str = Field(
         default="",
-        pattern="^([A-Z][A-Za-z]*)?$",
+        json_schema_extra={"pattern": f"^({REASON})?$"},
         description="Reason of the condition PodScheduled of pods that wait in Slurm. Empty: `SlurmJobPending`.\n"
         "Set it to `Unschedulable` if a cluster autoscaler shall add nodes for waiting pods.",
     )
@@ -348,15 +350,21 @@ class Settings(Strict):
         description="Number of connections to slurmrestd, besides the one that polls.\n"
         "Raise it if slurmrestd has more threads and bursts of pods are slow.",
     )
-    log_level: str = Field(
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        pattern="^(debug|info|warning|error)$",
         description="Least level of the log lines on standard error: `debug`, `info`, `warning` or `error`.\n"
         "Set it to `debug` to look for the cause of a problem.",
     )
     tuning: Tuning = Field(
         default=Tuning(), description="Times, rates and sizes of the decisions. The defaults fit most clusters."
     )
+
+    @field_validator("pending_reason")
+    @classmethod
+    def _a_reason(cls, reason: str) -> str:
+        if reason and not re.fullmatch(REASON, reason, re.ASCII):
+            raise ValueError("must be letters alone, the first one a capital, as in SlurmJobPending")
+        return reason
 
     @field_validator("gres")
     @classmethod
@@ -522,8 +530,7 @@ def _read(path: str) -> dict[str, Any]:
 def _sentence(error: ValidationError) -> str:
     """The first mistake, and how many more there are."""
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    key, message = place(first), in_words(first)
     if first["type"] == "extra_forbidden":
         message = f"unknown key{_near(str(first['loc'][-1]), _keys_at(first['loc'][:-1]))}"
     more = error.error_count() - 1

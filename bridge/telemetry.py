@@ -45,7 +45,6 @@ MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
 LATEST_S = 9.2e9  # times of a span are nanoseconds in 64 bits, and some readers take the first bit for a sign
 WORKLOAD = "slurm_bridge.workload"  # attribute of a span: the key of its workload
-READING = act.ReadJob | act.ReadOwner | act.ReadClaims | act.ReadPod | act.FindJobs | act.PollNodes | act.NudgeScheduler
 log = logging.getLogger("slurm-bridge")
 
 
@@ -240,9 +239,9 @@ class Telemetry:
 
     def planned(self, action: Action, at: float) -> None:
         """Log one line for each action that changes something; reads go to the debug log."""
-        level = logging.DEBUG if isinstance(action, READING) else logging.INFO
+        level = logging.DEBUG if action.effect is act.Effect.NOTHING else logging.INFO
         if log.isEnabledFor(level):
-            log.log(level, "%s %s: %s", type(action).__name__, _about(action), action.reason)
+            log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
     def seen(self, event: Event) -> None:
         """Log when a side is lost or back; remember when a new pod was first seen."""
@@ -282,7 +281,7 @@ class Telemetry:
         self._actions[kind, event.outcome.value] += 1
         if event.outcome is not Outcome.DONE:
             why = event.refusal.message if event.refusal else ""
-            log.log(_level(event), "%s %s: %s: %s", kind, _about(event.action), event.outcome.value, why)
+            log.log(_level(event), "%s %s: %s: %s", kind, event.action.subject, event.outcome.value, why)
             return
         match event.action:
             case act.BindPod() as bind:
@@ -396,33 +395,6 @@ def _well_formed(traceparent: str) -> bool:
         return all(int(part, 16) >= 0 for part in fields) and int(fields[1], 16) > 0 and int(fields[2], 16) > 0
     except ValueError:
         return False
-
-
-_ON_A_POD = (
-    act.BindPod
-    | act.DeletePod
-    | act.FailByDeadline
-    | act.SetDeadline
-    | act.EvictPod
-    | act.SetJobCondition
-    | act.SetPodCondition
-    | act.RestoreKeys
-)
-
-
-def _about(action: Action) -> str:
-    """The object that the action concerns, for a log line."""
-    if isinstance(action, act.AllocateNow | act.SubmitJob):
-        return action.spec.name
-    if isinstance(action, _ON_A_POD):
-        return f"{action.namespace}/{action.name}"
-    if isinstance(action, act.ReadJob | act.CancelJob | act.UpdateJob | act.NudgeScheduler | act.RecordEnd):
-        return f"job {action.job_id}"
-    if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
-        return f"Slurm node {action.name}"
-    if isinstance(action, act.SetNodeCondition | act.TaintNode | act.ReleaseNode):
-        return f"node {action.node}"
-    return ""
 
 
 def _level(event: ActionEnded) -> int:

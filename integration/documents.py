@@ -22,7 +22,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     (
         "compose.md",
         "",
-    ): "no image can be pulled here; integration/compose/test_compose.py runs the same file by podman-compose",
+    ): "integration/compose/test_compose.py runs the same commands, as README has them, by podman-compose",
     (
         "for-slurm-admins.md",
         "A token for each user",

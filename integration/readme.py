@@ -20,11 +20,12 @@ from pathlib import Path
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ("make", "slurm-bridge", "kubectl")
+PROGRAMS = ("make", "slurm-bridge", "kubectl", "docker")
 LANGUAGES = {"sh", "yaml", "text"}
 # Which test runs the commands of which section.
 RUN_BY = {
     "Two commands": "integration/page/test_readme.py",
+    "See it": "integration/compose/test_compose.py",
     "Install": "integration/journeys/test_installed.py",
     "On your own clusters": "integration/journeys/test_readme.py",
 }

@@ -1,7 +1,9 @@
-"""The verbs: what the core asks the bridge to do, each with its reason in words a user understands.
+"""The verbs: what the scheduler asks the bridge to do, each with its reason in words a user understands.
 
-An action names everything its performer needs; the performer (`bridge/executor.py`) reads no world.  How it ended comes
-back as `events.ActionEnded`, with one of four outcomes: the question is always "did it happen?".
+An action names everything that its performer needs; the performer (`bridge/executor.py`) reads no world.  How the action
+ended comes back as `events.ActionEnded`, with one of four outcomes: the question is always "did it happen?".
+
+Each class declares its kind (`_Kind`).  Limits, logs and the other tables derive from that.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar, get_args
 
 from scheduler.model.kubernetes import OwnerKey, OwnerRef
 from scheduler.model.slurm import JobSpec, NodeSpec, SlurmNode
@@ -17,10 +20,10 @@ from scheduler.model.slurm import JobSpec, NodeSpec, SlurmNode
 class Outcome(Enum):
     """Did it happen?
 
-    DONE         yes, and it was seen to
-    REFUSED      no: the other side said so, nothing changed there
+    DONE         yes: the other side confirmed it
+    REFUSED      no: the other side refused, and nothing changed there
     UNREACHED    no: nothing was sent
-    UNKNOWN      it was sent and no believable answer came: it may have happened, or may yet
+    UNKNOWN      it was sent and no credible answer came: it may have happened, or may happen yet
     """
 
     DONE = "done"
@@ -29,18 +32,110 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
+class Effect(Enum):
+    """What an action changes.
+
+    NOTHING   nothing: it reads, or makes slurmctld look at its queue
+    WORKLOAD  something of one workload: its job, its pods, its volumes
+    STATUS    a condition of a pod, or an event about it
+    NODE      a node, in Slurm or in Kubernetes
+    SLURM     slurmctld as a whole
+    """
+
+    NOTHING = "nothing"
+    WORKLOAD = "workload"
+    STATUS = "status"
+    NODE = "node"
+    SLURM = "slurm"
+
+
+class _Kind:
+    """What each action class declares.
+
+    limit_class  the field of Tuning that limits how many such actions are in flight; "": none does, because they are rare
+                 or take a token of a bucket
+    effect       what such an action changes
+    urgent       pods wait for it, so Kubernetes events are posted later (O1)
+    subject      the object that the action is about, for a log line
+    """
+
+    __slots__ = ()
+    limit_class: ClassVar[str]
+    effect: ClassVar[Effect]
+    urgent: ClassVar[bool]
+
+
+class _AboutSubmission(_Kind):
+    __slots__ = ()
+    spec: JobSpec
+
+    @property
+    def subject(self) -> str:
+        return self.spec.name
+
+
+class _AboutJob(_Kind):
+    __slots__ = ()
+    job_id: int
+
+    @property
+    def subject(self) -> str:
+        return f"job {self.job_id}"
+
+
+class _AboutPod(_Kind):
+    __slots__ = ()
+    namespace: str
+    name: str
+
+    @property
+    def subject(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _AboutClaims(_Kind):
+    __slots__ = ()
+    namespace: str
+    claims: tuple[str, ...]
+
+    @property
+    def subject(self) -> str:
+        return f"{self.namespace}/{', '.join(self.claims)}"
+
+
+class _AboutSlurm(_Kind):
+    __slots__ = ()
+
+    @property
+    def subject(self) -> str:
+        return "Slurm"
+
+
+class _AboutSlurmNode(_Kind):
+    __slots__ = ()
+    name: str
+
+    @property
+    def subject(self) -> str:
+        return f"Slurm node {self.name}"
+
+
+class _AboutKubernetesNode(_Kind):
+    __slots__ = ()
+    node: str
+
+    @property
+    def subject(self) -> str:
+        return f"node {self.node}"
+
+
 @dataclass(frozen=True, slots=True)
-class AllocateNow:
+class AllocateNow(_AboutSubmission):
     """`POST job/allocate` with `immediate`: nodes now or not at all; then the grant is read (`resources/{id}`)."""
 
-    key: str
-    spec: JobSpec
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitJob:
-    """`POST job/submit`: stand in Slurm's queue."""
+    limit_class: ClassVar = "submits"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = True
 
     key: str
     spec: JobSpec
@@ -48,37 +143,67 @@ class SubmitJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadJob:
-    """`GET job/{id}` and, where it is ours and holds nodes, `resources/{id}`.
+class SubmitJob(_AboutSubmission):
+    """`POST job/submit`: the job waits in Slurm's queue."""
 
-    grant  what it holds is to be read, too
-    lane   the ration it comes out of: "check" (none: something waits for it), "missing" (X6), "detail" (Q2), "running" (S9),
-           "unknown" (ARCHITECTURE 4)
+    limit_class: ClassVar = "submits"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = True
+
+    key: str
+    spec: JobSpec
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob(_AboutJob):
+    """`GET job/{id}` and, if the job may be ours and holds nodes, `resources/{id}`.
+
+    grant   the grant is read, too
+    bucket  the token bucket that the read takes a token from: "missing" (X6), "detail" (Q2), "running" (S9), "scan" and
+            "unknown" (ARCHITECTURE 4); "check": none, because a workload waits for the answer
     """
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     job_id: int
     reason: str
     key: str = ""
-    limit_class: str = "check"
+    bucket: str = "check"
     grant: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class FindJobs:
-    """Look in slurmdb for live jobs of exactly this name; where there is no slurmdb the answer is "none found"."""
+class FindJobs(_Kind):
+    """Search slurmdb for live jobs of exactly this name; without a slurmdb no job is found."""
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     key: str
     name: str
     reason: str
 
+    @property
+    def subject(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
-class UpdateJob:
-    """`POST job/{id}` as the tenant: the named fields of `changes` (fields of JobSpec) get their new values.
+class UpdateJob(_AboutJob):
+    """`POST job/{id}` as the tenant: the fields of the job that `changes` names (fields of JobSpec) get the values of `spec`.
 
-    spec        of the whole job
-    component   which one is changed: 0 the job itself, then as in `spec.parts`; component_id: that one's own id
+    spec          of the whole job
+    component     which component is changed: 0 is the job itself, then as in `spec.parts`
+    component_id  the job id of that component
     """
+
+    limit_class: ClassVar = "cancels"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     job_id: int
@@ -91,8 +216,12 @@ class UpdateJob:
 
 
 @dataclass(frozen=True, slots=True)
-class NudgeScheduler:
-    """A job update without any field, so that slurmctld looks at its queue now (ARCHITECTURE 5)."""
+class NudgeScheduler(_AboutJob):
+    """A job update without any field, after which slurmctld looks at its queue (ARCHITECTURE 5)."""
+
+    limit_class: ClassVar = ""
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     key: str
     job_id: int
@@ -101,12 +230,16 @@ class NudgeScheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelJob:
-    """The job of that id and that name, as the tenant: an id given out again never ends somebody else's job (V6).
+class CancelJob(_AboutJob):
+    """End the job with that id and that name, as the tenant: a job that got the same id later is not ended (V6).
 
-    record   how its pods ended, for accounting (S2); "": nothing to record
-    told     what its pods are told once it has ended; "": nothing
+    record   how the pods of the job ended, for accounting (S2); "": nothing to record
+    told     the message that the pods show once the job has ended; "": none
     """
+
+    limit_class: ClassVar = "cancels"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     job_id: int
@@ -118,8 +251,12 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEnd:
-    """Tell Slurm accounting how the pods ended: derived exit code and "ns/name: reason" (S2)."""
+class RecordEnd(_AboutJob):
+    """Record in Slurm's accounting how the pods ended: derived exit code and "ns/name: reason" (S2)."""
+
+    limit_class: ClassVar = "records"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     job_id: int
@@ -130,11 +267,16 @@ class RecordEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class BindPod:
-    """One write: the binding carries the pod's uid and the annotations of K.
+class BindPod(_AboutPod):
+    """Bind the pod to the node, in one write: the binding carries the pod's uid and the annotations of rules K.
 
-    created, asked, granted   epoch seconds, for metrics and the trace; None: not known in this life, nor told by Slurm
+    created, asked, granted   when the pod was created, the job submitted and granted, epoch seconds, for metrics and the
+                              trace; None: before this process, and Slurm does not say
     """
+
+    limit_class: ClassVar = "binds"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = True
 
     key: str
     uid: str
@@ -151,11 +293,15 @@ class BindPod:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Condition DisruptionTarget with the reason, then delete with grace and the uid as precondition (S4).
+class DeletePod(_AboutPod):
+    """Condition DisruptionTarget with the reason, then a DELETE with grace and the uid as precondition (S4).
 
     grace_s   None: the pod's own
     """
+
+    limit_class: ClassVar = "binds"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = True
 
     key: str
     uid: str
@@ -166,11 +312,16 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
-class FailByDeadline:
-    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, whose logs stay (S4).
+class FailByDeadline(_AboutPod):
+    """Condition DisruptionTarget, then activeDeadlineSeconds = 1: kubelet fails the pod, and its logs stay (S4).
 
-    counts   no disruption: the time ran out, or the pod never started; a backoff limit counts such an end (S4b, S12)
+    counts   a backoff limit counts the end as a failure: the time limit was reached, or the pod never started (S4b, S12).
+             Then the condition is not set, because the end is no disruption
     """
+
+    limit_class: ClassVar = "binds"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = True
 
     key: str
     uid: str
@@ -181,8 +332,12 @@ class FailByDeadline:
 
 
 @dataclass(frozen=True, slots=True)
-class SetDeadline:
+class SetDeadline(_AboutPod):
     """activeDeadlineSeconds, counted from the pod's startTime: kubelet ends the pod before Slurm ends its job (S4b)."""
+
+    limit_class: ClassVar = "binds"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -193,8 +348,12 @@ class SetDeadline:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictPod:
-    """The Eviction API, which a PodDisruptionBudget may refuse: there is time left to ask again (S4b)."""
+class EvictPod(_AboutPod):
+    """Evict the pod by the Eviction API.  A PodDisruptionBudget may refuse; there is time left to try again (S4b)."""
+
+    limit_class: ClassVar = "binds"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -204,13 +363,17 @@ class EvictPod:
 
 
 @dataclass(frozen=True, slots=True)
-class SetJobCondition:
-    """Say it on a bound pod: condition names.RUNNING_CONDITION, and an event with the same sentence (S5, S6, S9, S12).
+class SetJobCondition(_AboutPod):
+    """Set the condition names.RUNNING_CONDITION of a bound pod, with an event of the same message (S5, S6, S9, S12).
 
-    condition   the condition's reason, and the event's
-    runs        its status: whether the job runs
-    essence     what of the sentence matters when the next one is compared with it
+    condition   reason of the condition, and of the event
+    runs        status of the condition: True while the job runs
+    essence     the parts of the message that matter when it is compared with the next one
     """
+
+    limit_class: ClassVar = "reports"
+    effect: ClassVar = Effect.STATUS
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -224,20 +387,24 @@ class SetJobCondition:
 
     @property
     def reason(self) -> str:
-        """Its reason is what it says."""
+        """The message."""
         return self.message
 
 
 @dataclass(frozen=True, slots=True)
-class SetPodCondition:
-    """Say it on the pod: its PodScheduled=False condition, and an event with the same sentence (O1, Q2).
+class SetPodCondition(_AboutPod):
+    """Set the pod's condition PodScheduled=False, with an event of the same message (O1, Q2).
 
-    condition   the condition's reason; "": the event alone
-    event       the event's reason; "": the condition alone
-    essence     what of the sentence matters when the next one is compared with it
-    starts      the expected start it names, epoch seconds
-    annotations  to write on the bound pod, too, if another job took the place of its own (S7); None: nothing
+    condition    reason of the condition; "": only the event
+    event        reason of the event; "": only the condition
+    essence      the parts of the message that matter when it is compared with the next one
+    starts       the expected start that the message names, epoch seconds
+    annotations  to write on the bound pod, too, after another job took the place of its own (S7); None: nothing
     """
+
+    limit_class: ClassVar = "reports"
+    effect: ClassVar = Effect.STATUS
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -253,17 +420,21 @@ class SetPodCondition:
 
     @property
     def reason(self) -> str:
-        """Its reason is what it says."""
+        """The message."""
         return self.message
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreKeys:
-    """Write annotations of a bound pod back that only the bridge writes, and that somebody else changed (K5).
+class RestoreKeys(_AboutPod):
+    """Restore annotations of a bound pod that only the bridge writes, after another client changed them (K5).
 
-    annotations   by key; None: takes it away
-    say           as an event, too
+    annotations   by key; None: removes the key
+    say           with an event
     """
+
+    limit_class: ClassVar = "reports"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -275,21 +446,33 @@ class RestoreKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOwner:
-    """Read a controller's annotations (and, of a batch Job, its activeDeadlineSeconds); cached by the world.
+class ReadOwner(_Kind):
+    """Read a controller's annotations (and, of a batch Job, its activeDeadlineSeconds); the world keeps them.
 
-    key   the workload that looks again when the read ended; "": those that wait for this owner
+    key   the workload to visit when the read has ended; "": all workloads that wait for this owner
     """
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     namespace: str
     ref: OwnerRef
     reason: str
     key: str = ""
 
+    @property
+    def subject(self) -> str:
+        return f"{self.ref.kind} {self.namespace}/{self.ref.name}"
+
 
 @dataclass(frozen=True, slots=True)
-class ReadClaims:
-    """Read a pod's persistent volume claims and their volumes' node affinity (F1)."""
+class ReadClaims(_AboutClaims):
+    """Read a pod's persistent volume claims and the node affinity of their volumes (F1)."""
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -299,8 +482,12 @@ class ReadClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectVolumeNode:
-    """Tell claims that wait for their first consumer on which node it will be, and read them again (F4)."""
+class SelectVolumeNode(_AboutClaims):
+    """Set the selected node of the claims in `waiting`, which wait for their first consumer; then read all claims (F4)."""
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.WORKLOAD
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -312,8 +499,12 @@ class SelectVolumeNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPod:
-    """`GET` of one pod: on which node does it stand?  Asked after a bind whose answer was lost."""
+class ReadPod(_AboutPod):
+    """Read one pod, to learn its node after the answer to a bind was lost."""
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     key: str
     uid: str
@@ -323,14 +514,23 @@ class ReadPod:
 
 
 @dataclass(frozen=True, slots=True)
-class PollNodes:
-    """Ask Slurm for its nodes and partitions now (a node was unknown: Slurm error 2018)."""
+class PollNodes(_AboutSlurm):
+    """Poll Slurm's nodes and partitions now (a node was unknown: Slurm error 2018)."""
+
+    limit_class: ClassVar = ""
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
 
     reason: str
 
 
 class NodeChange(Enum):
-    """What is done to a node of Slurm: no more jobs; jobs again; it is dead (its jobs fail for good)."""
+    """What is done to a node of Slurm.
+
+    DRAIN   it gets no more jobs
+    RESUME  it gets jobs again
+    DOWN    it is dead: its jobs fail
+    """
 
     DRAIN = "DRAIN"
     RESUME = "RESUME"
@@ -338,23 +538,31 @@ class NodeChange(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterNode:
-    """`POST new/node`: an external node, with its mark among its features (N1)."""
+class RegisterNode(_AboutSlurmNode):
+    """`POST new/node`: an external node, with the mark of this cluster among its features (N1)."""
+
+    limit_class: ClassVar = "node_changes"
+    effect: ClassVar = Effect.NODE
+    urgent: ClassVar = False
 
     spec: NodeSpec
     reason: str
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return self.spec.name
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeNode:
-    """`POST node/{name}`, where the node still is as it was when that was decided (`as_found`).
+class ChangeNode(_AboutSlurmNode):
+    """`POST node/{name}`, if the node is still as it was when that was decided (`as_found`).
 
-    reason  for DRAIN and DOWN Slurm keeps it, and whose drain it is shows by how it begins (N2)
+    reason  of DRAIN and DOWN, which Slurm keeps: its first words show that the bridge drained the node (N2)
     """
+
+    limit_class: ClassVar = "node_changes"
+    effect: ClassVar = Effect.NODE
+    urgent: ClassVar = False
 
     name: str
     change: NodeChange
@@ -363,8 +571,12 @@ class ChangeNode:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveNode:
-    """`DELETE node/{name}`, as `ChangeNode`; Slurm refuses it of a node that is busy, or in slurm.conf."""
+class RemoveNode(_AboutSlurmNode):
+    """`DELETE node/{name}`, under the same condition.  Slurm refuses it if the node is busy, or is in slurm.conf."""
+
+    limit_class: ClassVar = "node_changes"
+    effect: ClassVar = Effect.NODE
+    urgent: ClassVar = False
 
     name: str
     reason: str
@@ -372,24 +584,32 @@ class RemoveNode:
 
 
 def as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
-    """Whether nobody has drained, set down or resumed the node since: an admin's word is not overwritten (N2)."""
+    """True if the node was not drained, set down or resumed since: an admin's decision is not overwritten (N2)."""
     was = action.found
     return (now.reason, now.taken_out) == (was.reason, was.taken_out)
 
 
 @dataclass(frozen=True, slots=True)
-class Reconfigure:
+class Reconfigure(_AboutSlurm):
     """`GET reconfigure`: brings back external nodes that a signal left NOT_RESPONDING (N3)."""
+
+    limit_class: ClassVar = ""
+    effect: ClassVar = Effect.SLURM
+    urgent: ClassVar = False
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetNodeCondition:
-    """Say on a Kubernetes node how Slurm sees it: the bridge's condition, and an event with the same sentence (N3).
+class SetNodeCondition(_AboutKubernetesNode):
+    """Set the bridge's condition of a Kubernetes node, which shows the node's state in Slurm, with an event (N3).
 
-    turns   the status is another than before, not only the reason
+    turns   the status changes, not only the reason
     """
+
+    limit_class: ClassVar = "node_reports"
+    effect: ClassVar = Effect.NODE
+    urgent: ClassVar = False
 
     node: str
     uid: str
@@ -401,13 +621,17 @@ class SetNodeCondition:
 
     @property
     def reason(self) -> str:
-        """Its reason is what it says."""
+        """The message."""
         return self.message
 
 
 @dataclass(frozen=True, slots=True)
-class TaintNode:
-    """Keep other schedulers away from a Kubernetes node (N7)."""
+class TaintNode(_AboutKubernetesNode):
+    """Taint a Kubernetes node, so that other schedulers keep away from it (N7)."""
+
+    limit_class: ClassVar = "node_reports"
+    effect: ClassVar = Effect.NODE
+    urgent: ClassVar = False
 
     node: str
     uid: str
@@ -415,58 +639,17 @@ class TaintNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseNode:
-    """Take the bridge's taint and condition from a Kubernetes node that is no longer in Slurm."""
+class ReleaseNode(_AboutKubernetesNode):
+    """Remove the bridge's taint and condition from a Kubernetes node that is not in Slurm any more."""
+
+    limit_class: ClassVar = "node_reports"
+    effect: ClassVar = Effect.NODE
+    urgent: ClassVar = False
 
     node: str
     uid: str
     reason: str
 
-
-# Which actions share a limit of how many are under way (Tuning); the others are rationed or rare.
-LIMIT_CLASSES: Mapping[type, str] = {
-    AllocateNow: "submits",
-    SubmitJob: "submits",
-    ReadJob: "reads",
-    FindJobs: "reads",
-    CancelJob: "cancels",
-    UpdateJob: "cancels",
-    RecordEnd: "records",
-    BindPod: "binds",
-    DeletePod: "binds",
-    FailByDeadline: "binds",
-    SetDeadline: "binds",
-    EvictPod: "binds",
-    SetJobCondition: "reports",
-    RestoreKeys: "reports",
-    SetPodCondition: "reports",
-    ReadOwner: "reads",
-    ReadClaims: "reads",
-    SelectVolumeNode: "reads",
-    ReadPod: "reads",
-    RegisterNode: "node_changes",
-    ChangeNode: "node_changes",
-    RemoveNode: "node_changes",
-    SetNodeCondition: "node_reports",
-    TaintNode: "node_reports",
-    ReleaseNode: "node_reports",
-}
-
-# What changes something of a workload in one of the two clusters.
-CHANGES = (
-    AllocateNow,
-    SubmitJob,
-    UpdateJob,
-    CancelJob,
-    RecordEnd,
-    BindPod,
-    DeletePod,
-    FailByDeadline,
-    SetDeadline,
-    EvictPod,
-    RestoreKeys,
-    SelectVolumeNode,
-)
 
 OnSlurmNode = RegisterNode | ChangeNode | RemoveNode
 OnKubernetesNode = SetNodeCondition | TaintNode | ReleaseNode
@@ -501,6 +684,9 @@ Action = (
     | TaintNode
     | ReleaseNode
 )
+
+KINDS: tuple[type[Action], ...] = get_args(Action)
+LIMIT_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(kind.limit_class for kind in KINDS if kind.limit_class))
 
 
 class Kind(Enum):

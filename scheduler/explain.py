@@ -1,8 +1,9 @@
-"""What there is to say about one workload, asked of the world as it is (O4).
+"""The explanation of one workload, from the world as it is (O4).
 
 Nothing is translated or judged a second time: the phase is the phase, the job is what `decide` would ask Slurm for, nodes are
-judged by `feasible`, and what comes next is what the phase's rule would do now.  It reads the world and changes nothing, so
-the running bridge answers with it, and so does a command that made itself a world from two lists.
+judged by `feasible`.  Why a pod waits is the status of the decision that the phase's rule makes now, and what comes next is
+its actions.  `explain` reads the world and changes nothing, so the running bridge answers with it, and so does a command that
+made itself a world from two lists.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, Sta
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
-from scheduler.rules.gathering import together, why_gathering
+from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
+from scheduler.rules.driver import apply
+from scheduler.rules.gathering import together
 from scheduler.rules.guard import sentence
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
-from scheduler.rules.submission import foreseen, full_limit, here, is_managed, missing, spec_for, too_large
+from scheduler.rules.submission import foreseen, here, is_managed, missing, spec_for, too_large
 from scheduler.state.phase import Phase, chosen, orphaned
 from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Placeholder, Workload
@@ -44,11 +47,11 @@ SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devi
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Where a pod may stand at all, whatever is merely taken now.
+    """Where a pod can run at all, whatever is in use now.
 
     usable    Kubernetes' names of nodes that can run it
-    away      of these, those that Slurm gives nobody now, each with its states ("k1 (DRAIN+IDLE)")
-    misses    why the others cannot, and how many for each reason, commonest first
+    away      usable nodes that Slurm allocates to no job now, each with its states ("k1 (DRAIN+IDLE)")
+    misses    why the other nodes cannot, and how many for each reason, most frequent first
     """
 
     count: int
@@ -62,15 +65,15 @@ class Explanation:
     """One workload.
 
     phase     the value of Phase, or "quarantined"
-    sentence  where it stands, and why it waits, where it does
-    refusal   why nothing is asked of Slurm; None: there is something to ask, or there was
+    sentence  its state, and why it waits, if it does
+    refusal   why no job is submitted; None: there is a job to submit, or one was submitted
     user      the Slurm user whose job it is; "": the policy has none
-    spec      the job as it was asked for, else as it would be asked for now; None where it is refused before
-    missing   so many pods of its gang do not exist yet, and `spec` takes them to be like the pod `like`; None: nobody knows
-              how many, and `spec` is of those that exist
+    spec      the job as it was submitted, else as it would be submitted now; None: it is refused before
+    missing   how many pods of its gang do not exist yet; `spec` takes them to be like the pod `like`.  None: not known, and
+              `spec` is of the pods that exist
     jobs      the jobs that are or may be its own, as last read
     states    of these jobs, by id, as the last poll showed them
-    grant     what the job holds
+    grant     the nodes of the job
     next      what the bridge would do now, in words
     story     the last events and actions: epoch seconds, and what happened; oldest first
     known_at  when Slurm was last asked, epoch seconds
@@ -97,7 +100,7 @@ class Explanation:
 
 
 def key_of(world: World, namespace: str, name: str) -> str | None:
-    """The workload of the pod of that name; of several lives of it, the newest."""
+    """The workload of the pod of that name; of several pods that had the name, the newest."""
     everywhere = chain(
         ((key, workload.pods) for key, workload in world.workloads.items()),
         ((entry.name, entry.pods) for entry in world.quarantine.values() if entry.kind is Kind.WORKLOAD),
@@ -134,13 +137,14 @@ def explain(world: World, key: str, now: float) -> Explanation:
     current = chosen(workload, mine)
     asked = next((job.spec for job in reversed(mine) if job.spec is not None), None)
     known = current.spec if current is not None else None
+    decision = RULES[phase](workload, this_pass) if world.ready and workload.pods else NOTHING
     absent, like = _absent(workload) if phase is Phase.GATHERING and known is None else (0, "")
     return Explanation(
         namespace=pod.namespace,
         name=pod.name,
         key=key,
         phase=phase.value,
-        sentence=_sentence(workload, pod, phase, current, refusal, this_pass),
+        sentence=_sentence(workload, pod, current, refusal, decision, this_pass),
         user=_user(pod, world),
         node=workload.node_of(pod),
         refusal=refusal,
@@ -151,14 +155,14 @@ def explain(world: World, key: str, now: float) -> Explanation:
         jobs=tuple(job.job for job in mine if job.job is not None),
         states=tuple((job.id, tuple(sorted(job.states))) for job in mine),
         grant=current.grant if current is not None else None,
-        next=_next(workload, phase, this_pass),
+        next=_next(workload, decision, this_pass),
         story=tuple(workload.story),
         known_at=world.polled.ended if world.polled is not None else None,
     )
 
 
 def _quarantined(workload: Workload, entry: Quarantined, this_pass: Pass) -> Explanation:
-    """Nothing is judged of it: that may be what raises."""
+    """No rule runs for it: a rule may be what raises."""
     pod = next(iter({**entry.pods, **workload.pods}.values()), None)
     return Explanation(
         namespace=pod.namespace if pod is not None else "",
@@ -181,7 +185,7 @@ def _pod(workload: Workload) -> Pod | None:
 
 
 def _absent(workload: Workload) -> tuple[int | None, str]:
-    """How many of its gang do not exist yet, and whom they are taken to be like."""
+    """How many pods of its gang do not exist yet, and the name of the pod that they are taken to be like."""
     if not workload.size:
         return None, ""
     absent = missing(workload)
@@ -197,7 +201,7 @@ def _user(pod: Pod, world: World) -> str:
 
 
 def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None, Refusal | None]:
-    """The job to ask for, and why it is not asked for; both, where only a node is lacking."""
+    """The job to submit, and why it is not submitted; both, if only a node is lacking."""
     world = this_pass.world
     if not world.ready:
         return None, Refusal("", f"The bridge is not ready; it waits for {', '.join(world.missing)}.")
@@ -221,7 +225,7 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
 
 
 def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
-    """The translation alone; None where that is refused."""
+    """The translation alone; None: it is refused."""
     pods = here(workload)
     specs = [_translated(workload, pod, world) for pod in pods]
     asked = [(pod, spec) for pod, spec in zip(pods, specs, strict=True) if spec is not None]
@@ -230,7 +234,7 @@ def _without_nodes(workload: Workload, world: World) -> JobSpec | None:
 
 
 def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
-    """One pod, as if it were alone; None where that is refused."""
+    """One pod, as if it were alone; None: it is refused."""
     tenant = world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return None
@@ -242,7 +246,7 @@ def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
 
 
 def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
-    """Every node, judged as `feasible` judges it, without those left out; None where there is no job to judge it for."""
+    """Every node, judged as `feasible` judges it, without nodes left out; None: there is no job to judge them for."""
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
@@ -275,37 +279,57 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     )
 
 
-# --- where it stands ------------------------------------------------------------------------------------------------
+# --- its state ------------------------------------------------------------------------------------------------------
 
 
 def _sentence(
-    workload: Workload, pod: Pod, phase: Phase, job: Placeholder | None, refusal: Refusal | None, this_pass: Pass
+    workload: Workload,
+    pod: Pod,
+    job: Placeholder | None,
+    refusal: Refusal | None,
+    decision: Decision,
+    this_pass: Pass,
 ) -> str:
-    match phase:
+    match this_pass.world.phase_of[workload.key]:
         case Phase.GATHERING:
-            return _why_gathering(workload, refusal, this_pass)
+            return _why_gathering(workload, pod, refusal, decision)
         case Phase.UNSUBMITTED:
-            return _why_unsubmitted(workload, pod, refusal, this_pass)
+            return _why_unsubmitted(pod, refusal, decision, this_pass)
         case Phase.QUEUED:
-            return _why_queued(job, refusal, this_pass)
+            return _why_queued(pod, job, decision, this_pass)
         case Phase.GRANTED:
-            return _why_granted(workload, job, this_pass)
+            return _why_granted(pod, job, decision)
         case Phase.BOUND:
-            return _why_bound(workload, pod, this_pass)
+            return _why_bound(workload, pod, decision, this_pass)
         case Phase.ORPHANED:
-            return (
+            over = (
                 f"It stands on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, this_pass)}."
             )
+            return f"{over} {_shown(decision, pod)}".rstrip()
         case Phase.DONE:
             ended = pod.end_reason or pod.phase.value
             return f"It has ended ({ended})." if pod.finished else "It is being deleted, and never stood on a node."
 
 
-def _why_gathering(workload: Workload, refusal: Refusal | None, this_pass: Pass) -> str:
+def _shown(decision: Decision, pod: Pod) -> str:
+    """The first status that the decision has for the pod, and why the workload waits; "": it has none, and does not wait."""
+    shown = next((each.message for each in decision.statuses if _is_of(each, pod)), "")
+    why = next(decision.reasons_to_wait, "")
+    return " ".join(dict.fromkeys(each for each in (shown, why) if each))
+
+
+def _is_of(status: Status, pod: Pod) -> bool:
+    if isinstance(status, PodStatuses):
+        return any(each.uid == pod.uid for each in status.pods)
+    return isinstance(status, PodStatus) and status.pod.uid == pod.uid
+
+
+def _why_gathering(workload: Workload, pod: Pod, refusal: Refusal | None, decision: Decision) -> str:
     gated = sum(pod.gated for pod in workload.unfinished)
     if workload.group is None or gated == workload.pod_counts.unfinished:
         return GATES
-    said = [why_gathering(workload, this_pass)]
+    waiting = next(each for each in workload.unfinished if not each.gated)
+    said = [_shown(decision, waiting) or workload.gathered]
     if gated:
         has, counts = ("has", "counts") if gated == 1 else ("have", "count")
         said.append(f"{gated} more {has} scheduling gates, and {counts} when those who set them take them away.")
@@ -314,55 +338,39 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, this_pass: Pass)
     return " ".join(said)
 
 
-def _why_unsubmitted(workload: Workload, pod: Pod, refusal: Refusal | None, this_pass: Pass) -> str:
-    world = this_pass.world
-    if (lost := world.lost.get(Side.SLURM)) is not None:
+def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
+    if (lost := this_pass.world.lost.get(Side.SLURM)) is not None:  # the pod does not show why
         return f"Slurm cannot be used since {clock(lost.since, this_pass.now)}: {lost.why}"
-    if workload.hold is not None:
-        return f"Under way since {clock(workload.hold.placed, this_pass.now)}: {workload.hold.action.reason}."
-    if refusal is not None:
-        again = ""
-        if workload.refused is not None and workload.retry_at > this_pass.now:
-            again = f" It is tried again at {clock(workload.retry_at, this_pass.now)}, or when pod or policy change."
-        return f"{refusal.message}{again}"
-    if workload.look is not None:
-        return f"A submission was not answered; a job named {workload.look.name} is looked for before it is repeated."
-    claims = world.claims.get(pod.uid, ())
-    if problem := next((claim.problem for claim in claims if claim.problem), ""):
-        return f"It waits for its volumes: {problem}."
-    if workload.wait_until > this_pass.now:
-        return f"An attempt failed; the next one is at {clock(workload.wait_until, this_pass.now)}."
-    if (full := full_limit(workload, this_pass)) is not None:
-        return full[1]
-    return "Nothing stands in its way: it is about to be asked of Slurm."
+    if refusal is not None and (not this_pass.world.ready or refusal.reason == NOT_MANAGED):
+        return refusal.message
+    shown = _shown(decision, pod)
+    return shown or (
+        refusal.message if refusal is not None else "Nothing stands in its way: it is about to be asked of Slurm."
+    )
 
 
-def _why_queued(job: Placeholder | None, refusal: Refusal | None, this_pass: Pass) -> str:
+def _why_queued(pod: Pod, job: Placeholder | None, decision: Decision, this_pass: Pass) -> str:
     assert job is not None, "QUEUED has a placeholder"
+    if shown := _shown(decision, pod):
+        return shown
     if job.job is None:
         return f"It waits in Slurm's queue as job {job.id}, of which no more has been read yet."
-    said = waits(job.job, this_pass)
-    return f"{said} {refusal.message}" if refusal is not None else said
+    return waits(job.job, this_pass)
 
 
-def _why_granted(workload: Workload, job: Placeholder | None, this_pass: Pass) -> str:
+def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
     assert job is not None, "GRANTED has a placeholder"
     nodes = ", ".join(node.name for node in job.grant.nodes) if job.grant is not None else "nodes, not read yet"
-    told = next((told.message for told in workload.told.values()), "")
     what = f"Slurm granted job {job.id} {nodes}; the bind has not been seen yet."
-    return f"{what} {told}" if workload.hold is None and told else what
+    return f"{what} {_shown(decision, pod)}".rstrip()
 
 
-def _why_bound(workload: Workload, pod: Pod, this_pass: Pass) -> str:
+def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
     job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
     by = f" by Slurm job {job.id}" if job is not None and workload.stands_for(pod, job) else ""
     said = f"It stands on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
-    if (
-        pod.uid in workload.strays
-        and (told := workload.told.get(pod.uid)) is not None
-        and told.essence[:1] == ("bypass",)
-    ):
-        return f"{said} {told.message}"
+    if shown := _shown(decision, pod):
+        return f"{said} {shown}"
     return f"{said} {pod.on_job.message}" if pod.on_job is not None and not pod.finished else said
 
 
@@ -375,21 +383,19 @@ def _ends(workload: Workload, this_pass: Pass) -> str:
     return f"job {job.id} {'ended: ' + ', '.join(sorted(job.states)) if job.ended else 'is not known to it any more'}{reason}"
 
 
-def _next(workload: Workload, phase: Phase, this_pass: Pass) -> tuple[str, ...]:
-    """What the rule of its phase would do now: the same code that does it."""
-    if not this_pass.world.ready or not workload.pods:
-        return ()
-    RULES[phase](workload, this_pass)
+def _next(workload: Workload, decision: Decision, this_pass: Pass) -> tuple[str, ...]:
+    """The actions of the decision that the limits allow now."""
+    apply(decision, workload, this_pass)
     return tuple(
         dict.fromkeys(action.reason for action in this_pass.actions if not isinstance(action, SetPodCondition))
     )
 
 
-# --- as sbatch would say it -----------------------------------------------------------------------------------------
+# --- as options of sbatch   -----------------------------------------------------------------------------------------
 
 
 def as_sbatch(spec: JobSpec) -> str:
-    """The job in sbatch's options, for people who think in them.  It is no command to run: the job has no script."""
+    """The job in sbatch's options, for people who know these.  It is no command to run: the job has no script."""
     return " : ".join([shlex.join(["sbatch", *_options(spec)]), *(shlex.join(_options(part)) for part in spec.parts)])
 
 
@@ -426,7 +432,7 @@ def _options(spec: JobSpec) -> list[str]:
 
 
 def _how_many_nodes(spec: JobSpec) -> str:
-    """As --nodes says it; "": as few as it takes."""
+    """The value of --nodes; "": as few nodes as possible."""
     if spec.tasks == 1:
         return "1"
     if spec.max_nodes is None:
@@ -435,7 +441,7 @@ def _how_many_nodes(spec: JobSpec) -> str:
 
 
 def _memory_and_devices(spec: JobSpec) -> dict[str, str]:
-    """Of a node where it is known how many pods that has, else of each CPU and each pod."""
+    """Of a node if the number of its pods is known, else of each CPU and each pod."""
     places = 1 if spec.tasks == 1 else spec.tasks_per_node
     devices = ",".join(f"{name}:{count * (places or 1)}" for name, count in spec.gres)
     if places is not None:

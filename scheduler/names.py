@@ -50,7 +50,7 @@ GANG = "gang"
 GANG_SIZE = "gang-size"
 GANG_TIMEOUT = "gang-timeout"
 GROUPING = frozenset({GANG, GANG_SIZE, GANG_TIMEOUT})
-WISHES = frozenset(
+JOB_OPTIONS = frozenset(
     {
         ACCOUNT,
         PARTITION,
@@ -91,6 +91,9 @@ TRACEPARENT = PREFIX + "traceparent"
 JOB_SINCE = PREFIX + "job-since"  # written if another job takes the place of the bind's: a time at which Slurm had it
 ONLY_OURS = (JOB_ID, JOB_SINCE, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # nobody else writes these
 WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACEPARENT))
+
+# What admission reads, before the pod has a scheduler (manifests/admission/intercept.yaml); it means nothing to the bridge.
+INTERCEPT = "intercept"
 
 # The Go slurm-bridge's keys, so that its users move by changing schedulerName.
 ALIASES = {

@@ -75,7 +75,8 @@ async def in_clusters(
     if missing:
         return [*said, not_checked(str(missing)).at("Namespaces", "namespaces")]
     policy = chosen.core_policy(_slurm_user(seen))
-    of_spaces = policy_namespaces.judged(policy, policy_namespaces.pods_of(policy, spaces), seen)
+    pods = policy_namespaces.pods_of(policy, spaces)
+    of_spaces = policy_namespaces.judged(policy, pods, seen, named=bool(given))
     return said + [Finding("Namespaces", name, each.level, each.sentence, each.do) for name, each in of_spaces]
 
 

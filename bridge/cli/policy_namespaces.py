@@ -55,13 +55,20 @@ def choices_in(found: Sequence[Pods]) -> list[Choice]:
     return choices_of(each.tenant for each in found if isinstance(each.tenant, Tenant))
 
 
-def judged(policy: Policy, found: Sequence[Pods], seen: Observations) -> Iterator[tuple[str, Result]]:
-    """What is said of the namespaces, by check."""
+def judged(
+    policy: Policy, found: Sequence[Pods], seen: Observations, *, named: bool = False
+) -> Iterator[tuple[str, Result]]:
+    """What is said of the namespaces, by check.
+
+    named   an admin named these namespaces; there may be others, for which a rule decides that decides for none of these
+    """
     if not found:
         yield "namespaces", ok("none is managed: kubectl label namespace NAME slurm-bridge/managed=true")
         return
     yield from (("namespaces", each) for each in _refused(policy, found))
-    yield from (("overlaps", each) for each in _overlaps(policy, found))
+    yield from (("overlaps", each) for each in _overlaps(found))
+    if not named:
+        yield from (("overlaps", each) for each in _without_effect(policy, found))
     yield from (("sources", each) for each in _empty(policy, found))
     yield from (("in Slurm", each) for each in _unknown_to_slurm(found, seen))
     yield "namespaces", _given(found)
@@ -96,8 +103,8 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
             yield error(f"Pods of namespace {each.called} are refused. {each.tenant.message}", "")
 
 
-def _overlaps(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
-    """Several rules match; the first decides.  A rule that decides nowhere is probably not meant so."""
+def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
+    """Several rules match; the first decides."""
     several: dict[tuple[int, ...], list[str]] = {}
     for each in found:
         if len(each.matching) > 1:
@@ -105,6 +112,10 @@ def _overlaps(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     for places, names in several.items():
         rules = " and ".join(str(place + 1) for place in places)
         yield ok(f"rules {rules} match pods of {some(names, MOST_NAMED)}: rule {places[0] + 1} decides")
+
+
+def _without_effect(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
+    """Rules that decide nowhere, which is probably not meant so."""
     decide = {each.matching[0] for each in found if each.matching}
     match = {place for each in found for place in each.matching}
     for place in sorted(match - decide):

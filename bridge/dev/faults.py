@@ -7,16 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
+from bridge.dev.backends import KubeSide, SlurmSide
 from bridge.errors import FarSideError, said
+from bridge.simulation.fault_injection import Cable, Outage
+from bridge.simulation.invariants import Invariants
 from bridge.simulation.slurm.cluster import SlurmCluster
-
-if TYPE_CHECKING:
-    from bridge.dev.session import Session
 
 ON_SLURM = "Only in a simulated Slurm: a real one is not ours to break."
 ON_KUBERNETES = "Only in a simulated Kubernetes: a real one is not ours to break."
+
+
+class Session(Protocol):
+    """What faults need of the session (session.py)."""
+
+    kube: KubeSide
+    slurm: SlurmSide
+    clock: Callable[[], float]
+    rng: Random
+    cable: Cable
+    outage: Outage
+    invariants: Invariants
+
+    async def cancel_job(self, job_id: int) -> None: ...
+
+    def kill_bridge(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

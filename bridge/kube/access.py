@@ -36,6 +36,9 @@ class Access:
     credentials      returns the current credentials, after a look at their sources if that is due
     renew            after a 401 on that generation: True if there is a newer one.  Raises ConfigError
     doubt            call it after a TLS failure: the sources are read again soon, because they may name another authority
+    trouble          returns why the present sources are not used, a sentence; "": they are used
+    refused          returns what to say if the server does not accept the credentials; "": nothing but its answer
+    named            what names the trusted authorities, for sentences; "": nothing does
     """
 
     server: str
@@ -44,6 +47,9 @@ class Access:
     credentials: Callable[[], Awaitable[Credentials]]
     renew: Callable[[int], Awaitable[bool]]
     doubt: Callable[[], None] = lambda: None
+    trouble: Callable[[], str] = lambda: ""
+    refused: Callable[[], str] = lambda: ""
+    named: str = ""
 
 
 def anonymous(server: str) -> Access:

@@ -49,7 +49,7 @@ async def load(
     if home.exists():
         return await from_kubeconfig(str(home), now, wall)
     if environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
-        return await _from_service_account(service_account, now, environ)
+        return await _from_service_account(service_account, now, wall, environ)
     raise ConfigError(
         f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {home}) and this is not "
         "a pod of a cluster.",
@@ -57,7 +57,7 @@ async def load(
     )
 
 
-async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, str]) -> Access:
+async def _from_service_account(folder: Path, now: Now, wall: Now, environ: Mapping[str, str]) -> Access:
     async def configuration() -> Configuration:
         loader = _InClusterLoader(
             str(folder / "token"), str(folder / "ca.crt"), try_refresh_token=False, environ=environ
@@ -73,4 +73,4 @@ async def _from_service_account(folder: Path, now: Now, environ: Mapping[str, st
             ) from None
         return loaded
 
-    return await access_by(configuration, "the pod's service account", (), now)
+    return await access_by(configuration, f"the pod's service account in {folder}", (), now, wall)

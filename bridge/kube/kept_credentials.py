@@ -2,7 +2,8 @@
 
 Tokens rotate (the kubelet rewrites that of a service account), certificates are renewed, exec plugins issue short-lived
 credentials.  A file can be seen while it is written (kubectl rewrites a kubeconfig in place).  So new content is used if it
-reads the same half a second later, and the credentials before stay in use meanwhile.
+reads the same half a second later, and the credentials before stay in use meanwhile; `Access.trouble` and the log
+report that.
 
 Credentials are replaced whole, and each set has a number.  A TLS context is part of the set: connections that were made
 with another one are not used for it, so the server sees new certificates from the next request on.  Callers whose requests
@@ -13,6 +14,9 @@ look.  The age of credentials is measured by a monotonic clock.
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import logging
 import ssl
 import tempfile
 import urllib.parse
@@ -20,16 +24,20 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bridge.errors import ConfigError
 from bridge.kube.access import Access, Credentials, Headers, Now
 from bridge.kube.exec_plugin import ExecPlugin
-from bridge.kube.sources import TRY, Found, Read, reason
+from bridge.kube.sources import TRY, Found, Read, file_and_reason
 
 RELOAD_EVERY_S = 60.0  # the kubelet rewrites a token at 80 % of its life, which is ten minutes at the least
 RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
+LAST_EPOCH = 1e11  # seconds; a year of four digits
 SETTLE_S = 0.5  # new content is used if it reads the same after this time: it may have been seen half-written
+
+log = logging.getLogger("slurm-bridge")
 
 
 async def access_by(
@@ -37,11 +45,12 @@ async def access_by(
     where: str,
     impersonate: Headers,
     now: Now,
+    wall: Now,
     plugin: ExecPlugin | None = None,
 ) -> Access:
     """An Access whose credentials come from `configuration`.  where: for messages.  Raises ConfigError."""
     loaded = await configuration()
-    kept = _RenewedCredentials(configuration, where, loaded.host.rstrip("/"), impersonate, now, plugin)
+    kept = _RenewedCredentials(configuration, where, loaded.host.rstrip("/"), impersonate, now, wall, plugin)
     await kept.start()
     return Access(
         server=kept.server,
@@ -50,6 +59,9 @@ async def access_by(
         credentials=kept.credentials,
         renew=kept.renew,
         doubt=kept.doubt,
+        trouble=kept.trouble,
+        refused=kept.refused,
+        named=where,
     )
 
 
@@ -62,6 +74,7 @@ class _RenewedCredentials:
     server: str
     impersonate: Headers
     now: Now
+    wall: Now
     plugin: ExecPlugin | None
     _found: Found = field(default_factory=Found)
     _current: Credentials = field(default_factory=lambda: Credentials(0, (), None))
@@ -96,6 +109,22 @@ class _RenewedCredentials:
         """See Access."""
         self._doubted = True
 
+    def trouble(self) -> str:
+        """See Access."""
+        if self._problem is None:
+            return ""
+        return " ".join(filter(None, [self._problem.what, "What was read before stays in use.", self._problem.do]))
+
+    def refused(self) -> str:
+        """See Access."""
+        if not self._found.says_who:
+            return f"{self.where}: it names no credentials, and the API server asks for some"
+        what = "token" if self._found.token else "client certificate"
+        ends = _jwt_ends(self._found.token or "")
+        if ends is not None and ends <= self.wall():
+            return f"{self.where}: its {what} expired at {_moment(ends)}. Renew it"
+        return f"{self.where}: the API server does not accept its {what}. Renew it, or name one of this cluster"
+
     def _is_due(self) -> bool:
         age = self.now() - self._looked_at
         if self.plugin is not None:
@@ -117,8 +146,12 @@ class _RenewedCredentials:
                     await self._settled(found)
                 self._use(found)
         except ConfigError as problem:
-            self._problem = problem
+            before, self._problem = self.trouble(), problem
+            if (trouble := self.trouble()) != before:
+                log.warning("%s", trouble)
         else:
+            if self._problem is not None:
+                log.info("%s: in order again", self.where)
             self._problem = None
         finally:
             self._looked_at, self._doubted = self.now(), False
@@ -146,7 +179,7 @@ class _RenewedCredentials:
             trusted, certificate, key = map(_content, (loaded.ssl_ca_cert, loaded.cert_file, loaded.key_file))
         except OSError as error:
             raise ConfigError(
-                f"{self.where}: a certificate or key of it cannot be read: {reason(error)}.", TRY
+                f"{self.where}: a certificate or key of it cannot be read: {file_and_reason(error)}.", TRY
             ) from None
         if (
             loaded.ssl_ca_cert and b"-----BEGIN" not in trusted
@@ -212,3 +245,18 @@ def _file(content: bytes) -> Iterator[str | None]:
         made.write(content)
         made.flush()
         yield made.name
+
+
+def _jwt_ends(token: str) -> float | None:
+    """The expiry in the token, epoch seconds; None: it has none, or is no JWT."""
+    part = [*token.split("."), "", ""][1].rstrip("=")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        ends = float(claims["exp"])
+        return ends if 0 <= ends < LAST_EPOCH else None
+    except (ValueError, TypeError, LookupError, RecursionError):  # binascii's errors are of the first kind
+        return None
+
+
+def _moment(epoch: float) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -19,7 +19,7 @@ from bridge.errors import ConfigError
 from bridge.kube.access import Access, Headers, Now
 from bridge.kube.exec_plugin import ExecPlugin
 from bridge.kube.kept_credentials import access_by
-from bridge.kube.sources import TRY, new_configuration, reason
+from bridge.kube.sources import TRY, file_and_reason, new_configuration, reason
 
 POINT = "Point --kubeconfig or KUBECONFIG at one."
 CHOOSE = "Choose one of its contexts: kubectl config use-context NAME"
@@ -51,14 +51,14 @@ async def from_kubeconfig(named: str, now: Now, wall: Now) -> Access:
             missing = str(error).partition("File does not exists: ")[2]
             raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}.", TRY) from None
         except OSError as error:
-            raise ConfigError(f"{where}: {reason(error)}.", TRY) from None
+            raise ConfigError(f"{where}: {file_and_reason(error)}.", TRY) from None
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
             raise ConfigError(f"{where}: cannot be used, for something in its entries.", TRY) from None
         if user.keys() & {"token", "tokenFile"} and not loaded.api_key.get("BearerToken") and not loaded.cert_file:
             raise ConfigError(f"{where}: its token is empty.", TRY)
         return loaded
 
-    return await access_by(configuration, where, impersonate, now, plugin)
+    return await access_by(configuration, where, impersonate, now, wall, plugin)
 
 
 def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any], str, str]:

@@ -196,9 +196,10 @@ class Lease:
     async def _try(self) -> bool | None:
         """Read the lease once, and take it if it is free.  None: another replica holds it.  Raises FarSideError."""
         asked, record = self._clock(), await self._read(self.terms.works_for_s)
-        self._is_wrong(self._edited(record))
         first, self._first = self._first, False
-        if record is not None and not self._is_free(record, asked, first=first):
+        is_held = record is not None and not self._is_free(record, asked, first=first)
+        self._is_wrong(self._edited(record) or (self._silent(record) if is_held else ""))
+        if record is not None and is_held:
             self.holder = line(record.holder)[:NAME_MOST]
             return None
         self._content = record.content if record is not None else None
@@ -378,6 +379,17 @@ class Lease:
         if record is None or not record.holder or not record.wrong:
             return ""
         return f"The lease {self.terms.readable} was edited: {record.wrong}. It is taken over when that is safe."
+
+    def _silent(self, record: Record | None) -> str:
+        """That nothing renews a Lease which asks for more patience than this replica's setting, as a sentence; "": not so."""
+        if record is None or self._seen is None or self._clock() - self._seen.since <= self.terms.duration_s:
+            return ""
+        holder, patience_s = line(record.holder)[:NAME_MOST], max(self.terms.duration_s, record.duration_s or 0)
+        return (
+            f"The lease {self.terms.readable} names {holder} as holder, and nothing has renewed it for more than "
+            f"{self.terms.duration_s} s. It says that it lasts {patience_s} s, so it is taken over that long after its last "
+            "renewal. If no such replica runs, delete the lease."
+        )
 
     def _is_wrong(self, sentence: str) -> None:
         """Keep the sentence, and report it: when the problem begins, and a changed sentence at most every few seconds."""

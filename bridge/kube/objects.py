@@ -35,7 +35,9 @@ from scheduler.translate.values import MAX_TEXT
 # Annotations that the scheduler reads.  Others are not kept: there may be 256 KiB of them on each object.
 READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)
 MOST_ANNOTATIONS = 64  # more than there are keys
-WISHES = frozenset(names.PREFIX + key for key in names.WISHES) | {names.ALIAS_PREFIX + key for key in names.ALIASES}
+WISHES = frozenset(names.PREFIX + key for key in names.JOB_OPTIONS) | {
+    names.ALIAS_PREFIX + key for key in names.ALIASES
+}
 KNOWN = WISHES | {names.PREFIX + key for key in names.WRITTEN_BY_US | names.GROUPING} | ANNOTATIONS
 LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # the long ones of those that the bridge writes
 MOST_WRITTEN = 64 * 2**10  # characters of an annotation that the bridge writes: job-nodes lists all nodes of a gang

@@ -41,3 +41,8 @@ def new_configuration() -> Configuration:
 def reason(error: Exception) -> str:
     """ "Permission denied" rather than "[Errno 13] Permission denied: '…'"; other texts of ours as they are."""
     return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error).rstrip(".")
+
+
+def file_and_reason(error: OSError) -> str:
+    """As `reason`, with the name of the file."""
+    return f"{error.filename}: {reason(error)}" if error.filename else reason(error)

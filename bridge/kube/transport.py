@@ -17,8 +17,10 @@ path within half a minute, long before a silent watch could.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,7 +30,7 @@ from typing import Any, Protocol
 import aiohttp
 from multidict import CIMultiDict
 
-from bridge.errors import ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
+from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
 from bridge.kube.access import Access, Credentials, Headers
 
@@ -36,6 +38,7 @@ SIDE = "Kubernetes"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
 CONNECT_DEADLINE_S = 5.0
 OPEN_DEADLINE_S = 15.0  # until a watch is accepted
+FAILING_S = 3.0  # calls that fail for so long, one after the other, are more than a hiccup
 # An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer has to be held and
 # decoded in one piece while everything else waits; a page that is longer is asked for in smaller ones.
 MAX_BODY = MAX_LINE = 16 * 2**20
@@ -49,6 +52,8 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 25_000),
 )
+
+log = logging.getLogger("slurm-bridge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,44 @@ class _Progress:
     may_send: Callable[[], bool] = lambda: True
 
 
+@dataclass(slots=True)
+class _Answered:
+    """Whether calls are answered.  Watches that are open go on while calls fail, for instance after a wrong authority.
+
+    since     monotonic seconds of the first of the calls that failed one after the other; None: the last one was answered
+    lasted_s  seconds from then to the last of them
+    why       the error of the last of them
+    ever      a call was answered; before that the start says what it waits for
+    told      the log has the trouble
+    """
+
+    since: float | None = None
+    lasted_s: float = 0.0
+    why: str = ""
+    ever: bool = False
+    told: bool = False
+
+    @property
+    def trouble(self) -> str:
+        """The last error, once calls have failed for a while; "": they have not."""
+        return self.why if self.lasted_s >= FAILING_S else ""
+
+    def ended(self, error: BridgeError | None) -> None:
+        """A call was answered, or why it was not."""
+        if error is None:
+            self.since, self.lasted_s, self.why, self.ever = None, 0.0, "", True
+        else:
+            now = time.monotonic()
+            self.since = now if self.since is None else self.since
+            self.lasted_s, self.why = now - self.since, str(error)
+        if self.trouble and self.ever and not self.told:
+            log.warning("%s", self.trouble)
+            self.told = True
+        elif self.told and not self.trouble:
+            log.info("Kubernetes answers calls again")
+            self.told = False
+
+
 TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError, aiohttp.ClientSSLError)
 
 
@@ -143,12 +186,27 @@ class HttpTransport:
 
     access: Access
     may_write: Callable[[], bool] = lambda: True
+    _answered_last: _Answered = field(default_factory=_Answered)
     _calls: aiohttp.ClientSession | None = None
     _watches: aiohttp.ClientSession | None = None
 
     async def exchange(self, call: Call) -> Reply:
         """See Transport."""
         progress = _Progress() if call.method == "GET" else _Progress(may_send=self.may_write)
+        try:
+            reply = await self._in_time(call, progress)
+        except (Unreachable, Unanswered, Unauthorized) as error:
+            if progress.may_send():  # else it was held back here
+                self._answered_last.ended(error)
+            raise
+        self._answered_last.ended(None)
+        return reply
+
+    def trouble(self) -> str:
+        """Why no call was answered for a while, as a sentence; "": calls are answered, or nothing was asked."""
+        return self._answered_last.trouble
+
+    async def _in_time(self, call: Call, progress: _Progress) -> Reply:
         try:
             async with asyncio.timeout(call.deadline_s):
                 return await self._answered(call, progress)
@@ -165,6 +223,8 @@ class HttpTransport:
             progress.sent = progress.authenticated = False
             if await self._renewed(who):
                 reply = await self._exchange_once(self._calls, await self.access.credentials(), call, progress)
+            if reply.status == 401:
+                self._refused()
         return reply
 
     async def _exchange_once(
@@ -232,6 +292,9 @@ class HttpTransport:
                 response.release()
                 who = await self.access.credentials()
                 response = await self._open(self._watches, who, path, params, stall_s, progress)
+            if response.status == 401 and self.access.refused():
+                response.release()
+                self._refused()
         return response
 
     async def _open(
@@ -269,6 +332,11 @@ class HttpTransport:
                 await session.close()
         self._calls = self._watches = None
 
+    def _refused(self) -> None:
+        """The credentials are not accepted, and there are no newer ones.  Raises Unauthorized if more can be said of it."""
+        if why := self.access.refused():
+            raise Unauthorized("authenticate", SIDE, why, 401)
+
     async def _renewed(self, who: Credentials) -> bool:
         try:
             return await self.access.renew(who.generation)
@@ -282,7 +350,11 @@ class HttpTransport:
             self.access.doubt()
         if isinstance(error, TimeoutError) and not progress.authenticated:
             return Unreachable(operation.lower(), SIDE, f"no credentials for {self.access.server} in time")
-        return _broken(operation, self.access.server, error, progress.sent, deadline_s)
+        broken = _broken(operation, self.access.server, error, progress.sent, deadline_s)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError) and self.access.named:
+            why = f"{broken.message}. Its authority has to be the one that {self.access.named} names"
+            return type(broken)(broken.operation, SIDE, why)
+        return broken
 
 
 USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"

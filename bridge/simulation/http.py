@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -20,19 +19,11 @@ from bridge.simulation.kube.discovery import described, kind_of
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.kube.strict import unknown_fields
 from bridge.simulation.kube.tables import event, table, wants_table
+from bridge.simulation.slurm import rest
+from bridge.simulation.slurm.cluster import SlurmCluster
 
 MAX_BODY = 8 * 2**20
 LOOPBACK = "127.0.0.1"
-
-
-class SlurmHandler(Protocol):
-    """The simulated Slurm, as far as HTTP goes; `target` is path and query."""
-
-    def handle(
-        self, now: float, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Answer one request."""
-        ...
 
 
 @asynccontextmanager
@@ -65,13 +56,13 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def serve_slurm(slurm: SlurmHandler, clock: Callable[[], float], port: int = 0) -> AsyncIterator[str]:
+async def serve_slurm(slurm: SlurmCluster, clock: Callable[[], float], port: int = 0) -> AsyncIterator[str]:
     """Serve a simulated slurmrestd; gives its base URL."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         body = await request.read()
-        status, extra, text = slurm.handle(clock(), request.method, request.path_qs, headers, body)
+        status, extra, text = rest.answer(slurm, clock(), request.method, request.path_qs, headers, body)
         return web.Response(status=status, headers=CIMultiDict(extra), body=text)
 
     async with _served(answer, port) as url:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bridge.dev.given import Given
+from bridge.simulation.given import Given
 from bridge.simulation.kube.objects import epoch, host_ports
 from bridge.simulation.observations import KubeObservations, Object, SeenJob, SlurmObservations
 from scheduler import names

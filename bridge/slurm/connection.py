@@ -29,11 +29,16 @@ class Request:
 
 
 class ClosedError(Exception):
-    """The connection ended before a whole answer.  heard: some of the answer had come."""
+    """The connection ended before a whole answer.
 
-    def __init__(self, heard: bool) -> None:
+    heard   some of the answer had come
+    tls     what TLS said instead of an answer, as a server does that refuses a client certificate; None: nothing
+    """
+
+    def __init__(self, heard: bool, tls: ssl.SSLError | None = None) -> None:
         super().__init__("closed")
         self.heard = heard
+        self.tls = tls
 
 
 class Connection(asyncio.Protocol):
@@ -68,6 +73,7 @@ class Connection(asyncio.Protocol):
         self.reusable = True
         self.idle_since = float("inf")
         self.tls: ssl.SSLContext | None = None
+        self._lost: ClosedError | None = None
 
     async def ask(self, request: Request) -> Reply:
         """Send the request; its whole answer.  Raises ClosedError, ContractError, Invalid, Unreachable."""
@@ -76,6 +82,8 @@ class Connection(asyncio.Protocol):
         data = _encoded(request)
         if request.method != "GET" and not self._may_write():
             raise not_sent(request.operation, SIDE)
+        if self._lost is not None:  # before it was ever asked
+            raise self._lost
         self._answer = asyncio.get_running_loop().create_future()
         self._asked, self._heard, self._bytes = request, False, 0
         self._begin()
@@ -124,8 +132,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
+        self._lost = ClosedError(self._heard, exc if isinstance(exc, ssl.SSLError) else None)
         if (waiting := self._waiting) is not None:
-            waiting.set_exception(ClosedError(self._heard))
+            waiting.set_exception(self._lost)
 
     # --- called by the parser
 

@@ -117,12 +117,21 @@ class HttpPool:
                 return await self._ask(connection, request)
             except ClosedError as closed:
                 if closed.heard or request.method != "GET":
-                    raise Unanswered(request.operation, SIDE, f"{self._server} closed the connection") from None
+                    raise self._closed(request, closed) from None
         connection = await self._connect(request)
         try:
             return await self._ask(connection, request)
-        except ClosedError:
-            raise Unanswered(request.operation, SIDE, f"{self._server} closed the connection") from None
+        except ClosedError as closed:
+            raise self._closed(request, closed, new=True) from None
+
+    def _closed(self, request: Request, closed: ClosedError, *, new: bool = False) -> Unanswered | Unreachable:
+        """new: the connection was made for this request."""
+        why = f"{self._server} closed the connection"
+        if closed.tls is not None:
+            why = self._tls.why_not(str(self._server), closed.tls)
+        elif new and self._server.secure and not closed.heard:
+            why += f" without an answer. {self._tls.perhaps_refused}"
+        return (Unanswered if request.sent else Unreachable)(request.operation, SIDE, why)
 
     async def _ask(self, connection: Connection, request: Request) -> Reply:
         try:
@@ -176,7 +185,9 @@ class HttpPool:
             if connected is not None:
                 connected.close()
             if isinstance(error, OSError):
-                raise Unreachable(request.operation, SIDE, server.why_not(error)) from None
+                by_tls = self._tls.why_not(str(server), error) if isinstance(error, ssl.SSLError) else ""
+                why = by_tls or server.why_not(error)
+                raise Unreachable(request.operation, SIDE, why) from None
             raise
         connection.tls = context
         return connection
@@ -231,8 +242,4 @@ class _Server:
             return f"nothing listens at {self}; is slurmrestd running there?"
         if isinstance(error, socket.gaierror):
             return f"the name {self.host} is not known ({error.strerror})"
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"the certificate of {self} is not trusted ({error.verify_message})"
-        if isinstance(error, ssl.SSLError):
-            return f"{self} does not speak TLS as expected ({error.reason or error})"
         return f"no connection to {self} ({error.strerror or error})"

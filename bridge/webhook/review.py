@@ -24,10 +24,10 @@ from typing import Any
 
 import msgspec
 
-from scheduler.names import PREFIX, SCHEDULER_NAME
+from scheduler.names import INTERCEPT, PREFIX, SCHEDULER_NAME
 
 API = "admission.k8s.io/v1"
-OPT_OUT = PREFIX + "intercept"
+OPT_OUT = PREFIX + INTERCEPT
 UNNAMED = ("", "default-scheduler")
 _PATCH = msgspec.json.encode([{"op": "add", "path": "/spec/schedulerName", "value": SCHEDULER_NAME}])
 

@@ -1,8 +1,7 @@
-"""docker-compose.yml, run by podman-compose in namespaces of its own: its networks, ports and processes are nobody else's.
+"""docker-compose.yml, run by podman-compose in namespaces of its own, so that its networks, ports and processes are its own.
 
-The first process in there holds the namespaces.  When it is killed, the kernel ends every container with it; the
-stack's folder
-and its cgroups, which the kernel does not remove, are removed then.  So nothing stays, however the tests end.
+The first process in there holds the namespaces.  When it is killed, the kernel ends every container with it.  The kernel does
+not remove the stack's folder and its cgroups; they are removed then.  So nothing stays, however the tests end.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
+PODMAN = compose_images.ROOT / "integration" / "compose" / "podman"
 SLOW_S = 600.0
 
 
@@ -60,22 +60,29 @@ class Stack:
         return done
 
     def compose(self, *arguments: str, check: bool = True) -> str:
-        """podman-compose; returns what it printed."""
-        podman = compose_images.ROOT / "integration" / "compose" / "podman"
-        command = [compose_images.podman_compose(), "--podman-path", podman, "--file", compose_images.FILE, *arguments]
-        return self.run(*command, check=check).stdout
+        """podman-compose; returns what it printed.  Raises AssertionError, with what PODMAN gave up on."""
+        command = [compose_images.podman_compose(), "--podman-path", PODMAN, "--file", compose_images.FILE, *arguments]
+        done = self.run(*command, check=False)
+        failed = self.state / "failed"
+        why = failed.read_text() if failed.exists() else f"{done.stdout}\n{done.stderr}"
+        assert not check or done.returncode == 0, f"podman-compose {' '.join(arguments)}: {why}"
+        return done.stdout
 
     def podman(self, *arguments: str) -> str:
         """podman itself; returns what it printed."""
-        return self.run(compose_images.ROOT / "integration" / "compose" / "podman", *arguments).stdout
+        return self.run(PODMAN, *arguments).stdout
 
     def inside(self, argv: Sequence[str | Path]) -> list[str]:
         """The command that runs one in the namespaces."""
         return ["nsenter", f"--target={self.first}", *NAMESPACES, "--", *map(str, argv)]
 
     def _environment(self) -> Mapping[str, str]:
-        own = {"PODMAN_STATE": str(self.state), "PODMAN_IMAGES": str(places.cache() / "containers")}
-        return {**os.environ, **own}
+        return {
+            **os.environ,
+            "PODMAN_STATE": str(self.state),
+            "PODMAN_IMAGES": str(places.cache() / "containers"),
+            "PODMAN_PYTHON": sys.executable,
+        }
 
 
 @contextmanager
@@ -95,6 +102,8 @@ def namespaces() -> Iterator[Stack]:
     finally:
         holder.send_signal(signal.SIGKILL)  # and its child with it, and all that it holds
         holder.wait()
+        if holder.stdout is not None:
+            holder.stdout.close()
         eventually("its cgroups are empty", lambda: all(map(_removed, Path("/sys/fs/cgroup").glob(f"*/{folder.name}"))))
         shutil.rmtree(folder)
 

@@ -1,31 +1,35 @@
-"""`podman-compose up` on docker-compose.yml: one command,
-and pods are bound, counted and traced; `down`, and nothing is left.
+"""`podman-compose up` on docker-compose.yml: pods are bound, counted and traced; `down`, and nothing is left.
 
-The images are stand-ins of the same names (integration/rigging/compose_images.py).  kubectl runs outside of the
-containers, as a
-person's does, by the kubeconfig and the ports that the stack publishes.
+The images are stand-ins of the same names (integration/rigging/compose_images.py), and podman-compose stands in for
+`docker compose` in README's commands.  kubectl runs outside of the containers, as a person's does, by the kubeconfig and the
+ports that the stack publishes.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 import yaml
 
+from integration import readme
 from integration.clusters import eventually
-from integration.compose.stack import Stack, namespaces
+from integration.compose.stack import PODMAN, Stack, namespaces
 from integration.rigging import compose_images, places
 
+UP, URLS, DOWN = (shlex.split(line)[2:] for line in readme.lines_for(__file__))  # what follows `docker compose`
 PODS, GANG = 50, 4
 SPACE = "team-b"
+COLOURS = re.compile(r"\x1b\[[\d;]*m")  # podman-compose prints them to a pipe, too
 BIND = "slurm_bridge_create_to_bind_seconds"
 KUBECONFIG = ("exec", "-T", "load", "cat", "/admin/kubeconfig-outside")  # as compose/urls.py says
 DASHBOARDS = compose_images.ROOT / "manifests" / "monitoring" / "dashboards"
@@ -43,6 +47,10 @@ class Seen:
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
         """What it prints."""
         return self.stack.run(*self._kubectl, *arguments, text=text).stdout
+
+    def squeue(self, *options: str) -> list[str]:
+        """Slurm's jobs, a line each."""
+        return self.stack.podman("exec", "slurm-bridge_slurmctld_1", "squeue", "--noheader", *options).splitlines()
 
     def pods(self, *selection: str) -> list[dict[str, Any]]:
         """Pods as the API server has them."""
@@ -62,6 +70,11 @@ class Seen:
         """How many binds Prometheus has the latency of."""
         return sum(value for _, value in self.query(f"{BIND}_count"))
 
+    def bound_now(self) -> float:
+        """How many binds the bridge itself has counted by now."""
+        [count] = re.findall(rf"^{BIND}_count(?:\{{.*\}})? (\S+)$", self.get(8080, "/metrics"), re.MULTILINE)
+        return float(count)
+
     def trace(self, trace_id: str) -> list[dict[str, Any]]:
         """The spans of one trace, as Jaeger has them; [] while it has none."""
         done = self.stack.run("curl", "-s", "--max-time", "30", f"http://127.0.0.1:16686/api/traces/{trace_id}")
@@ -73,7 +86,7 @@ class Seen:
 def stack() -> Iterator[Stack]:
     with namespaces() as made:
         try:
-            made.compose("up", "-d")
+            made.compose(*UP)
         except (AssertionError, subprocess.TimeoutExpired) as error:
             raise AssertionError(f"{error}\n{logs(made)}") from None
         yield made
@@ -91,25 +104,26 @@ def logs(stack: Stack) -> str:
     """How each container is, and the last that it said."""
     told = [stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}")]
     for name in stack.podman("ps", "-a", "--format", "{{.Names}}").split():
-        done = stack.run(compose_images.ROOT / "integration/compose/podman", "logs", "--tail=15", name, check=False)
+        done = stack.run(PODMAN, "logs", "--tail=15", name, check=False)
         told.append(f"--- {name}\n{done.stdout}{done.stderr}")
     return "\n".join(told)
 
 
 def test_up_ends_when_everything_is_healthy_and_the_urls_that_it_prints_answer(stack: Stack, seen: Seen) -> None:
-    states = dict(
-        line.split(" ", 1) for line in stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}").splitlines()
-    )
+    lines = stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}").splitlines()
+    states = {name: state for name, _, state in (line.partition(" ") for line in lines)}
     assert states.keys() == {f"slurm-bridge_{name}_1" for name in SERVICES if "profiles" not in SERVICES[name]}
     for name in RUNS_ON:
-        stack.podman("healthcheck", "run", f"slurm-bridge_{name}_1")
-    told = eventually("the URLs are printed", lambda: stack.podman("logs", "slurm-bridge_urls_1"))
+        assert re.fullmatch(r"Up .* \(healthy\)", states[f"slurm-bridge_{name}_1"].strip()), states
+    told = eventually("the URLs are printed", lambda: COLOURS.sub("", stack.compose(*URLS)))
     urls = re.findall(r"http://127\.0\.0\.1:(\d+)(/\S*)?", told)
     assert len(urls) == 4
     for port, path in urls:
         if port != "3000":  # Grafana: no image of it can be had here
             # Stand-ins have no pages for a browser; what they answer shows that this is their port.
             stack.run("curl", "-sS", "--max-time", "30", "-o", "/dev/null", f"http://127.0.0.1:{port}{path}")
+            for [query] in (query for name, query in parse_qs(urlsplit(path).query).items() if name.endswith(".expr")):
+                eventually(f"the graph has values: {query}", lambda query=query: values(seen, query))
     assert seen.get(8080, "/readyz").startswith("ok")
     assert "squeue" in told
     assert "JOBID" in stack.compose("exec", "-T", "slurmctld", "squeue")
@@ -128,13 +142,13 @@ def test_its_load_comes_and_goes(seen: Seen) -> None:
         return kinds.keys() == {"pod", "gang"}
 
     eventually("pods and gangs of the load run", both_kinds_ran)
-    eventually("the first of them are gone", lambda: not first & {pod["metadata"]["name"] for pod in seen.pods("-A")})
+    eventually("one of the first is gone", lambda: first - {pod["metadata"]["name"] for pod in seen.pods("-A")})
 
 
 def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_traces(stack: Stack, seen: Seen) -> None:
     stack.compose("stop", "load")
     seen.kubectl("delete", "pods", "-A", "-l", "compose/load", "--wait=true")
-    before = settled(seen.bound)
+    before = seen.bound_now()  # no pod is left that could be bound meanwhile
     seen.kubectl("create", "-f", "-", text=manifest())
 
     def placed() -> list[dict[str, Any]]:
@@ -149,8 +163,9 @@ def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_trac
     assert {pod["spec"]["nodeName"][0] for pod in gang} == {"g"}, "the nodes with GPUs"
     assert len({own(pod, "job-id") for pod in gang}) == 1
     assert len({own(pod, "job-id") for pod in pods}) == PODS + 1
-    running = stack.compose("exec", "-T", "slurmctld", "squeue", "--noheader", "--format=%i %u %T").splitlines()
-    assert set(running) == {f"{job} bob RUNNING" for job in {own(pod, "job-id") for pod in pods}}
+    assert set(seen.squeue("--format=%i %u %T")) == {
+        f"{job} bob RUNNING" for job in {own(pod, "job-id") for pod in pods}
+    }
 
     eventually("Prometheus has their latencies", lambda: seen.bound() == before + PODS + GANG)
     traces = {own(pod, "traceparent").split("-")[1] for pod in pods}
@@ -172,8 +187,7 @@ def test_every_query_of_the_dashboards_has_an_answer(seen: Seen) -> None:
             for target in panel["targets"]:
                 # As Grafana fills it in; long enough to hold the pods of the test before.
                 query = target["expr"].replace("$__rate_interval", "10m")
-                answers = [value for _, value in seen.query(query)]
-                assert any(value == value for value in answers), (board.name, panel["title"], query)  # NaN is no answer
+                assert values(seen, query), (board.name, panel["title"], query)
 
 
 def test_prometheus_knows_the_alarms_of_the_manifests(seen: Seen) -> None:
@@ -184,11 +198,11 @@ def test_prometheus_knows_the_alarms_of_the_manifests(seen: Seen) -> None:
     eventually("all were evaluated", lambda: {rule["health"] for rule in evaluated(seen)} == {"ok"})
 
 
-def test_ended_pods_end_their_jobs_and_their_traces(stack: Stack, seen: Seen) -> None:
+def test_ended_pods_end_their_jobs_and_their_traces(seen: Seen) -> None:
     pods = seen.pods("-n", SPACE, "-l", "by=test")
     traces = {own(pod, "traceparent").split("-")[1] for pod in pods}
     seen.kubectl("delete", "pods", "-n", SPACE, "-l", "by=test", "--wait=true")
-    eventually("no job is left", lambda: not stack.compose("exec", "-T", "slurmctld", "squeue", "--noheader").strip())
+    eventually("no job is left", lambda: not seen.squeue())
     eventually(
         "each trace has its end",
         lambda: all({"released"} <= names(seen.trace(each)) for each in sorted(traces)),
@@ -196,7 +210,7 @@ def test_ended_pods_end_their_jobs_and_their_traces(stack: Stack, seen: Seen) ->
 
 
 def test_down_leaves_nothing(stack: Stack) -> None:
-    stack.compose("down", "--volumes", "--timeout", "5")
+    stack.compose(*DOWN)
     assert stack.podman("ps", "-a", "-q") == ""
     assert stack.podman("volume", "ls", "-q") == ""
     assert "slurm-bridge" not in stack.podman("network", "ls", "--format", "{{.Name}}")
@@ -208,24 +222,17 @@ def own(pod: dict[str, Any], key: str) -> str:
     return value
 
 
+def values(seen: Seen, query: str) -> list[float]:
+    """What Prometheus answers, without NaN: a quantile of nothing is no answer."""
+    return [value for _, value in seen.query(query) if not math.isnan(value)]
+
+
 def names(spans: list[dict[str, Any]]) -> set[str]:
     return {span["operationName"] for span in spans}
 
 
 def evaluated(seen: Seen) -> list[dict[str, Any]]:
     return [rule for group in json.loads(seen.get(9090, "/api/v1/rules"))["data"]["groups"] for rule in group["rules"]]
-
-
-def settled(ask: Callable[[], float]) -> float:
-    """A counter once the load has stopped: two scrapes in a row that say the same."""
-    last = [-1.0, -1.0]
-
-    def same() -> bool:
-        last.append(ask())
-        return len(set(last[-8:])) == 1 and len(last) > 10
-
-    eventually("the counter stands still", same)
-    return last[-1]
 
 
 def manifest() -> str:

@@ -230,15 +230,13 @@ def test_a_policy_is_checked_against_the_namespaces_and_the_associations_that_th
     assert 'Slurm does not take qos "high" from carol' in said
     assert "no user carol" not in said
 
-    hidden = "Rule 3 (namespaces alice-*) decides for no pod now"  # of the namespaces that are asked about
+    hidden = "decides for no pod now"  # in the namespaces that are asked about; it may decide in others
     asked = f"{bare},{TENANT}=yes,{USER}=alice,{ACCOUNT}=teama"
     code, text = ran(*check, "--namespace", asked)
-    assert code == 1, text
-    assert hidden in text
-    assert "1 warning;" in text
+    assert code == 0, text
+    assert hidden not in text
     assert "1 namespace looked at; Slurm users: alice" in " ".join(text.split())
     with associated("alice", "teamb"):
         code, text = ran(*check, "--namespace", f"{foreign},{TENANT}=yes,{USER}=alice,{ACCOUNT}=teamb")
-    assert code == 1, text
-    assert hidden in text
-    assert "1 warning;" in text
+    assert code == 0, text
+    assert hidden not in text

@@ -40,7 +40,7 @@ NAME = "a name: letters, digits and `. _ @ + = : -`"
 TIME = "`M`, `M:S`, `H:MM:SS`, `D-H`, `D-H:MM`, `D-HH:MM:SS`; seconds are rounded up to minutes"
 COUNT = "a whole number from 1"
 
-WISHES = (
+JOB_OPTIONS = (
     Wish(names.ACCOUNT, "--account", NAME, ("teama",), "Account of the job. The policy must allow it.", ("team a",)),
     Wish(
         names.PARTITION, "--partition", f"{NAME}; one partition", ("gpu",),
@@ -360,7 +360,8 @@ OF_ADMISSION = (
         OPT_OUT, "annotation", "Pod", USER, "`false`", "false",
         "Admission (`manifests/admission/intercept.yaml`, `slurm-bridge webhook`) does not set the `schedulerName` of this "
         "pod. For pods that another scheduler is to place.",
-        "Any other value has no effect. A pod with the `schedulerName` of the bridge that has this annotation is refused.",
+        "Any other value has no effect. The annotation concerns interception alone: a pod that names the bridge under "
+        "`schedulerName` is scheduled by the bridge all the same.",
     ),
 )  # fmt: skip
 

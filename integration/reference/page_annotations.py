@@ -9,7 +9,7 @@ from integration.reference.markdown import code, table
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.translate.job_options import wishes
+from scheduler.translate.job_options import job_options
 
 CREATED = 1_795_000_000.0  # epoch seconds, when the pods of the examples were created: in November 2026
 SHOWN = 40  # characters of a refused value
@@ -79,13 +79,13 @@ def text() -> str:
 def _of_options() -> str:
     rows = [
         (code(names.PREFIX + each.key), code(each.option), each.syntax, _each(each.examples), each.meaning)
-        for each in keys.WISHES
+        for each in keys.JOB_OPTIONS
     ]
     return table(("annotation", "option of sbatch", "syntax", "examples", "meaning"), rows)
 
 
 def _refused() -> Iterable[Sequence[str]]:
-    for wish in keys.WISHES:
+    for wish in keys.JOB_OPTIONS:
         for value in wish.refused:
             shown = value if len(value) <= SHOWN else f"{value[:10]}… ({len(value)} characters)"
             message = (
@@ -96,7 +96,7 @@ def _refused() -> Iterable[Sequence[str]]:
 
 def refusal(key: str, value: str) -> str:
     """What a pod with this annotation says.  Raises AssertionError if the value is taken."""
-    said = wishes(pod_with(key, value))
+    said = job_options(pod_with(key, value))
     assert isinstance(said, Refusal), f"{key}: {value!r} is taken"
     return said.message
 

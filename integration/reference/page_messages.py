@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,9 +58,25 @@ READY = "The lines of /readyz: each reason with status 503, each note with eithe
 DOCTOR = """\
 Each finding of `slurm-bridge doctor` with the level *warning* or *error*, and its advice. Exit code 1 means warnings, 2
 errors."""
-COMMANDS = (
-    "By the part of the code that finds the mistake. Where no advice is listed, the message itself says what to do."
-)
+COMMANDS = "If no advice is listed, the message itself says what to do."
+# Heading and introduction of each list, by the packages and modules of `bridge` that raise its messages.
+COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
+    ("app", "connections", "preflight"): ("Start", "What a start checks in both clusters."),
+    ("policy_file", "settings"): ("Settings", "The settings file and the options of the command line."),
+    ("health", "http_access"): (
+        "HTTP server",
+        "The address and the token of /explain, /release, /readyz and /metrics.",
+    ),
+    ("kube",): ("Credentials for Kubernetes", "The kubeconfig, or the service account of the bridge's pod."),
+    ("slurm",): ("Credentials for Slurm", "The URL of slurmrestd, certificates and tokens."),
+    ("cli.bridge_client", "cli.doctor"): ("`doctor`", ""),
+    ("cli.explain", "cli.manifest"): ("`explain`", ""),
+    ("cli.policy_check", "cli.policy_namespaces", "cli.policy_show"): ("`policy check` and `policy show`", ""),
+    ("cli.release",): ("`release`", ""),
+    ("cli.uninstall",): ("`uninstall`", ""),
+    ("mint",): ("`mint`", ""),
+    ("webhook",): ("`webhook`", ""),
+}
 LEVELS = ("error", "warning")
 UNSEEN = "NotSeen"  # what could not be looked at is an error, too
 
@@ -98,7 +114,7 @@ def text() -> str:
     parts.append("\nComments of ended jobs, as `sacct -o Comment` shows them:\n\n")
     parts.append(_listed(found.found[IN_ACCOUNTING], ("", "Parts:\n\n")))
     parts += ["\n## HTTP\n\n", _statuses(), f"\n{READY}\n\n", _listed(_readiness(), ("", "Parts:\n\n"))]
-    parts += [f"\n## Command line and settings\n\n{COMMANDS}\n", *_by_module(config_errors()), _of_settings()]
+    parts += [f"\n## Command line and settings\n\n{COMMANDS}\n", *_by_command(config_errors()), _of_settings()]
     parts += [f"\n## doctor\n\n{DOCTOR}\n\n", _pairs(each for level in (*LEVELS, UNSEEN) for each in findings(level))]
     return "".join(parts)
 
@@ -195,12 +211,22 @@ def findings(level: str) -> list[Call]:
     return list(calls(level, package="bridge.cli.doctor"))
 
 
-def _by_module(found: Iterable[Call]) -> Iterator[str]:
-    by_module: dict[str, list[Call]] = {}
+def _by_command(found: Iterable[Call]) -> Iterator[str]:
+    by_heading: dict[tuple[str, str], list[Call]] = {each: [] for each in COMMAND_OF.values()}
     for each in found:
-        by_module.setdefault(each.module, []).append(each)
-    for module, some in sorted(by_module.items()):
-        yield f"\n### {module.removeprefix('bridge.')}\n\n" + _pairs(some)
+        by_heading[_heading(each.module)].append(each)
+    for (title, about), some in by_heading.items():
+        if rows := _pairs(some):
+            yield f"\n### {title}\n\n" + (f"{about}\n\n" if about else "") + rows
+
+
+def _heading(module: str) -> tuple[str, str]:
+    """The heading of COMMAND_OF for the messages of that module.  Raises LookupError if no entry has it."""
+    name = module.removeprefix("bridge.")
+    for parts, heading in COMMAND_OF.items():
+        if any(name == part or name.startswith(f"{part}.") for part in parts):
+            return heading
+    raise LookupError(f"{module}: name it in COMMAND_OF, so that its messages have a heading")
 
 
 def _of_settings() -> str:
@@ -211,12 +237,13 @@ def _of_settings() -> str:
     about = (
         "After `FILE: KEY: `. The checks of pydantic (a wrong type, a number out of range) have messages of their own."
     )
-    return f"\n### values of settings\n\n{about}\n\n{_listed(found, ('', ''))}"
+    return f"\n### Values of settings\n\n{about}\n\n{_listed(found, ('', ''))}"
 
 
 def _pairs(found: Iterable[Call]) -> str:
     rows = {(_cell(each.messages), _cell(each.advice)): None for each in found}
-    return table(("message", "what to do"), sorted(row for row in rows if row[0]))
+    shown = sorted(row for row in rows if row[0])
+    return table(("message", "what to do"), shown) if shown else ""
 
 
 def _cell(found: Sequence[Text]) -> str:

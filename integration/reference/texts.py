@@ -2,7 +2,7 @@
 
 A message is an argument of a few constructors (SINKS).  From there this goes backwards: through assignments, f-strings, calls
 to functions that return a part, and parameters to the calls that give them.  A function that passes its own parameters on as
-reason and message is a sink, too, so that `say(…, names.PENDING, message)` is found with its own reason.
+reason and message is a sink, too, so that `status(pod, names.PENDING, message)` is found with its own reason.
 
 What is found is a superset: a value is followed to every place that may give it, whatever the condition.
 """
@@ -42,7 +42,7 @@ PROPERTIES = frozenset({"about", "gathered"})
 CAUGHT = frozenset({"Missing", "QuantityError", "Unreadable"})
 # Functions whose answer is a value and no sentence: a time of day, a list of nodes, a number of things, a text of others.
 VALUES = frozenset({"age", "clock", "count", "dated", "exact_clock", "folded", "line", "said", "some", "spelled"})
-IN_LOG = "log"  # what only the log and the traces say
+IN_LOG = "log"  # what only the log, the traces and `explain` show
 IN_SLURM = "Slurm"  # the reason of a node in Slurm
 IN_ACCOUNTING = "accounting"  # the comment of a job in Slurm
 
@@ -63,6 +63,9 @@ class Sink:
 
 SINKS: dict[str, Sink] = {
     "Refusal": Sink((1, "message"), ((0, "reason"),)),
+    "PodStatus": Sink((2, "message"), ((6, "event"), (1, "reason"))),
+    "PodStatuses": Sink((2, "message"), ((4, "event"), (1, "reason"))),
+    "JobStatus": Sink((2, "message"), ((1, "reason"),)),
     "SetPodCondition": Sink((5, "message"), ((6, "event"), (4, "condition"))),
     "SetJobCondition": Sink((5, "message"), ((4, "condition"),)),
     "SetNodeCondition": Sink((4, "message"), ((3, "condition"),)),
@@ -76,8 +79,10 @@ SINKS: dict[str, Sink] = {
     "ChangeNode": Sink((2, "reason"), fixed=IN_SLURM),
     "RecordEnd": Sink((4, "comment"), fixed=IN_ACCOUNTING),
 }
-# Actions whose reason the log and the traces have, and nobody else.
+# Actions whose reason only the log and the traces show, and decisions whose reason to wait only `explain` shows.
 LOGGED = {
+    **{name: Sink((1, "why"), fixed=IN_LOG) for name in ("wake", "wait_for")},
+    "Decision": Sink((3, "why"), fixed=IN_LOG),
     **{name: Sink((2, "reason"), fixed=IN_LOG) for name in ("AllocateNow", "SubmitJob", "FindJobs", "ReadOwner")},
     **{name: Sink((1, "reason"), fixed=IN_LOG) for name in ("ReadJob", "RegisterNode", "RemoveNode")},
     **{name: Sink((4, "reason"), fixed=IN_LOG) for name in ("CancelJob", "ReadClaims", "ReadPod")},

@@ -12,10 +12,8 @@ They are in the storage of bridge_image.py.  A stack uses it read-only and keeps
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ from pathlib import Path
 import yaml
 
 from . import bridge_image, build, compose_programs, packages, places
-from .shell import RigError, logged
+from .shell import RigError, logged, output
 
 ROOT = places.HERE.parent.parent
 FILE = ROOT / "docker-compose.yml"
@@ -190,10 +188,9 @@ def _stamp(path: Path) -> bytes:
 
 
 def _has(name: str, label: str, value: str) -> bool:
-    """True if the storage has that image, with that label."""
-    asked = _buildah("inspect", "--type", "image", "--format", "{{json .OCIv1.Config.Labels}}", name)
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return found.returncode == 0 and (json.loads(found.stdout) or {}).get(label) == value
+    """True if the storage has that image, with that label.  Raises RigError if buildah does not say."""
+    filters = ("--filter", f"reference={name}", "--filter", f"label={label}={value}")
+    return bool(output(f"Looking for the image {name}", _buildah("images", "--quiet", *filters)).strip())
 
 
 def _buildah(*arguments: str | Path) -> list[str | Path]:

@@ -16,6 +16,7 @@ from scheduler.state.phase import Phase
 from scheduler.state.quotas import Quotas
 from scheduler.state.world import World
 
+ASKING = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.ORPHANED)
 CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Phase.ORPHANED)
 
 
@@ -50,22 +51,22 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None) ->
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
-    _read_what_others_show(world)
+    _read_first(world, namespaces)
 
 
-def _read_what_others_show(world: World) -> None:
-    """Read the jobs that only pods show, if pods of an earlier life wait that may have asked for one as another user.
+def _read_first(world: World, namespaces: Collection[str] | None) -> None:
+    """Read what may hide a job of pods of an earlier life that want a job, and may have had one as another user (V1).
 
-    No scan reads a job that pods of an earlier life show.  If slurmctld lost its state since, the id may be another job's: a
-    job of the waiting pods, which singleton does not hold back from the one that they ask for now (V1).
+    Singleton does not hold that job back from the one that they ask for now.  It may be any job that is not read yet.  If
+    slurmctld lost its state since, it may have the id of a job that other pods show, which no scan reads.
     """
-    waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNSUBMITTED) for key in world.by_phase[phase])
-    if not any(map(world.inherited, waiting)):
+    asking = (world.workloads[key] for phase in ASKING for key in world.by_phase[phase])
+    if not any(world.inherited(each) for each in asking if namespaces is None or each.namespace in namespaces):
         return
     for job in world.placeholders.values():
         if job.key is None and job.alive:
             world.schedule_read(job.id, world.last_poll_began)
-            world.hidden.add(job.id)
+    world.hidden.update(world.unread)
     tuning = world.config.tuning
     world.scan_until = max(world.scan_until, world.heard_at + tuning.scan_s + len(world.hidden) / tuning.scan_rate)
 

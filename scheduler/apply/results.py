@@ -143,10 +143,10 @@ def _write_off(world: World, key: str, uid: str) -> None:
 def _place(world: World, action: act.Action, at: float) -> None:
     """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
     key = getattr(action, "key", "")
-    if world.quarantine and isinstance(action, act.CHANGES) and quarantine.is_dropped(world, Kind.WORKLOAD, key):
+    if world.quarantine and action.effect is act.Effect.WORKLOAD and quarantine.is_dropped(world, Kind.WORKLOAD, key):
         return
     world.in_flight[id(action)] = action
-    world.under_way[act.LIMIT_CLASSES.get(type(action), "")] += 1
+    world.under_way[action.limit_class] += 1
     placer = _PLACERS.get(type(action))
     if placer is not None:
         placer(world, action, at)
@@ -219,13 +219,13 @@ def _place_read(world: World, action: act.ReadJob, at: float) -> None:
     world.reading.add(action.job_id)
     if (workload := world.workloads.get(action.key)) is not None and workload.others:
         world.claimed_by_others.setdefault(action.job_id, set()).add(action.key)
-    if action.limit_class in world.token_buckets:
-        world.token_buckets[action.limit_class].take(at, world.cost(action.limit_class))
-    if action.limit_class == "detail":
+    if action.bucket in world.token_buckets:
+        world.token_buckets[action.bucket].take(at, world.cost(action.bucket))
+    if action.bucket == "detail":
         world.detail_new.pop(action.key, None)
         world.detail_round.pop(action.key, None)
         world.detail_round[action.key] = at  # to the end of the round
-    elif action.limit_class == "running":
+    elif action.bucket == "running":
         world.running_new.pop(action.key, None)
         world.running_round.pop(action.key, None)
         world.running_round[action.key] = at
@@ -302,7 +302,7 @@ def _place_pod_read(world: World, action: act.ReadClaims | act.SelectVolumeNode 
 def _action_ended(world: World, event: ev.ActionEnded) -> None:
     action = event.action
     world.in_flight.pop(id(action), None)
-    world.under_way[act.LIMIT_CLASSES.get(type(action), "")] -= 1
+    world.under_way[action.limit_class] -= 1
     ender = _ENDERS.get(type(action))
     if ender is not None:
         ender(world, action, event)

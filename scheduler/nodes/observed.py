@@ -1,9 +1,9 @@
-"""What is remembered of nodes between two looks at them (rules N).
+"""What is remembered of nodes between two visits (rules N).
 
-Everything that must survive a restart is in the clusters: whose node it is shows in its mark, whose drain it is in its
-reason.  Here is only what a new life may learn again: which nodes changed, what is under way on them, and since when
-something has been so.  These times go by the polls of Slurm's nodes, some 30 s apart, and end with the first news to the
-contrary: what was true at every look in between is "steady".
+Everything that must survive a restart is in the clusters: the mark of a node shows which cluster registered it, the reason of
+a drain shows that the bridge drained it.  Here is only what a new process can learn again: which nodes changed, which actions
+are in flight, and since when a state lasts.  These times are taken at the polls of Slurm's nodes, some 30 s apart, and end
+with the first observation to the contrary.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from scheduler.place.feasible import slurm_name
 
 NEVER = float("-inf")
 UNDER_WAY = float("inf")
-# What Slurm's own words leave open, by its error number.
+# What to do about an error of Slurm, by its number, where Slurm's text does not say it.
 HINTS = {
     2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
-    2168: "Another one made it meanwhile.",
+    2168: "Another client made it meanwhile.",
     2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 
 
 def hint(refusal: Refusal) -> str:
-    """What Slurm said, and what to do about it."""
+    """What Slurm said, and what to do."""
     return f"{refusal.message} {HINTS[refusal.number]}" if refusal.number in HINTS else refusal.message
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What Slurm did not do to a node, in its words, and when it is tried again."""
+    """An action on a node that Slurm refused, the message, and when it is tried again."""
 
     action: OnSlurmNode
     message: str
@@ -44,26 +44,26 @@ class Failed:
 
 
 def wanted_in_slurm(node: Node) -> bool:
-    """The admin says that it is to be registered (K6)."""
+    """True if the label says that the node is to be registered (K6)."""
     return node.labels.get(names.EXTERNAL_NODE_LABEL) == "true"
 
 
 class NodeState:
-    """By Slurm's names of nodes, where nothing else is said.
+    """What is remembered of each node, by its name in Slurm unless something else is said.
 
-    dirty    to be looked at
-    named    the Kubernetes nodes of that name
-    ours     nodes of Slurm with our mark
-    holds    what is under way (UNDER_WAY), or has ended then and no poll has shown yet
-    saying   Kubernetes nodes that are being written on, or were and the watch has not shown it yet
-    failed   what Slurm did not do
-    given_up  whose drain a bridge that is being uninstalled has undone: it is undone once
-    news     whose Kubernetes nodes changed since the last poll
-    gone, unready, silent   since when nobody wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
-    unlike   since when it has that size, which is not what is registered
-    told     what the last poll said of each, as far as anything follows from it
-    counted  names of all GRES that Slurm's nodes have
-    polled   when Slurm's nodes were polled last: the time of everything here
+    dirty     nodes to visit
+    named     the Kubernetes nodes of that name
+    ours      nodes of Slurm with the mark of this cluster
+    holds     UNDER_WAY while an action is in flight; then the time at which it ended, until a poll shows its effect
+    saying    Kubernetes nodes with a write in flight, or whose write the watch has not shown yet
+    failed    actions that Slurm refused
+    given_up  nodes whose drain was undone during the uninstallation: it is undone once
+    news      nodes whose Kubernetes nodes changed since the last poll
+    gone, unready, silent   since when no Kubernetes node wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
+    unlike    the size that differs from the registered one, and since when
+    told      what the last poll said of each node, as far as a decision depends on it
+    counted   names of all GRES of Slurm's nodes
+    polled    when Slurm's nodes were polled last: all times here are times of polls
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class NodeState:
 
     @property
     def everyone(self) -> set[str]:
-        """All nodes that this is about."""
+        """Slurm's names of all nodes that are remembered."""
         return self.ours.union(self.named)
 
     def wanted(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
@@ -94,7 +94,7 @@ class NodeState:
         return [node for node in self.there(name, nodes) if wanted_in_slurm(node)]
 
     def left(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """Kubernetes nodes of that name in Slurm that are not to be registered (any more)."""
+        """The Kubernetes nodes of that name that are not (or not any more) to be registered."""
         return [node for node in self.there(name, nodes) if not wanted_in_slurm(node)]
 
     def there(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
@@ -104,20 +104,20 @@ class NodeState:
     # --- Kubernetes
 
     def forget_names(self) -> set[str]:
-        """A list begins: Kubernetes has the nodes that are seen from now on, and no others.  All that were known so far."""
+        """Forget all Kubernetes nodes, because a list begins.  Returns Slurm's names of all nodes known so far."""
         before, self.named = self.everyone, {}
         self.saying.clear()
         return before
 
     def look_at(self, names: Iterable[str]) -> None:
-        """These may have changed."""
+        """Mark these nodes for a visit."""
         for name in names:
             self._look_at(name)
 
     def observe(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
     ) -> None:
-        """A Kubernetes node changed.  What is well again is forgotten at once; what is wrong counts from the next poll on."""
+        """A Kubernetes node changed.  A state that is well again ends at once; a bad state begins at the next poll."""
         if before is not None:
             self._unname(before)
         self.saying.discard(node.name)
@@ -132,7 +132,7 @@ class NodeState:
                 self.unlike.pop(name, None)
 
     def drop(self, node: str) -> None:
-        """Forget that Kubernetes node, whatever name it has in Slurm."""
+        """Forget that Kubernetes node, by its name in Kubernetes."""
         for name in [name for name, there in self.named.items() if node in there]:
             self.named[name].discard(node)
             if not self.named[name]:
@@ -140,18 +140,18 @@ class NodeState:
         self.saying.discard(node)
 
     def drop_name(self, name: str) -> None:
-        """Nothing is remembered of that node of Slurm but whether it is ours."""
+        """Forget everything of that node of Slurm, except that it is registered by this cluster."""
         for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike, self.told):
             index.pop(name, None)
 
     def only_under_way(self, names: Collection[str], at: float) -> None:
-        """Actions are under way on these; on all others they ended by then."""
+        """Set the nodes with actions in flight; all other actions ended at that time."""
         for name, until in self.holds.items():
             if until == UNDER_WAY and name not in names:
                 self.holds[name] = at
 
     def lost(self, node: Node) -> None:
-        """A Kubernetes node is gone."""
+        """Forget a Kubernetes node that was deleted."""
         self._unname(node)
         self.saying.discard(node.name)
 
@@ -193,13 +193,13 @@ class NodeState:
         at: float,
         failed: Callable[[str, Exception], None],
     ) -> None:
-        """Slurm's nodes were polled.
+        """Note a poll of Slurm's nodes.
 
-        nodes    None while they are not listed yet
-        mark     the feature of ours
-        failed   is told of a node that could not be noted, and why
+        nodes    of Kubernetes; None: not listed yet
+        mark     the feature of nodes that this cluster registered
+        failed   is called with the name of a node that could not be noted, and the exception
 
-        Most nodes are as they were, but for the jobs that come and go there: they are not looked at again.
+        Nodes that changed only in their jobs are not visited.
         """
         self.polled = at
         before = self.ours
@@ -207,12 +207,8 @@ class NodeState:
         self.counted = {name for node in slurm_nodes.values() for name in node.gres}
         everyone = self.everyone
         todo = self.news | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
-        for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike):
-            todo.update(index)
-        todo.update(
-            name for name, there in self.named.items() if name not in slurm_nodes or not there.isdisjoint(self.saying)
-        )
-        self.saying.clear()  # what the watch has not shown by now did not happen, or another one wrote over it
+        todo |= self._unfinished(slurm_nodes)
+        self.saying.clear()  # a write that the watch has not shown by now failed, or was overwritten
         self.holds = {name: ended for name, ended in self.holds.items() if ended > began}
         self.dirty.update(dict.fromkeys(todo))
         if nodes is not None:
@@ -225,14 +221,20 @@ class NodeState:
         for name in self.failed.keys() - everyone:
             del self.failed[name]
 
+    def _unfinished(self, slurm_nodes: Mapping[str, SlurmNode]) -> set[str]:
+        """Nodes with an action or a state that lasts, and nodes that Slurm does not have."""
+        todo = set[str]().union(self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike)
+        unshown = (name for name, there in self.named.items() if not there.isdisjoint(self.saying))
+        return todo.union(unshown, (name for name in self.named if name not in slurm_nodes))
+
     def _moved(self, slurm_nodes: Mapping[str, SlurmNode], everyone: Iterable[str]) -> set[str]:
-        """Those that Slurm tells otherwise than at the last poll."""
-        told = {name: _told(slurm_nodes[name]) for name in everyone if name in slurm_nodes}
+        """The nodes that differ from the last poll."""
+        told = {name: _relevant(slurm_nodes[name]) for name in everyone if name in slurm_nodes}
         before, self.told = self.told, told
         return {name for name, now in told.items() if before.get(name) != now} | (before.keys() - told.keys())
 
     def _note(self, name: str, known: SlurmNode | None, nodes: Mapping[str, Node], gres: Mapping[str, str]) -> None:
-        if len(self.named.get(name, ())) > 1:  # whose states these would be nobody knows
+        if len(self.named.get(name, ())) > 1:  # it is not known to which of them these states belong
             self._forget_times(name)
             return
         wanted = self.wanted(name, nodes)
@@ -251,8 +253,8 @@ class NodeState:
             self.unlike.pop(name, None)
 
 
-def _told(node: SlurmNode) -> tuple[object, ...]:
-    """Jobs matter only where a node is on its way out of service."""
+def _relevant(node: SlurmNode) -> tuple[object, ...]:
+    """The properties on which a decision depends; jobs matter only on a node that is taken out of service."""
     wrong = node.taken_out or "NOT_RESPONDING" in node.states
     states = node.states if wrong else node.external
     return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)

@@ -1,10 +1,10 @@
 """A Kubernetes node → the external node to register in Slurm (N1), or why it cannot be.
 
-What is registered is what kubelet offers to pods, less a reserve that is fixed at registration: daemons that come later
-take from the reserve and change nothing.  Devices are named to Slurm one by one; Slurm counts them and kubelet picks them.
+The registered size is what kubelet offers to pods, less a reserve that is fixed at registration: daemons that come later
+take from the reserve and change nothing.  Slurm counts devices by kind, and kubelet chooses them.
 
-Everything that gets into Slurm's line of node configuration is checked here, since it is a line of words: a name or a
-feature with a blank in it would be another option.
+Every text that gets into Slurm's line of node configuration is checked here: a blank in a name or a feature would begin
+another option.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from scheduler.place.feasible import slurm_name
 
 MIB = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
-_RESERVED = frozenset({"default", "all", "localhost", "no_name"})  # words of slurm.conf in the place of a node's name
+_RESERVED = frozenset({"default", "all", "localhost", "no_name"})  # have a meaning of their own in slurm.conf
 MAX_PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalNodes:
-    """The admin's settings of registered nodes.
+    """The admin's settings for registered nodes.
 
-    reserve_cpus, reserve_memory_mib  kept from Slurm on each node, for daemons
+    reserve_cpus, reserve_memory_mib  not registered on each node, for daemons
     feature_labels  node labels whose values become features
     topology        name of a topology of Slurm to the node label that holds the node's unit there: a leaf switch, a block
-    taint           other schedulers are kept away (N7)
-    cure            external nodes of slurm.conf that a signal left NOT_RESPONDING are cured by a reconfigure (N3)
+    taint           nodes are tainted, so that other schedulers keep away (N7)
+    cure            a reconfigure brings back external nodes of slurm.conf that a signal left NOT_RESPONDING (N3)
     """
 
     reserve_cpus: int = 1
@@ -55,7 +55,7 @@ class Size:
 
 
 def size(node: Node, gres: Mapping[str, str]) -> Size:
-    """All that kubelet offers.  gres: extended resource to GRES name (T5); resources that share a name are added up."""
+    """All that kubelet offers.  gres: extended resource to GRES name (T5); resources with the same name are added up."""
     devices: dict[str, int] = {}
     for resource, name in sorted(gres.items()):
         if count := node.allocatable.get(resource, 0):
@@ -70,9 +70,9 @@ def registration(
     partitions: Mapping[str, Partition],
     mark: str,
 ) -> NodeSpec | Refusal:
-    """How this node is to stand in Slurm; a Refusal says what is wrong with it and what to do.
+    """The specification of this node for Slurm; a Refusal says what is wrong with the node and what to do.
 
-    mark   the feature that says whose it is
+    mark   the feature that says which cluster registered the node
     """
     name = slurm_name(node)
     offered = size(node, gres)
@@ -100,24 +100,24 @@ def _units(node: Node, topology: Mapping[str, str]) -> Iterator[tuple[str, str]]
 
 
 def named_partitions(node: Node) -> list[str]:
-    """What the annotation names, each once."""
+    """The partitions that the annotation names, each once."""
     return list(dict.fromkeys(name for part in node.partitions.split(",") if (name := part.strip())))
 
 
 def uncounted(offered: Size, counted: Collection[str]) -> list[str]:
-    """Devices that no node of this Slurm has: GresTypes of slurm.conf does not name them, and Slurm drops them in silence.
+    """Devices that no node of Slurm has: GresTypes of slurm.conf does not name them, so Slurm drops them silently.
 
-    counted   names of all GRES that its nodes have
+    counted   names of all GRES of Slurm's nodes
     """
     return sorted({name.partition(":")[0] for name in offered.gres} - set(counted))
 
 
 def outgrown(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
-    """Why what is registered is not true any more, as part of a sentence; "": it is, or the node has only grown (N1).
+    """Why the registered size is wrong now, as part of a sentence; "": it is right, or the node has only grown (N1).
 
-    counted   names of all GRES that Slurm's nodes have; to register others anew would change nothing
+    counted   names of all GRES of Slurm's nodes; another registration would not change other GRES
 
-    What was registered is less than what was offered then, by the reserve; so nothing is wrong until that is used up.
+    The registered size was less than the offered one by the reserve, so it is right until the reserve is used up.
     """
     dropped = uncounted(offered, counted)
     gres = {name: count for name, count in offered.gres.items() if name.partition(":")[0] not in dropped}
@@ -131,7 +131,7 @@ def outgrown(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
 
 
 def _with_kinds(gres: Mapping[str, int]) -> dict[str, int]:
-    """As Slurm's nodes are told: a typed device counts under its plain name too."""
+    """The counts as Slurm shows them: a typed device counts under its plain name, too."""
     counts: dict[str, int] = {}
     for name, count in gres.items():
         for each in {name, name.partition(":")[0]}:

@@ -1,12 +1,13 @@
 """Required pod (anti-)affinity on hostname: which nodes other pods close to a pod (F5).
 
-kube-scheduler's rules apply: terminating pods count until they are gone, and an anti-affinity binds both ways.  Slurm cannot
-queue for affinity.  So the nodes that are closed now are excluded now, and the job is updated when that changes (F2).
+kube-scheduler's rules apply: terminating pods count until they are gone, and an anti-affinity holds in both directions.
+Slurm cannot queue for affinity.  So the nodes that are closed now are excluded now, and the job is updated when that changes
+(F2).
 
 A tenant chooses how many terms its pods have, and pods of other schedulers cannot be refused.  So no question is answered
 pod by pod.  `Neighbours` counts by node:
 
-- the anti-affinity of the pods there, each distinct list of terms once (terms.py).
+- the anti-affinity of the pods there, each distinct list of terms once (affinity_terms.py).
 - the pods that a term of a waiting pod selects, from the first question with this term on.
 
 Both counts are carried from one question to the next.  The cost of a question is the cost of what changed since the last.
@@ -38,12 +39,12 @@ _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
 def apart_from_its_own(pod: Pod) -> bool:
-    """Its anti-affinity speaks of pods like itself: of a gang, one member a node."""
+    """True if the pod's anti-affinity selects the pod itself: of a gang, each pod takes another node."""
     return any(matches(term, pod) for term in pod.apart)
 
 
 def beside_its_own(pod: Pod) -> bool:
-    """Its affinity speaks of pods like itself: a gang stands on one node."""
+    """True if the pod's affinity selects the pod itself: a gang takes one node."""
     return any(matches(term, pod) for term in pod.beside)
 
 
@@ -59,7 +60,7 @@ class Company:
     """Pods that are placed together: none of them closes a node to another.
 
     key       of their workload
-    standing  those that have a node already, each with the Kubernetes name of its node
+    standing  the pods that have a node already, each with the Kubernetes name of that node
     """
 
     key: str = ""
@@ -80,7 +81,7 @@ class Coming:
 
 
 def kinds_of(pods: Collection[Pod]) -> tuple[Pod, ...]:
-    """One of each kind of pod, as the affinity of others and their own anti-affinity tell them apart."""
+    """One pod of each kind: pods are of one kind if affinity cannot distinguish them and their own anti-affinity is equal."""
     if len(pods) <= 1:
         return tuple(pods)
     return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in pods}.values())
@@ -95,25 +96,25 @@ class _Place(Protocol):
 
 @dataclass(slots=True)
 class _Homes:
-    """How many pods that one term selects each place has, after so many of the changes."""
+    """How many pods that one term selects each place has, counted up to a change."""
 
     places: Counter[str]
     changes: int
-    first: int  # how many places these were when they were counted
+    first: int  # number of places when they were counted first
 
 
 class _Counted:
     """The pods by place, as far as affinity asks for them.
 
-    places   the owner of this mapping changes it, and tells each change here before the next question
-    kept     lists that stay in the answers though nobody holds them
-    effort   how many terms were compared with pods so far
+    places   the pods by place; its owner changes it, and reports each change here before the next query
+    kept     lists of terms that stay in the answers though no pod holds them
+    effort   number of comparisons of terms with pods so far
     """
 
     def __init__(self, places: Mapping[str, _Place], kept: Collection[TermList] = ()) -> None:
         self._effort = 0
         self._places = places
-        self.apart = TermIndex(kept)  # anti-affinity of the pods there; their places hold the lists
+        self.apart = TermIndex(kept)  # anti-affinity of the pods; places are the holders
         self._homes: dict[PodTerm, _Homes] = {}
         self._homes_held = 0
         self._changes: list[tuple[Pod, str, int]] = []
@@ -124,12 +125,12 @@ class _Counted:
         return self._effort + self.apart.effort
 
     def came(self, pod: Pod, place: str) -> TermList | None:
-        """Returns its anti-affinity, if it has one."""
+        """Note that the pod came to the place.  Returns the pod's anti-affinity, if it has one."""
         self._changed(pod, place, 1)
         return self.apart.came(pod.apart, place) if pod.apart else None
 
     def left(self, pod: Pod, place: str) -> TermList | None:
-        """The pod, as `came` was told of it, is there no more.  Returns its anti-affinity, if it has one."""
+        """Note that the pod, as it was at `came`, left the place.  Returns the pod's anti-affinity, if it has one."""
         self._changed(pod, place, -1)
         return self.apart.left(pod.apart, place) if pod.apart else None
 
@@ -144,7 +145,7 @@ class _Counted:
             self._homes_held = 0
 
     def prepare(self, pod: Pod, most: int) -> bool:
-        """Do about so many comparisons of the next question of this pod; True when it needs no more."""
+        """Do about `most` comparisons for the next query of this pod; True if the query needs no more."""
         until = self.effort + most
         if not self.apart.compare(pod, max(1, most)):
             return False
@@ -155,7 +156,7 @@ class _Counted:
         return True
 
     def homes(self, term: PodTerm) -> Counter[str]:
-        """How many pods that this term selects each place has."""
+        """Number of pods that this term selects, by place."""
         known = self._homes.get(term)
         if known is None:
             places = self._count_all(term)
@@ -173,7 +174,7 @@ class _Counted:
         return known.places
 
     def _count_all(self, term: PodTerm) -> Counter[str]:
-        """By the labels that the term asks for: of thousands of pods most have the same of these."""
+        """Count by the labels that the term names: of thousands of pods most have the same values of these."""
         keys = tuple(sorted({each.key for each in term.expressions}))
         required = next((each.key for each in term.expressions if each.operator in REQUIRING), None)
         groups = self._groups.get((required, keys))
@@ -191,7 +192,7 @@ class _Counted:
         return found
 
     def _grouped(self, required: str | None, keys: tuple[str, ...]) -> _Groups:
-        """The pods that have the required label, by namespace and their values of these labels."""
+        """Count the pods with the required label, by namespace and values of these labels."""
         groups: _Groups = {}
         for place, there in self._places.items():
             pods: Iterable[Pod] = there.pods.values()
@@ -207,10 +208,10 @@ class _Counted:
 
 
 @dataclass(slots=True)
-class _Ahead:
-    """The pods of one workload that were compared ahead of their question, by UID, and since which version.
+class _Prepared:
+    """The pods of one workload whose queries are prepared, by UID, and the version at which that began.
 
-    soon   with those that are about to come, too
+    soon   granted pods that are not bound yet are compared, too
     """
 
     version: int
@@ -219,21 +220,21 @@ class _Ahead:
 
 
 class Neighbours:
-    """The unfinished pods on nodes, and those that are about to come, as far as affinity asks for them.
+    """The unfinished pods on nodes, and the granted pods that are not bound yet, as far as affinity selects them.
 
-    standing   the pods by node; the owner of this mapping changes it, and tells each change here
-    effort     how many terms were compared with pods so far; the only measure of cost that needs no clock
+    standing   the pods by node; its owner changes it, and reports each change here
+    effort     number of comparisons of terms with pods so far: a measure of cost that needs no clock
     """
 
     def __init__(self, standing: Mapping[str, _Place], effort: int = 0) -> None:
         self._effort = effort
         self._news: dict[TermList, None] = {}
         self._there = _Counted(standing, kept=self._news)
-        self._expected: Sequence[Coming] | None = None  # what the index was made of; None: some of that is gone
+        self._expected: Sequence[Coming] | None = None  # what the index was made from; None: some of that is gone
         self._coming: dict[str, Coming] = {}
         self._soon = _Counted(self._coming)
-        self._version = 0  # how often pods came or left, or were expected or not any more
-        self._ahead: dict[str, _Ahead] = {}  # by workload key, while `prepare` has more to do
+        self._version = 0  # number of changes so far
+        self._prepared: dict[str, _Prepared] = {}  # by workload key, while `prepare` has more to do
         self._answers: Remembered[Hashable, frozenset[str]] = Remembered(MAX_ANSWERS)
 
     @property
@@ -242,29 +243,29 @@ class Neighbours:
 
     @property
     def some_are_shy(self) -> bool:
-        """True if a pod on some node has an anti-affinity: it closes its node to others, whatever these ask for."""
+        """True if a pod on some node has an anti-affinity, which may close the node to any other pod."""
         return bool(self._there.apart)
 
     # --- what changes -------------------------------------------------------------------------------------------------
 
     def came(self, pod: Pod, node: str) -> None:
-        """The pod has that node now."""
+        """Note that the pod has that node."""
         self._answers.clear()
         self._version += 1
-        shy = self._there.came(pod, node)
-        if shy is not None and shy.holders[node] == 1:
-            self._news[shy] = None
+        held = self._there.came(pod, node)
+        if held is not None and held.holders[node] == 1:
+            self._news[held] = None
 
     def left(self, pod: Pod, node: str) -> None:
-        """The pod, as `came` was told of it, has that node no more."""
+        """Note that the pod, as it was at `came`, does not have that node any more."""
         self._answers.clear()
         self._version += 1
-        shy = self._there.left(pod, node)
-        if shy is not None and node not in shy.holders:
-            self._news[shy] = None
+        held = self._there.left(pod, node)
+        if held is not None and node not in held.holders:
+            self._news[held] = None
 
     def expect(self, coming: Sequence[Coming]) -> None:
-        """These are the pods that are about to come, until the next call.  Costs no more than what is not as before."""
+        """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
         if coming is self._expected:
             return
         keys = {each.key for each in coming}
@@ -275,7 +276,7 @@ class Neighbours:
         self._expected = coming
 
     def expect_no_more(self, key: str) -> None:
-        """No pods of this workload are about to come."""
+        """This workload has no granted pods that are not bound yet."""
         gone = self._coming.pop(key, None)
         if gone is None:
             return
@@ -291,18 +292,18 @@ class Neighbours:
     def _expect(self, now: Coming) -> None:
         before = self._coming.get(now.key)
         was: Mapping[str, Pod] = before.pods if before is not None else {}
-        came = [pod for uid, pod in now.pods.items() if uid not in was or not _asks_the_same(was[uid], pod)]
-        left = [pod for uid, pod in was.items() if uid not in now.pods or not _asks_the_same(now.pods[uid], pod)]
+        came = [pod for uid, pod in now.pods.items() if uid not in was or not _counts_the_same(was[uid], pod)]
+        left = [pod for uid, pod in was.items() if uid not in now.pods or not _counts_the_same(now.pods[uid], pod)]
         self._coming[now.key] = now
         if came or left or before is None or before.nodes != now.nodes:
             self._version += 1
-        for pod in came:  # first, so that a list of terms which another pod has now is not filed anew
+        for pod in came:  # first, so that a list of terms that moves to another pod is not indexed anew
             self._soon.came(pod, now.key)
         for pod in left:
             self._soon.left(pod, now.key)
 
     def nodes_changed(self) -> None:
-        """Nodes came or went."""
+        """Note that nodes were added or removed."""
         self._answers.clear()
 
     @property
@@ -311,52 +312,52 @@ class Neighbours:
         return bool(self._news)
 
     def concerns(self, pod: Pod) -> bool:
-        """False if none of these selects this pod; True also where that would take many comparisons to know."""
+        """False if none of these selects this pod; True also if finding out takes many comparisons."""
         found = self._there.apart.selecting_if_few(pod)
         return found is None or not self._news.keys().isdisjoint(found)
 
     def heard(self) -> None:
-        """All pods that the news concern are being looked at."""
+        """Note that all pods that the news concern are visited."""
         self._news.clear()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def kind(self, pod: Pod) -> Kind:
-        """All that the anti-affinity of pods on nodes can ask of it: pods of equal kind get the same answer."""
+        """The properties of the pod that the anti-affinity of pods on nodes can select: equal kinds get the same answer."""
         return self._there.apart.kind(pod)
 
     def prepare(self, key: str, pods: Collection[Pod], most: int, *, soon: bool) -> bool:
-        """Do about so many comparisons of the next questions of these pods; True when they need no more.
+        """Do about `most` comparisons for the next queries of these pods; True if the queries need no more.
 
-        The first question of a pod is the dear one: many terms may have to be compared with it, or its own terms with many.
+        The first query of a pod is expensive: many terms may have to be compared with the pod, or its terms with many pods.
 
-        key    of their workload: the next call goes on where this one ended
-        soon   they will be asked with those that are about to come
+        key    of the pods' workload: the next call continues where this one ended
+        soon   the queries will count granted pods that are not bound yet
         """
         until = self.effort + most
         asked = (self._there, self._soon) if soon else (self._there,)
-        ahead = self._ahead.get(key)
-        if ahead is None or ahead.soon != soon:
-            ahead = self._ahead[key] = _Ahead(self._version, soon)
+        prepared = self._prepared.get(key)
+        if prepared is None or prepared.soon != soon:
+            prepared = self._prepared[key] = _Prepared(self._version, soon)
         for pod in pods:
-            if ahead.pods.get(pod.uid) is pod:
+            if prepared.pods.get(pod.uid) is pod:
                 continue
             if not all(each.prepare(pod, until - self.effort) for each in asked):
                 return False
-            ahead.pods[pod.uid] = pod
-        del self._ahead[key]
-        return ahead.version == self._version or self.prepare(key, pods, until - self.effort, soon=soon)
+            prepared.pods[pod.uid] = pod
+        del self._prepared[key]
+        return prepared.version == self._version or self.prepare(key, pods, until - self.effort, soon=soon)
 
     def asks_no_more(self, key: str) -> None:
-        """Of this workload nothing needs to be prepared any more."""
-        self._ahead.pop(key, None)
+        """Drop what was prepared for this workload."""
+        self._prepared.pop(key, None)
 
     def closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool = False) -> frozenset[str]:
-        """Nodes that other pods close to this pod.
+        """Kubernetes names of the nodes that other pods close to this pod.
 
         nodes     all nodes
-        company   pods that do not count, the asking pod among them
-        soon      pods that are about to come count as if each had its granted nodes already, those of the company aside
+        company   pods that do not count, this pod among them
+        soon      granted pods that are not bound yet count on each of their granted nodes, except those of the company
         """
         self._effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
         among_its_own = tuple(matches(term, pod) for term in pod.beside)
@@ -374,36 +375,36 @@ class Neighbours:
 
     def _closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool) -> set[str]:
         own = company.standing
-        shut: set[str] = set()
-        for shy in self._there.apart.selecting(pod):
-            shut |= _without(shy.holders, (node for each, node in own if each.apart == shy.terms))
+        closed: set[str] = set()
+        for held in self._there.apart.selecting(pod):
+            closed |= _without(held.holders, (node for each, node in own if each.apart == held.terms))
         for term in pod.apart:
-            shut |= self._homes_of(term, own)
+            closed |= self._homes_of(term, own)
         if soon:
-            shut |= self._shut_soon(pod, company)
+            closed |= self._closed_by_granted(pod, company)
         for term in pod.beside:
             homes = self._homes_of(term, own)
-            if not homes and matches(term, pod):  # the first of those that want each other may stand anywhere
+            if not homes and matches(term, pod):  # the first pod of a set with self-affinity may be placed anywhere
                 homes = (self._granted(self._soon.homes(term), company) if soon else set()) or set(nodes)
-            shut |= set(nodes) - homes  # where others are only about to stand is not open yet: they may never be bound
-        return shut
+            closed |= set(nodes) - homes  # a granted node does not open: its pods may never be bound
+        return closed
 
     def _homes_of(self, term: PodTerm, own: Iterable[tuple[Pod, str]]) -> set[str]:
         """The nodes of the pods that this term selects."""
         return _without(self._there.homes(term), (node for each, node in own if matches(term, each)))
 
-    def _shut_soon(self, pod: Pod, company: Company) -> set[str]:
-        """The nodes to which pods are coming that keep away from this pod, or from which it keeps away."""
+    def _closed_by_granted(self, pod: Pod, company: Company) -> set[str]:
+        """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""
         keys: set[str] = set()
-        for shy in self._soon.apart.selecting(pod):
+        for held in self._soon.apart.selecting(pod):
             self._effort += 1
-            keys.update(shy.holders)
+            keys.update(held.holders)
         for term in pod.apart:
             keys.update(self._soon.homes(term))
         return self._granted(keys, company)
 
     def _granted(self, keys: Iterable[str], company: Company) -> set[str]:
-        """The nodes that these workloads were granted, but for the company's own."""
+        """The nodes granted to these workloads, except the company's."""
         found: set[str] = set()
         for key in keys:
             if key != company.key:
@@ -412,13 +413,13 @@ class Neighbours:
         return found
 
 
-def _asks_the_same(one: Pod, other: Pod) -> bool:
-    """Of its neighbours, and they of it."""
+def _counts_the_same(one: Pod, other: Pod) -> bool:
+    """True if affinity treats both pods alike."""
     return one is other or (one.labels == other.labels and one.apart == other.apart)
 
 
 def _without(nodes: Counter[str], own: Iterable[str]) -> set[str]:
-    """The nodes that have one more pod than our own there."""
+    """The nodes that have more pods than those of `own`."""
     discount = Counter(own)
     if not discount:
         return set(nodes)

@@ -1,8 +1,8 @@
 """Granted nodes → pods, and whether the pods fit there right now (F6, S11; invariant V3).
 
-Slurm grants what Slurm counts.  Before the bind the node is looked at as Kubernetes counts it: its allocatable less every
-unfinished pod that stands there, whoever put it there, because Slurm frees a preempted job's resources at once while the
-old pod may still be terminating.
+Slurm grants what Slurm counts.  Before the bind the node is checked as Kubernetes counts it: its allocatable resources less
+those of every unfinished pod there, of any scheduler.  Slurm frees the resources of a preempted job at once, while its pod
+may still be terminating.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from scheduler.place.host_ports import in_the_way
 from scheduler.translate.grouping import by_rank
 from scheduler.translate.job_spec import needs
 
-EXTRA_WAIT_S = 60.0  # what a terminating pod in the way gets beyond its own grace (F6)
+EXTRA_WAIT_S = 60.0  # a bind waits for a terminating pod for its grace and this time (F6)
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
     """Why a pod cannot be bound to its granted node now.
 
-    until   it only has to wait for terminating pods, at most until then (epoch seconds); None: waiting does not help
+    until   the bind waits for terminating pods, at most until then (epoch seconds); None: waiting does not help
     """
 
     why: str
@@ -34,7 +34,7 @@ class Blocked:
 
 
 def shortfall(spec: JobSpec, grant: Grant) -> str:
-    """What a grant lacks of what was asked, in words; "" where it covers it (S11, Slurm facts 7).
+    """What the grant lacks of the job specification, in words; "": nothing (S11, Slurm facts 7).
 
     Slurm may round CPUs up and never down; a GRES may be counted under its type only; memory may not be counted at all.
     """
@@ -57,7 +57,7 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
 
 
 def lacks(place: JobSpec, wanted: JobSpec) -> str:
-    """What a pod asks for beyond what its place was asked for, in words; "": nothing.  Both are of one task."""
+    """What `wanted` asks for beyond `place`, in words; "": nothing.  Both are specifications of one task."""
     if wanted.cpus_per_task > place.cpus_per_task:
         return f"{wanted.cpus_per_task} CPUs"
     if wanted.memory_mib > place.memory_mib:
@@ -71,15 +71,16 @@ def lacks(place: JobSpec, wanted: JobSpec) -> str:
 
 
 def _counted(spec: JobSpec, gres: str) -> int:
-    """How many of a GRES one task has; whoever asks for a "gpu" takes one of any type."""
+    """The count of a GRES for one task; a "gpu" may be of any type."""
     return sum(count for name, count in spec.gres if name == gres or name.startswith(f"{gres}:"))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one member stands.
+    """The place of one pod of a gang.
 
-    rank        among all members; local_rank: among those on its node
+    rank         among all pods of the gang
+    local_rank   among its pods on this node
     """
 
     node: GrantedNode
@@ -88,9 +89,9 @@ class Place:
 
 
 def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
-    """How many members a granted node holds: what Slurm gave there, divided by what one needs."""
+    """How many pods the grant on this node holds: what Slurm granted there, divided by what one task asks for."""
     counts = [node.cpus // spec.cpus_per_task]
-    if spec.tasks > 1 and node.memory_mib:  # of one task Slurm tells the memory that was asked for a node
+    if spec.tasks > 1 and node.memory_mib:  # for a single task Slurm shows the memory that was asked for by node
         counts.append(node.memory_mib // spec.memory_mib)
     counts += [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return max(0, min([*counts, spec.tasks_per_node or counts[0]]))
@@ -98,7 +99,7 @@ def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Members of one shape, what they asked for, and the nodes that were granted for that, in Slurm's order."""
+    """The pods of one component, its specification, and the nodes granted to it, in Slurm's order."""
 
     spec: JobSpec
     nodes: Sequence[GrantedNode]
@@ -106,27 +107,27 @@ class Part:
 
 
 def places(parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[str] = ()) -> Mapping[str, Place] | None:
-    """Pod UID to its place; None: the grant has too few.
+    """The place of each pod, by UID; None: the grant has too few places.
 
-    stands    UID to Slurm's name of the node, of members that are bound already
-    leaving   Slurm's name of the node of each that terminates: it holds its place until it is gone (V5)
+    stands    UID to Slurm's name of the node, of pods that are bound already
+    leaving   Slurm's name of the node of each terminating pod, which keeps its place until it is gone (V5)
 
-    By rank along Slurm's own order of nodes (W8), so that the same grant places the same pods the same.
+    Pods get places by rank, in Slurm's order of nodes (W8), so that one grant always gives the same places.
     """
     chosen: dict[str, GrantedNode] = {}
     for part in parts:
-        found = _along(part, stands, leaving)
+        found = _nodes_in_order(part, stands, leaving)
         if found is None:
             return None
         chosen |= found
     return _numbered(by_rank(pod for part in parts for pod in part.members), chosen)
 
 
-def _along(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
-    """A node for each pod by UID: bound pods keep theirs, even out of rank order; None: there are too few places."""
+def _nodes_in_order(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
+    """The node of each pod, by UID; None: there are too few places.  Bound pods keep their nodes, even out of rank order."""
     ranked = by_rank(part.members)
     held = Counter(leaving)
-    most = len(ranked)  # however many places Slurm says that a node has
+    most = len(ranked)  # a bound, whatever Slurm says of the node
     slots = [node for node in part.nodes for _ in range(min(tasks_on(node, part.spec) - held[node.name], most))]
     if len(slots) < len(ranked):
         return None
@@ -160,23 +161,23 @@ def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mappi
 
 
 class NodeInfo:
-    """The unfinished pods on one node, and what they need in all; kept up to date, so that a bind need not sum it up."""
+    """The unfinished pods on one node, and the sum of their needs, kept up to date."""
 
     __slots__ = ("_ends", "_holders", "_needs", "_ports", "pods", "taken")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
-        self._ends: dict[str, float] = {}  # when the grace ends of those that are being deleted, by our clock
+        self._ends: dict[str, float] = {}  # pods that are being deleted: when their grace ends, by the bridge's clock
         self.taken: dict[str, int] = {}
         self._needs: dict[str, Amounts] = {}
         self._ports: dict[str, tuple[HostPort, ...]] = {}  # of pods with host ports
         self._holders: dict[tuple[int, str], dict[str, dict[str, None]]] = {}  # port, protocol to address to UIDs
 
     def put(self, pod: Pod, at: float | None = None, most_grace_s: float = float("inf")) -> Pod | None:
-        """Add the pod, or replace it by how it is now.  Returns the pod as it was before; None: it was not here.
+        """Add or replace the pod.  Returns the pod as it was before; None: it was not here.
 
-        at            when that was seen, by the bridge's clock; None: deletion times are by that clock, too
-        most_grace_s  a grace counts for so long at most: Kubernetes takes one of 300 years
+        at            when the bridge saw the pod like this, by its clock; None: deletion times are by that clock, too
+        most_grace_s  the longest grace that counts: Kubernetes accepts 300 years
         """
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
@@ -186,7 +187,7 @@ class NodeInfo:
             grace_s = min(pod.grace_s, most_grace_s)
             ends = pod.deleting_at if at is None else grace_ends(pod.deleting_at, grace_s, at)
             self._ends[pod.uid] = min(ends, self._ends.get(pod.uid, ends))
-        if before is None or not _asks_the_same(before, pod):
+        if before is None or not _same_requests(before, pod):
             self._count(self._needs.get(pod.uid, {}), -1)
             self._needs[pod.uid] = needed = needs(pod)
             self._count(needed, 1)
@@ -198,7 +199,7 @@ class NodeInfo:
         return before
 
     def remove(self, uid: str) -> Pod | None:
-        """Remove the pod.  Returns it as it was; None: it was not here."""
+        """Remove the pod.  Returns the removed pod; None: it was not here."""
         left = self.pods.pop(uid, None)
         self._ends.pop(uid, None)
         if left is not None:
@@ -208,7 +209,7 @@ class NodeInfo:
         return left
 
     def without(self, uid: str) -> NodeInfo:
-        """The others, counted anew."""
+        """The same node without that pod, counted anew."""
         anew = NodeInfo()
         for pod in self.pods.values():
             if pod.uid != uid:
@@ -217,15 +218,15 @@ class NodeInfo:
         return anew
 
     def grace_ends(self, uid: str) -> float | None:
-        """When the grace of that pod ends, by the bridge's clock; None: it is not being deleted, or does not stand here."""
+        """When the grace of that pod ends, by the bridge's clock; None: it is not being deleted, or not here."""
         return self._ends.get(uid)
 
     def needed_by(self, uid: str) -> Amounts:
-        """What that pod takes of it; nothing where it does not stand here."""
+        """The needs of that pod; empty if it is not here."""
         return self._needs.get(uid, EMPTY)
 
     def listening(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
-        """The pods here that hold a host port beside which nobody can listen on one of these."""
+        """The pods here that hold a host port which excludes one of these."""
         for port in (*wanted, ALL_PORTS):
             held = self._holders.get((port.port, port.protocol), {})
             for address in in_the_way(port.address, held):
@@ -249,7 +250,7 @@ class NodeInfo:
                 self.taken.pop(resource, None)
 
 
-def _asks_the_same(one: Pod, other: Pod) -> bool:
+def _same_requests(one: Pod, other: Pod) -> bool:
     return (
         one.containers == other.containers
         and one.init_containers == other.init_containers
@@ -259,7 +260,11 @@ def _asks_the_same(one: Pod, other: Pod) -> bool:
 
 
 def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -> Blocked | None:
-    """F6 for one pod on one node.  there: who stands on it, those just bound by us included; no pod is in two of them."""
+    """Why the pod cannot be bound to the node now (F6); None: it can.
+
+    name    of the node in Slurm, if Kubernetes has none
+    there   the pods on the node, also those that this pass binds; no pod is in two of them
+    """
     if node is None:
         return Blocked(f"Kubernetes has no node for Slurm's {name}")
     if not node.ready:
@@ -283,7 +288,7 @@ def _terminating(there: Sequence[NodeInfo]) -> list[Pod]:
 
 
 def _lacking(pod: Pod, node: Node, there: Sequence[NodeInfo], *, leave_out_terminating: bool) -> str:
-    """The first resource of which the node has not enough for this pod beside the others, or ""."""
+    """The first resource of which the node has too little for this pod beside the others; "": none."""
     for each in there if pod.host_ports else ():
         for other in each.listening(pod.host_ports):
             if other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None):

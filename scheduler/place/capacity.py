@@ -1,14 +1,15 @@
-"""How many pods of a gang its nodes take when they are empty (F3, T10).
+"""How many pods of a gang its nodes hold when they are empty (F3, T10).
 
-What is merely taken now is Slurm's to queue for.  A gang that even empty nodes cannot take is told so, in words, instead of
-being refused by Slurm.  And a gang that wants its nodes for itself is told how many pods each of them takes:
+Slurm queues for resources that are taken now.  If even empty nodes cannot hold the gang, its pods say so, and no job is
+submitted.  For a gang on exclusive nodes, the job also says how many tasks each node gets (tasks_per_node):
 
-Where that is not said, Slurm counts memory by the CPU; and it charges an exclusive job for all CPUs of its nodes.  Two
-tasks of 1 CPU and 100 GiB then cost 6,400 GiB on a node of 64 CPUs, which no node has, and the job is refused (2014).
-Said how many tasks a node gets, their memory is asked of the node, and nobody pays for idle CPUs.
+Without that, Slurm counts memory by the CPU, and it charges an exclusive job for all CPUs of its nodes.  Two tasks of 1 CPU
+and 100 GiB then cost 6,400 GiB on a node of 64 CPUs, and Slurm refuses the job (2014).  With tasks_per_node, their memory is
+asked for by the node, and idle CPUs cost no memory.
 
-The same where devices would be lost.  On external nodes that stand in slurm.conf Slurm gives a job none of the devices that
-it asks for by the task, and counts them as used for ever; asked for by the node they are counted rightly (Slurm facts 7).
+tasks_per_node is also set where devices would be lost.  On external nodes in slurm.conf, Slurm grants none of the devices
+that a job asks for by the task, and counts them as used for ever; devices that are asked for by the node it counts correctly
+(Slurm facts 7).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from scheduler.place.sharing import Most
 def laid_out(
     spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str, Most], *, memory: bool
 ) -> JobSpec | Refusal:
-    """The same job, told how many tasks each node gets, if Slurm would not count it rightly otherwise.
+    """The job, with tasks_per_node if Slurm would count it wrongly otherwise; or a Refusal.
 
-    nodes   those that it may use.  It stands on as few of them as it can, as evenly as it can.
-    most    how many of its pods each of them takes as Kubernetes counts it, by name
-    memory  whether Slurm counts memory
-    A Refusal where devices would be lost, or pods would find no place, and no such layout has room.
+    nodes   the nodes that the job may use: it gets as few of them as possible, with pods as evenly as possible
+    most    how many pods of the job each node holds as Kubernetes counts, by name
+    memory  True if Slurm counts memory
+    The Refusal says that devices would be lost, or that pods have no place, and that no such layout has room.
     """
     if spec.tasks == 1 or spec.tasks_per_node is not None:
         return spec
@@ -51,16 +52,16 @@ def laid_out(
         return replace(spec, tasks_per_node=places, excluded_nodes=excluded)
     if fewer:
         return Refusal(names.NO_NODE, _too_few_places(spec, rooms, most[fewer[0].name]))
-    if not losing or not any(rooms) or lacking(spec, nodes, spec.partition):  # that is said in other words
+    if not losing or not any(rooms) or lacking(spec, nodes, spec.partition):  # `lacking` says why
         return spec
     return Refusal(names.NO_NODE, _would_lose(spec, losing))
 
 
 def _places(spec: JobSpec, rooms: Sequence[int], *, evenly: bool) -> int:
-    """How many tasks a node; 0: there is no such number.
+    """Tasks per node; 0: no number has room for all tasks.
 
-    rooms    how many tasks each node takes when it is empty
-    evenly   with as few places too many as can be: they cost devices, where a whole node costs what it costs anyway
+    rooms    how many tasks each node holds when it is empty
+    evenly   with as few unused places as possible, because they cost devices
     """
     least = spec.min_nodes or 1
     for places in range(min(-(-spec.tasks // least), max(rooms, default=0)), 0, -1):
@@ -90,9 +91,9 @@ def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
 
 
 def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
-    """Why so many tasks could not even stand on those nodes if all were empty; "" where they could, or Slurm knows better.
+    """Why the nodes cannot hold all tasks even when they are empty, in words; "": they can, or Slurm has to judge.
 
-    Memory is left to Slurm, which counts it only where its administrator wants that.
+    Memory is not judged: Slurm counts it only if its administrator configures that.
     """
     rooms = sorted(
         (min(room, spec.tasks_per_node or room) for node in nodes if (room := _room(spec, node))), reverse=True
@@ -114,6 +115,6 @@ def _memory_by_cpu(spec: JobSpec) -> int:
 
 
 def _room(spec: JobSpec, node: SlurmNode) -> int:
-    """How many of its tasks an empty node takes, memory aside."""
+    """How many tasks an empty node holds, without regard to memory."""
     devices = [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return min([node.cpus // spec.cpus_per_task, *devices])

@@ -1,7 +1,7 @@
-"""Which of the devices that Slurm granted on a node each member gets (G1).
+"""Which of the devices that Slurm granted on a node each pod gets (G1).
 
-Kubelet's device plugins choose devices by themselves.  Only where the admin declares a device driver that goes by the
-annotation `job-gpus` is a pod told, and then two pods must never be told the same.
+Kubelet's device plugins choose devices by themselves.  If the admin declares a device driver that follows the annotation
+`job-gpus`, the bridge chooses, and no two pods get the same device.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NUMBERS = re.compile(r"[0-9,-]+", re.ASCII)
 def dealt(
     pods: Sequence[Pod], found: Mapping[str, Place], parts: Sequence[Part], held: Iterable[tuple[str, str]]
 ) -> Mapping[str, str]:
-    """Pod UID to its GPUs, "0,1"; nothing for a pod that asked for none, or where Slurm does not tell which.
+    """The GPUs of each pod ("0,1"), by UID; without pods that asked for none, and pods whose devices Slurm does not name.
 
     pods   to be bound now, by rank
-    held   of those that stand or are on their way: Slurm's name of the node, and what the pod was told
+    held   of each pod that is bound or being bound: Slurm's name of the node, and the pod's GPUs
     """
     taken: dict[str, set[str]] = {}
     for name, told in held:
@@ -44,16 +44,16 @@ def dealt(
 
 
 def _gpus(part: Part) -> list[tuple[str, int]]:
-    """What each of them asked for; those of a type first, because any other may be any."""
+    """The GPUs that each pod asks for, by GRES name; those of a type first, because the others may be of any type."""
     gpus = [(name, count) for name, count in part.spec.gres if name.partition(":")[0] == GPU]
     return sorted(gpus, key=lambda asked: asked[0] == GPU)
 
 
 def _indices(text: str) -> list[str]:
-    """As Slurm spells them: "0-1,4"."""
+    """The device numbers in a text of Slurm: "0-1,4"."""
     if not _NUMBERS.fullmatch(text):
         return []
     try:
         return [name.removeprefix(GPU) for name in expand(f"{GPU}[{text}]")]
-    except HostlistError:  # it tells nothing that can be understood, so no pod is told
+    except HostlistError:  # without device numbers no pod gets the annotation
         return []

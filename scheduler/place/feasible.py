@@ -1,10 +1,10 @@
 """Which nodes a workload may use at all (F1–F3).
 
-Asked before anything is submitted, and independent of what is merely taken now: that is Slurm's to queue for.  Slurm is
-told the rest as `excluded_nodes`, within the job's partition only.  Nodes that only one of the two clusters knows are left
-alone: Slurm's are excluded, Kubernetes' do not count.
+Feasibility is judged before a submission, and does not depend on what is taken now: Slurm queues for that.  All other nodes
+of the job's partition become its `excluded_nodes`.  Of the nodes that only one of the two clusters knows, those of Slurm are
+excluded and those of Kubernetes do not count.
 
-The answer depends on a pod only through its Demand, so ten thousand pods of one Deployment ask once.
+The answer depends on a pod only through its NodeRequirements, so ten thousand pods of one Deployment are judged once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.translate.job_spec import needs
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-COMPARED_PER_NODE = 16  # so many expressions or tolerations are compared in the time that a node takes besides
+COMPARED_PER_NODE = 16  # expressions or tolerations that are compared in the time that a node takes otherwise
 CONTESTED = "claiming the same Slurm node as another"
 CLOSED = "not satisfying pod (anti-)affinity"
 
@@ -33,24 +33,27 @@ Check = Callable[[str | None], bool]
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """All that feasibility reads of a pod and its job; hashable."""
+    """All properties of a pod and its job that feasibility depends on; hashable."""
 
     selector: tuple[tuple[str, str], ...]
     affinity: tuple[NodeTerm, ...] | None
     volumes: tuple[tuple[NodeTerm, ...], ...]
     tolerations: tuple[Toleration, ...]
     needs: tuple[tuple[str, int], ...]
-    partition: str  # "": Slurm's default one, which this Slurm does not tell
+    partition: str  # "": the default partition, if Slurm does not say which one that is
     devices: bool
-    closed: frozenset[str] = frozenset()  # nodes that other pods close to it (F5)
-    ports_taken: frozenset[str] = frozenset()  # nodes where other pods hold a host port that it wants
+    closed: frozenset[str] = frozenset()  # nodes that other pods close to the pod (F5)
+    ports_taken: frozenset[str] = frozenset()  # nodes where other pods hold a host port of the pod
 
 
 @dataclass(frozen=True, slots=True)
 class Feasible:
-    """nodes: by Slurm's names; excluded: the rest of the partition as a folded hostlist; problem: F3's sentence if none.
+    """The nodes that a pod may use.
 
-    exclusive   only nodes with a slurmd of their own are left for its devices: take them whole (G2)
+    nodes       Slurm's names
+    excluded    the other nodes of the partition, as a folded hostlist
+    problem     the sentence of F3 if there are no nodes; else ""
+    exclusive   only nodes with a slurmd of their own have the devices: allocate them whole (G2)
     """
 
     nodes: frozenset[str]
@@ -67,11 +70,11 @@ def demand(
     closed: frozenset[str] = frozenset(),
     ports_taken: frozenset[str] = frozenset(),
 ) -> NodeRequirements:
-    """What of this pod decides where it may stand.
+    """The properties of this pod that decide which nodes it may use.
 
-    volumes      the node affinity of each of its bound volumes
+    volumes      the node affinity of each bound volume of the pod
     closed       Kubernetes names of nodes that other pods close to it now
-    ports_taken  Kubernetes names of nodes where other pods hold a host port that it wants now
+    ports_taken  Kubernetes names of nodes where other pods now hold a host port of the pod
     """
     return NodeRequirements(
         selector=tuple(sorted(pod.node_selector.items())),
@@ -97,11 +100,11 @@ def feasible(
     slurm_nodes: Mapping[str, SlurmNode],
     contested: Collection[str] = (),
 ) -> Feasible:
-    """The nodes that satisfy this demand.
+    """The nodes that satisfy these requirements.
 
     nodes        all nodes of Kubernetes
     slurm_nodes  all nodes of Slurm, by name
-    contested    names of Slurm's nodes that several Kubernetes nodes claim: none of these is used
+    contested    Slurm's names of nodes that several Kubernetes nodes claim: these are not used
     """
     made = checks(wanted)
     fit: dict[str, bool] = {}  # Slurm name -> is it external
@@ -125,20 +128,20 @@ def feasible(
 
 
 def _sentence(count: int, misses: Counter[str], partition: str) -> str:
-    """As kube-scheduler says it, commonest first."""
+    """The sentence, in the form of kube-scheduler's: most frequent cause first."""
     parts = ", ".join(f"{number} {why}" for why, number in sorted(misses.items(), key=lambda item: (-item[1], item[0])))
     where = f" in Slurm partition {partition}" if partition else ""
     return f"0/{count} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
 
 
 def weight(wanted: NodeRequirements) -> int:
-    """How many times as long as usual one node takes to be judged."""
+    """Cost of judging one node, relative to a pod with few requirements."""
     compared = sum(1 for _ in _requirements(wanted))
     return 1 + (compared + len(wanted.selector) + len(wanted.tolerations)) // COMPARED_PER_NODE
 
 
 def texts(wanted: NodeRequirements) -> int:
-    """About how many texts this demand holds."""
+    """About how many strings these requirements hold."""
     said = sum(1 + len(each.values) for each in _requirements(wanted))
     return said + len(wanted.selector) + len(wanted.tolerations) + len(wanted.needs)
 
@@ -151,22 +154,22 @@ def _requirements(wanted: NodeRequirements) -> Iterator[Requirement]:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Whether a node matches what a demand requires of its labels; made once, for many nodes."""
+    """The label checks of NodeRequirements, compiled once for many nodes."""
 
     affinity: Matcher
     volumes: tuple[Matcher, ...]
 
 
 def checks(wanted: NodeRequirements) -> Checks:
-    """Those of this demand: of the pod's node affinity, and of each of its volumes."""
+    """The checks of the pod's node affinity, and of each of its volumes."""
     affinity = matcher(wanted.affinity) if wanted.affinity is not None else lambda _: True
     return Checks(affinity, tuple(map(matcher, dict.fromkeys(wanted.volumes))))
 
 
 def miss(wanted: NodeRequirements, node: Node, known: SlurmNode | None, made: Checks | None = None) -> str | None:
-    """Why this node cannot be used, in words that follow a number of nodes; None: it can.
+    """Why this node cannot be used, in words that follow a number of nodes; None: it can be used.
 
-    made   the checks of this demand, where many nodes are asked about
+    made   the compiled checks, if many nodes are judged
     """
     if known is None:
         return "not known to Slurm"
@@ -200,7 +203,7 @@ def _too_small(wanted: Iterable[tuple[str, int]], allocatable: Amounts) -> str |
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps the pod away; the bridge's own taint keeps only other schedulers away (N7)."""
+    """The first taint that the pod does not tolerate; the bridge's own taint concerns only other schedulers (N7)."""
     for taint in taints:
         counts = taint.effect in BLOCKING and taint.key != names.MANAGED_TAINT
         if counts and not any(_tolerates(toleration, taint) for toleration in tolerations):
@@ -221,7 +224,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def matcher(terms: Iterable[NodeTerm]) -> Matcher:
-    """Required node affinity: one term must match wholly; an empty term matches nothing."""
+    """A check of required node affinity: one term must match wholly; an empty term matches nothing."""
     made = [
         ([(each.key, _check(each)) for each in term.expressions], [(each.key, _check(each)) for each in term.fields])
         for term in terms
@@ -244,7 +247,7 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
 
 
 def _check(requirement: Requirement) -> Check:
-    """One expression, as a question about the value of its label on many nodes."""
+    """The check of one expression, for the value of its label on many nodes."""
     named = requirement.operator in ("In", "NotIn")
     values = frozenset(requirement.values) if named else requirement.values
     return partial(accepts, requirement.operator, values)

@@ -1,7 +1,7 @@
-"""Host ports that unfinished pods hold: Slurm cannot queue for these, so nodes without a free one are excluded (F1).
+"""Host ports that unfinished pods hold: Slurm cannot queue for them, so nodes without a free port are excluded (F1).
 
-They are counted by port, because a tenant chooses how many a pod asks for: the cost of a question follows from the ports
-that the asking pod wants, not from all that are held.
+The ports are counted by port, because a tenant chooses how many ports a pod asks for: the cost of a query depends on the
+ports of the querying pod, not on all ports that are held.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _Port = tuple[int, str]
 
 
 class HostPorts:
-    """effort: how many held ports were compared so far."""
+    """The host ports that pods hold, by node.
+
+    effort   number of comparisons with held ports so far
+    """
 
     def __init__(self, effort: int = 0) -> None:
         self.effort = effort
@@ -27,29 +30,29 @@ class HostPorts:
         self._answers: Remembered[tuple[HostPort, ...], frozenset[str]] = Remembered()
 
     def came(self, pod: Pod, node: str) -> None:
-        """The pod has that node now."""
+        """Note that the pod has that node."""
         self._count(pod, node, 1)
 
     def left(self, pod: Pod, node: str) -> None:
-        """The pod, as `came` was told of it, has that node no more."""
+        """Note that the pod, as it was at `came`, does not have that node any more."""
         self._count(pod, node, -1)
 
     def taken(self, pod: Pod, own: Iterable[tuple[Pod, str]] = ()) -> frozenset[str]:
-        """Nodes where a port that this pod wants is held by others.  own: pods that do not count, each with its node."""
+        """Nodes where other pods hold a port that this pod wants.  own: pods that do not count, each with its node."""
         if not pod.host_ports:
             return NOWHERE
         discount = Counter(
             (each.port, each.protocol, node, each.address) for other, node in own for each in other.host_ports
         )
         if discount:
-            return frozenset(self._clashes(pod.host_ports, discount))
+            return frozenset(self._conflicts(pod.host_ports, discount))
         known = self._answers.get(pod.host_ports)
         if known is None:
-            found = frozenset(self._clashes(pod.host_ports, discount))
+            found = frozenset(self._conflicts(pod.host_ports, discount))
             known = self._answers.put(pod.host_ports, found, len(found), len(pod.host_ports))
         return known
 
-    def _clashes(self, wanted: Iterable[HostPort], discount: Counter[tuple[int, str, str, str]]) -> Iterator[str]:
+    def _conflicts(self, wanted: Iterable[HostPort], discount: Counter[tuple[int, str, str, str]]) -> Iterator[str]:
         for port in (*wanted, ALL_PORTS):
             for node, held in self._held.get((port.port, port.protocol), {}).items():
                 self.effort += 1
@@ -75,12 +78,12 @@ class HostPorts:
 
 
 def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """True if one port is wanted and taken."""
+    """True if a port is in both lists."""
     return bool(clashing_port(wanted, taken))
 
 
 def clashing_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
-    """A port that is wanted and taken, as two pods cannot listen on one port of one address; 0: there is none."""
+    """A port that is in both lists, so that two pods would listen on one port of one address; 0: none."""
     held: dict[_Port, set[str]] = {}
     for port in taken:
         held.setdefault((port.port, port.protocol), set()).add(port.address)
@@ -91,15 +94,15 @@ def clashing_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
 
 
 def in_the_way(address: str, held: Collection[str]) -> Iterable[str]:
-    """Those of the held addresses on which nobody can listen besides a socket on this one.
+    """The held addresses that exclude a socket on this address.
 
-    Found by looking up the few that can be: one pod may hold ten thousand addresses with one port.
+    Only the few possible addresses are looked up: one pod may hold ten thousand addresses with one port.
     """
     return held if address in EVERYWHERE else (each for each in (address, *EVERYWHERE) if each in held)
 
 
 def common_port(pods: Iterable[Pod]) -> int:
-    """A host port that two of these pods cannot both have on one node; 0: there is none."""
+    """A host port that two of these pods cannot both have on one node; 0: none."""
     held: dict[_Port, set[str]] = {}
     for pod in pods:
         for port in pod.host_ports:

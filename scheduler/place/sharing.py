@@ -1,11 +1,11 @@
-"""How many pods of a gang one node can take, as Kubernetes counts it (W7, F6).
+"""How many pods of a gang one node can hold, as Kubernetes counts (W7, F6).
 
 Slurm counts CPUs, memory and the devices that are mapped to GRES, and packs a gang by these.  Kubernetes counts more: the
 number of pods, ephemeral storage, resources that are not mapped, host ports.  A gang that is packed beyond that would be
-granted, given back and granted again, for ever.
+granted, released and granted again, for ever.
 
-Nor does Slurm know that two members must not share a node, because of anti-affinity or of a host port.  Members of one shape
-are then asked for one to a node.  Between the components of a heterogeneous job that cannot be said at all.
+Nor does Slurm know that two pods must not share a node, because of anti-affinity or of a host port.  For pods of one shape
+the job then asks for one task per node.  Between components of a heterogeneous job Slurm has no such option.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """So many of these pods a node takes, and what it is that it has no more of."""
+    """The number of pods that a node holds, and the resource that limits it."""
 
     pods: int
     of: str
 
 
 def most_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
-    """How many of these pods, which ask Slurm for the same, each node takes when it is empty.
+    """How many of these pods, which ask Slurm for the same, each node holds when it is empty.
 
     nodes    by Slurm's name; the keys of the answer are these
     counted  the resources that Slurm counts
     """
-    if port := common_port(pods):  # who may share with whom Slurm cannot be told: all of them stand apart
+    if port := common_port(pods):  # Slurm has no option for some pairs alone, so each pod gets a node of its own
         return dict.fromkeys(nodes, Most(1, f"host port {port}"))
     wanted = {resource: amount for resource, amount in _largest(pods).items() if resource not in counted and amount > 0}
     return {name: _most(node, wanted) for name, node in nodes.items()}
 
 
 def keep_apart(pods: Collection[Pod]) -> bool:
-    """True if the anti-affinity of one of these pods selects one of them; also where that would take long to know."""
+    """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
     return any(pod.apart for pod in pods) and _select(_terms(pods), pods)
 
 
 def unsharing(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
-    """Why members of two components may not share a node, though Slurm may give these one, in words; "": they may."""
+    """Why pods of two components may not share a node, which Slurm may grant to both, in words; "": they may."""
     parts = [pods for spec, pods in components if spec.exclusive != "exclusive"]
     held: set[HostPort] = set()
     for pods in parts if len(parts) > 1 else ():
@@ -67,7 +67,7 @@ def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:
 
 
 def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:
-    """Whether one of these terms selects one of these pods; most pods of a gang look the same to all terms."""
+    """True if one of these terms selects one of these pods; most pods of a gang are alike to all terms."""
     keys = {each.key for term in terms for each in term.expressions}
     kinds = {(pod.namespace, *(pod.labels.get(key) for key in keys)): pod for pod in pods}
     if len(terms) * len(kinds) > MOST_COMPARED:
@@ -76,12 +76,12 @@ def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:
 
 
 def _largest(pods: Collection[Pod]) -> dict[str, int]:
-    """For each resource the most that one of these pods needs."""
+    """For each resource, the largest need of one of these pods."""
     largest: dict[str, int] = {}
     asking = {
         (id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)): pod for pod in pods
     }
-    for pod in asking.values():  # most members share what they ask for, as an object
+    for pod in asking.values():  # most pods share the objects that hold their requests
         for resource, amount in needs(pod).items():
             largest[resource] = max(amount, largest.get(resource, 0))
     return largest

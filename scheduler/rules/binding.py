@@ -1,4 +1,4 @@
-"""GRANTED: Slurm gave nodes; bind, wait for room, or give the grant back (S1, S11, F6, W9)."""
+"""GRANTED: Slurm gave nodes; bind, wait for room, or release the grant (S1, S11, F6, W9)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from scheduler.place.affinity import shun
 from scheduler.place.assign import Blocked, NodeInfo, Part, Place, blocked, lacks, places, shortfall
 from scheduler.place.devices import dealt
 from scheduler.place.feasible import CLOSED, demand, miss, slurm_name
+from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, wake
 from scheduler.rules.gathering import components
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, look_at, trusted
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
-from scheduler.rules.status import outage, say, say_all
+from scheduler.rules.status import outage, status, statuses
 from scheduler.rules.submission import (
     all_known,
     as_the_bound_ask,
@@ -32,64 +33,60 @@ from scheduler.state.own_keys import told_of
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.grouping import by_rank
 
-RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken looks again after so long
-SAID_AFTER_FAILURES = 3  # failed binds in a row, after which the pod says so
+RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after so long
+SHOWN_AFTER_FAILURES = 3  # after so many failed binds in a row, the pod shows that
 MOST_COMPARED = (
-    256  # terms with pods that may land; where there are more, the bind waits for the end of the quiet period
+    256  # terms with pods that may still be bound; if there are more, the bind waits for the end of the quiet period
 )
-MAX_BIND_FAILURES = (
-    5  # refusals of one pod's bind, after which the grant is given back: other pods may be able to use it
-)
+MAX_BIND_FAILURES = 5  # after so many refused binds of one pod, the grant is released: other pods may be able to use it
 
 
-def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """Slurm gave nodes: bind, or wait for room, or give the grant back (S1, S11, F6)."""
+def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Slurm gave nodes: bind, or wait for room, or release the grant (S1, S11, F6)."""
     world = this_pass.world
     unbound = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pod_holds]
     if workload.hold is not None or not unbound:
-        return
+        return NOTHING
     lost = world.lost.get(Side.SLURM)
-    if lost is not None and job.learned < lost.since:  # old news: it may have ended meanwhile
-        for pod in unbound:
-            outage(this_pass, workload, pod, lost, f"The pod waits to be bound for job {job.id}.")
-        return
-    if cancel_broken(workload, job, this_pass):
-        return
+    if lost is not None and job.learned < lost.since:  # old news: the job may have ended meanwhile
+        return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
+    if (ends := cancel_broken(workload, job, this_pass)) is not None:
+        return ends
     if not_now := _not_now(unbound, job, this_pass):
-        say_all(workload, unbound, this_pass, names.GRANT_WAITS, f"The bind waits: {not_now}.")
-        return
+        return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
     if job.grant is None or not trusted(job, this_pass):
-        look_at(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
-        return
-    if not all_known(workload, unbound, this_pass):
-        return
+        return look_at(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
+    if (reads := all_known(workload, unbound, this_pass)) is not None:
+        return reads
+    return _use_grant(workload, unbound, job, job.grant, this_pass)
+
+
+def _use_grant(workload: Workload, unbound: Sequence[Pod], job: Placeholder, grant: Grant, this_pass: Pass) -> Decision:
+    """All is known that a bind needs: bind these pods, if the grant is what was asked for."""
     replacing = any(map(workload.node_of, workload.members)) and _came_later(workload, unbound, job)
     if why_not := next((why for pod in unbound if (why := _not_allowed(pod, workload, job, this_pass))), ""):
-        _cannot_use(workload, unbound, job, why_not, this_pass, replacing=replacing)
-        return
+        return _cannot_use(workload, unbound, job, why_not, this_pass, replacing=replacing)
     asked = _asked(workload, job, this_pass, replacing=replacing)
     if isinstance(asked, Refusal):
-        _cannot_use(workload, unbound, job, asked.message, this_pass, replacing=replacing)
-        return
-    if missing := shortfall(asked, job.grant):
-        exclude = job.grant.nodes[0].name if len(job.grant.nodes) == 1 else ""
+        return _cannot_use(workload, unbound, job, asked.message, this_pass, replacing=replacing)
+    if missing := shortfall(asked, grant):
+        exclude = grant.nodes[0].name if len(grant.nodes) == 1 else ""
         why = f"Slurm granted it without {missing}"
-        _cannot_use(workload, unbound, job, why, this_pass, replacing=replacing, exclude=exclude)
-        return
-    if not replacing and _too_long_bound(workload, this_pass):
+        return _cannot_use(workload, unbound, job, why, this_pass, replacing=replacing, exclude=exclude)
+    until = None if replacing else _all_bound_by(workload, this_pass)
+    if until is not None and this_pass.now >= until:
         within = f"within {this_pass.tuning.gang_bind_deadline_s:g} s (tuning: gang_bind_deadline_s)"
         bound = len(workload.members) - len(unbound)
-        _release_grant(
-            workload, job, this_pass, f"only {bound} of the {len(workload.members)} pods could be bound {within}"
-        )
-        return
-    _place(workload, unbound, job, asked, this_pass, replacing=replacing)
-    cancel_twins(workload, job, this_pass)
+        why = f"only {bound} of the {len(workload.members)} pods could be bound {within}"
+        return _release_grant(workload, job, this_pass, why)
+    placed = _place(workload, unbound, job, asked, this_pass, replacing=replacing)
+    twins = cancel_twins(workload, job, this_pass) or NOTHING
+    return every((wake(until) if until is not None else NOTHING, placed, twins))
 
 
 def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
-    """Why nobody is to be bound to what it holds for the moment; "": nothing is in the way."""
-    if "SUSPENDED" in job.states:  # what it holds may be another's meanwhile (S6)
+    """Why no pod is bound to the nodes of the job for the moment; "": nothing is in the way."""
+    if "SUSPENDED" in job.states:  # another job may use its nodes meanwhile (S6)
         return f"an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)"
     if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
         return f"Slurm preempts job {job.id}"
@@ -108,23 +105,26 @@ def _cannot_use(
     *,
     replacing: bool,
     exclude: str = "",
-) -> None:
-    """The grant does not serve these pods: give it back.  If other members run in it, these pods wait and say why (W5).
+) -> Decision:
+    """The grant does not serve these pods: release it.  If other members run in it, these pods wait and show why (W5).
 
     exclude   Slurm node that is not asked for again for a while (F6)
     """
     if not replacing:
-        _release_grant(workload, job, this_pass, why, exclude=exclude)
-        return
-    for pod in unbound:
-        message = f"It waits to take a place in job {job.id}. {why[:1].upper()}{why[1:].rstrip('.')}."
-        say(this_pass, workload, pod, names.GRANT_WAITS, message)
+        return _release_grant(workload, job, this_pass, why, exclude=exclude)
+    message = f"It waits to take a place in job {job.id}. {why[:1].upper()}{why[1:].rstrip('.')}."
+    return _waits(unbound, message)
+
+
+def _waits(unbound: Sequence[Pod], message: str, *, warning: bool = False) -> Decision:
+    """Each of these pods shows why its bind waits."""
+    return every(status(pod, names.GRANT_WAITS, message, warning=warning) for pod in unbound)
 
 
 def _asked(workload: Workload, job: Placeholder, this_pass: Pass, *, replacing: bool) -> JobSpec | Refusal:
-    """What the job was asked for.  Of a job that another life asked for: what its pods ask for now.
+    """What the job was asked for.  Of a job that a previous process submitted: what its pods ask for now.
 
-    A replacement may ask for something else than the pod whose place it takes: it says nothing about the job.
+    A replacement may ask for something else than the pod whose place it takes, so it is not evidence about the job.
     """
     if job.spec is not None:
         return job.spec
@@ -143,7 +143,7 @@ def _unplaceable(
 ) -> str:
     """Why these pods cannot take the places that the job holds, in words; "": they can.
 
-    A pod that came, or was resized, after the job was asked for is compared with what its place was asked for (W5).
+    A pod that came, or was resized, after the job was submitted is compared with what its place was asked for (W5).
     """
     newcomers = {pod.uid for pod in unbound} - job.asked_for
     mine = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
@@ -162,9 +162,9 @@ def _came_later(workload: Workload, unbound: Sequence[Pod], job: Placeholder) ->
     """True if these pods take the places of others that were bound for the job before (W5).
 
     A gang is bound as a whole.  So pods are replacements once as many pods as the job was asked for have been bound for it,
-    whatever any clock says.  Of the pods that an earlier life bound, some may be gone.  Then a replacement is a pod that the
-    API server created after it bound another member, by its own clock; or after it created all of them, if it does not tell
-    when it bound them.
+    whatever any clock says.  Of the pods that a previous process bound, some may be gone.  Then a replacement is a pod that
+    the API server created after it bound another member, by its own clock; or after it created all of them, if it does not
+    show when it bound them.
     """
     if job.spec is not None and job.spec.required_nodes:  # asked for pods that stood on these nodes already (S7)
         return True
@@ -181,18 +181,15 @@ def _came_later(workload: Workload, unbound: Sequence[Pod], job: Placeholder) ->
 
 
 def _names_job(pod: Pod, job: Placeholder) -> bool:
-    """True unless the pod says that it was bound for another job.  What a bind wrote may not have been seen yet."""
+    """True unless the pod names another job.  The annotations of a bind may not have been observed yet."""
     return pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)
 
 
-def _too_long_bound(workload: Workload, this_pass: Pass) -> bool:
-    """Some are bound, and the others have had their time (V4)."""
+def _all_bound_by(workload: Workload, this_pass: Pass) -> float | None:
+    """Until when the other members are to be bound (V4), epoch seconds; None: no member is bound yet."""
     if not any(workload.node_of(pod) for pod in workload.members):
-        return False
-    until = max(workload.first_bound_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
-    if this_pass.now < until:
-        this_pass.wake_at(workload.key, until)
-    return this_pass.now >= until
+        return None
+    return max(workload.first_bound_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
 
 
 def _not_allowed(pod: Pod, workload: Workload, job: Placeholder, this_pass: Pass) -> str:
@@ -225,62 +222,82 @@ def _not_allowed(pod: Pod, workload: Workload, job: Placeholder, this_pass: Pass
 
 def _place(
     workload: Workload, unbound: Sequence[Pod], job: Placeholder, asked: JobSpec, this_pass: Pass, *, replacing: bool
-) -> None:
+) -> Decision:
     """No member is bound until every place is fit; then all binds go out together (W9, F6).
 
-    replacing   the others run: nothing of what they stand on is given back, whatever is in the way of these
+    replacing   the others run: the grant is not released, whatever is in the way of these pods
     """
     assert job.grant is not None
-    world = this_pass.world
-    stands = {
-        pod.uid: world.in_slurm(stand)
-        for pod in workload.unfinished
-        if (stand := workload.node_of(pod) or _on_its_way(pod, job.grant, this_pass))
-    }
+    stands = _nodes_taken(workload, job.grant, this_pass)
     leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]
     parts = _parts(workload, asked, job.grant, this_pass)
     found = places(parts, stands, [stands[pod.uid] for pod in leaving]) if parts is not None else None
     if found is None and leaving:
         who = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
         still = f"{who} still {'terminates' if len(leaving) == 1 else 'terminate'}"
-        for pod in unbound:
-            say(this_pass, workload, pod, names.GRANT_WAITS, f"The bind for Slurm job {job.id} waits: {still}.")
-        return
+        return _waits(unbound, f"The bind for Slurm job {job.id} waits: {still}.")
     if why := _unplaceable(workload, unbound, job, parts, found, this_pass):
-        _cannot_use(workload, unbound, job, why, this_pass, replacing=replacing)
-        return
+        return _cannot_use(workload, unbound, job, why, this_pass, replacing=replacing)
     assert parts is not None, "places were found"
     assert found is not None, "places were found"
+    if (waits := _obstructed(workload, unbound, job, found, this_pass, replacing=replacing)) is not None:
+        return waits
+    if (waits := _volumes_wait(workload, unbound, job, found, this_pass, replacing=replacing)) is not None:
+        return waits
+    gpus = _gpus(workload, unbound, found, parts, stands, this_pass)
+    return _send_binds(workload, unbound, job, found, gpus, this_pass, replacing=replacing)
+
+
+def _nodes_taken(workload: Workload, grant: Grant, this_pass: Pass) -> Mapping[str, str]:
+    """UID of each member that is bound, or may be by a bind in flight, to Slurm's name of its node."""
+    nodes = {pod.uid: workload.node_of(pod) or _on_its_way(pod, grant, this_pass) for pod in workload.unfinished}
+    return {uid: this_pass.world.in_slurm(node) for uid, node in nodes.items() if node}
+
+
+def _obstructed(
+    workload: Workload,
+    unbound: Sequence[Pod],
+    job: Placeholder,
+    found: Mapping[str, Place],
+    this_pass: Pass,
+    *,
+    replacing: bool,
+) -> Decision | None:
+    """Something is in the way on a node: wait for it as long as it may last, else release the grant.  None: nothing is."""
     since = job.granted_at if job.granted_at is not None else this_pass.now
     taken: dict[str, NodeInfo] = {}
     until, waits = float("-inf"), ""
     for pod in unbound:
         granted = found[pod.uid].node.name
-        name = world.by_slurm_name.get(granted, "")
-        node = (world.nodes or {}).get(name)
+        name = this_pass.world.by_slurm_name.get(granted, "")
         here = taken.setdefault(name, NodeInfo())
         there = this_pass.standing(name)
-        obstacle = _contested(granted, this_pass) or blocked(pod, node, name or granted, [*there, here])
-        obstacle = obstacle or _unfit(pod, job, node, granted, this_pass)
-        obstacle = obstacle or _may_be_taken(workload, pod, node, [*there, here], this_pass)
+        obstacle = _obstacle(workload, pod, job, granted, [*there, here], this_pass)
         if obstacle is not None and replacing:
-            obstacle = Blocked(
-                obstacle.why, obstacle.until if obstacle.until is not None else this_pass.now + RETRY_PLACE_S
-            )
+            retry_at = this_pass.now + RETRY_PLACE_S
+            obstacle = Blocked(obstacle.why, obstacle.until if obstacle.until is not None else retry_at)
         elif obstacle is not None and (obstacle.until is None or this_pass.now >= max(obstacle.until, since)):
-            _release_grant(workload, job, this_pass, obstacle.why, exclude=granted)
-            return
+            return _release_grant(workload, job, this_pass, obstacle.why, exclude=granted)
         if obstacle is not None and obstacle.until is not None and obstacle.until > until:
             until, waits = obstacle.until, f"Slurm job {job.id} was granted {granted}; the bind waits: {obstacle.why}."
-        if not any(pod.uid in each.pods for each in there):  # it may be bound there already, who knows
+        if not any(pod.uid in each.pods for each in there):  # it may be bound there already
             here.put(pod)
-    if waits:
-        for pod in unbound:
-            say(this_pass, workload, pod, names.GRANT_WAITS, waits)
-        this_pass.wake_at(workload.key, until)
-    elif not _volumes_wait(workload, unbound, job, found, this_pass, replacing=replacing):
-        gpus = _gpus(workload, unbound, found, parts, stands, this_pass)
-        _send_binds(workload, unbound, job, found, gpus, this_pass, replacing=replacing)
+    return _waits(unbound, waits) + wake(until) if waits else None
+
+
+def _obstacle(
+    workload: Workload, pod: Pod, job: Placeholder, granted: str, there: Sequence[NodeInfo], this_pass: Pass
+) -> Blocked | None:
+    """What keeps the pod from the node that Slurm granted; None: nothing does.
+
+    granted   Slurm's name of the node
+    there     pods that are bound to the node, or are about to be
+    """
+    name = this_pass.world.by_slurm_name.get(granted, "")
+    node = (this_pass.world.nodes or {}).get(name)
+    obstacle = _contested(granted, this_pass) or blocked(pod, node, name or granted, there)
+    obstacle = obstacle or _unfit(pod, job, node, granted, this_pass)
+    return obstacle or _may_be_taken(workload, pod, node, there, this_pass)
 
 
 def _parts(workload: Workload, asked: JobSpec, grant: Grant, this_pass: Pass) -> list[Part] | None:
@@ -303,47 +320,48 @@ def _volumes_wait(
     this_pass: Pass,
     *,
     replacing: bool,
-) -> bool:
-    """Volumes that are made where their pod goes: tell where that is, and wait for them, not for ever (F4).
+) -> Decision | None:
+    """Volumes are made where their pod goes: select the node, and wait for them, for a limited time (F4).
 
-    A replacement waits for as long as it takes: the grant is not given back while other members run in it.
+    A replacement waits for as long as it takes: the grant is not released while other members run in it.  None: no volume
+    is waited for.
     """
     world = this_pass.world
     pending = {pod.uid: pod for pod in pods if any(claim.waits for claim in world.claims.get(pod.uid, ()))}
     if not pending:
-        return False
+        return None
     since = job.granted_at if job.granted_at is not None else world.started
     if not replacing and this_pass.now >= since + this_pass.tuning.claims_s:
         first = next(iter(pending.values()))
         where = found[first.uid].node.name
-        _release_grant(
-            workload, job, this_pass, f"the volumes of {first.full_name} were not made on {where}", exclude=where
-        )
-        return True
-    for pod in pending.values():
-        claims = world.claims[pod.uid]
-        node = world.by_slurm_name[found[pod.uid].node.name]
-        waiting = tuple(claim.name for claim in claims if claim.waits)
-        told = all(claim.selected == node for claim in claims if claim.waits)
-        next_at = max(
-            workload.wait_until, world.claims_read_at[pod.uid] + this_pass.tuning.claims_every_s if told else 0.0
-        )
-        if this_pass.now < next_at:
-            this_pass.wake_at(workload.key, next_at)
-        elif not this_pass.being_read(pod.uid):
-            why = f"the volumes of {pod.full_name} are to be made on {node}"
-            if told:
-                this_pass.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, why), workload.key)
-            else:
-                asked = act.SelectVolumeNode(workload.key, pod.uid, pod.namespace, pod.claims, waiting, node, why)
-                this_pass.add(asked, workload.key)
-        message = f"Slurm job {job.id} was granted {node}; the bind waits for volumes there: {', '.join(waiting)}."
-        say(this_pass, workload, pod, names.GRANT_WAITS, message)
-    return True
+        why = f"the volumes of {first.full_name} were not made on {where}"
+        return _release_grant(workload, job, this_pass, why, exclude=where)
+    nodes = {uid: world.by_slurm_name[found[uid].node.name] for uid in pending}
+    return every(_await_volumes(workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
+
+
+def _await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, this_pass: Pass) -> Decision:
+    """Select the node for the volumes of the pod, or read whether they are made; the pod shows what it waits for."""
+    world = this_pass.world
+    claims = world.claims[pod.uid]
+    waiting = tuple(claim.name for claim in claims if claim.waits)
+    selected = all(claim.selected == node for claim in claims if claim.waits)
+    next_at = max(
+        workload.wait_until, world.claims_read_at[pod.uid] + this_pass.tuning.claims_every_s if selected else 0.0
+    )
+    why = f"the volumes of {pod.full_name} are to be made on {node}"
+    if this_pass.now < next_at:
+        step = wake(next_at)
+    elif selected:
+        step = do(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, why))
+    else:
+        step = do(act.SelectVolumeNode(workload.key, pod.uid, pod.namespace, pod.claims, waiting, node, why))
+    message = f"Slurm job {job.id} was granted {node}; the bind waits for volumes there: {', '.join(waiting)}."
+    return step + status(pod, names.GRANT_WAITS, message)
 
 
 def _on_its_way(pod: Pod, grant: Grant, this_pass: Pass) -> str:
-    """Where of this grant a bind puts it that is under way, or of which nobody knows whether it happened."""
+    """The node of this grant to which a bind that is in flight, or whose result is unknown, puts the pod; "": none."""
     name = this_pass.world.assumed.get(pod.uid, "")
     node = (this_pass.world.nodes or {}).get(name)
     return name if node is not None and any(each.name == slurm_name(node) for each in grant.everywhere) else ""
@@ -357,7 +375,7 @@ def _gpus(
     stands: Mapping[str, str],
     this_pass: Pass,
 ) -> Mapping[str, str]:
-    """What each is told of its GPUs, where somebody goes by it (G1).  stands: UID to Slurm's name of the node."""
+    """The GPUs of each pod, for its annotation, if a device driver reads it (G1).  stands: UID to Slurm node name"""
     if not this_pass.world.config.device_driver:
         return {}
     held = []
@@ -377,42 +395,45 @@ def _send_binds(
     this_pass: Pass,
     *,
     replacing: bool,
-) -> None:
-    """Bind them, later if the last attempt failed.  A grant whose binds are refused again and again is given back (W9)."""
+) -> Decision:
+    """Bind these pods, later if the last attempt failed.  If binds are refused again and again, release the grant (W9)."""
     if not replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in pods):
-        _release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
-        return
+        return _release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
     if this_pass.now < workload.wait_until:
-        this_pass.wake_at(workload.key, workload.wait_until)
-        if job.bind_trouble and workload.failures >= SAID_AFTER_FAILURES:
-            for pod in pods:
-                message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
-                say(this_pass, workload, pod, names.GRANT_WAITS, message, warning=True)
-        return
-    common, asked_at = _common_keys(workload, job, this_pass), _asked_at(job, this_pass)
-    for pod in pods:
-        place = found[pod.uid]
-        name = this_pass.world.by_slurm_name[place.node.name]
-        bind = act.BindPod(
-            workload.key,
-            pod.uid,
-            pod.namespace,
-            pod.name,
-            name,
-            job.id,
-            _keys_of(pod, place, gpus, common),
-            reason=f"Slurm job {job.id} was granted {place.node.name}",
-            created=min(this_pass.world.born(pod), asked_at) if asked_at is not None else this_pass.world.born(pod),
-            asked=asked_at,
-            granted=job.granted_at,
-            message=f"Bound to {name} by Slurm job {job.id}.",
-        )
-        if not this_pass.add(bind, workload.key, together=len(pods) > 1):
-            return
+        message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
+        is_shown = job.bind_trouble and workload.failures >= SHOWN_AFTER_FAILURES
+        return wake(workload.wait_until) + (_waits(pods, message, warning=True) if is_shown else NOTHING)
+    common = _common_keys(workload, job, this_pass)
+    binds = (
+        _bind_of(workload, pod, job, found[pod.uid], _keys_of(pod, found[pod.uid], gpus, common), this_pass)
+        for pod in pods
+    )
+    return Decision((BindTogether(tuple(binds)),))
+
+
+def _bind_of(
+    workload: Workload, pod: Pod, job: Placeholder, place: Place, annotations: Mapping[str, str], this_pass: Pass
+) -> act.BindPod:
+    name, asked_at = this_pass.world.by_slurm_name[place.node.name], _asked_at(job, this_pass)
+    born = this_pass.world.born(pod)
+    return act.BindPod(
+        workload.key,
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        name,
+        job.id,
+        annotations,
+        reason=f"Slurm job {job.id} was granted {place.node.name}",
+        created=min(born, asked_at) if asked_at is not None else born,
+        asked=asked_at,
+        granted=job.granted_at,
+        message=f"Bound to {name} by Slurm job {job.id}.",
+    )
 
 
 def _asked_at(job: Placeholder, this_pass: Pass) -> float | None:
-    """When Slurm was asked for it, by the bridge's clock, whichever life did; None: not read yet."""
+    """When the job was submitted, by any process, by the bridge's clock; None: not read yet."""
     if job.asked_at is not None or job.job is None or job.job.submitted is None:
         return job.asked_at
     return this_pass.from_slurm(job.job.submitted)
@@ -425,7 +446,7 @@ def _contested(granted: str, this_pass: Pass) -> Blocked | None:
 
 
 def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, this_pass: Pass) -> Blocked | None:
-    """Labels and taints may have changed since the job was made; a job of a previous life may know of none (F6)."""
+    """Labels and taints may have changed since the job was made; a job of a previous process may exclude no nodes (F6)."""
     if node is None or (job.spec is None and job.job is None):
         return None
     world = this_pass.world
@@ -441,7 +462,7 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, this_pas
 def _may_be_taken(
     workload: Workload, pod: Pod, node: Node | None, there: Sequence[NodeInfo], this_pass: Pass
 ) -> Blocked | None:
-    """After a restart: a bind of the earlier life may still land, and leave this pod no room (V3).
+    """After a restart, a bind of the previous process may still take effect, and leave this pod no room (V3).
 
     there   pods that are bound to the node
     """
@@ -455,7 +476,7 @@ def _may_be_taken(
 
 
 def _may_shun(pod: Pod, landing: Sequence[NodeInfo], this_pass: Pass) -> bool:
-    """True if anti-affinity keeps the pod away from one of these; also where that would take long to know."""
+    """True if anti-affinity keeps the pod away from one of these; also if there are too many terms to compare."""
     others = [other for each in landing for other in each.pods.values()]
     terms = len(pod.apart) * len(others) + sum(len(other.apart) for other in others)
     this_pass.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
@@ -463,7 +484,7 @@ def _may_shun(pod: Pod, landing: Sequence[NodeInfo], this_pass: Pass) -> bool:
 
 
 def _common_keys(workload: Workload, job: Placeholder, this_pass: Pass) -> Mapping[str, str]:
-    """The annotations that go with the bind and are there before a container starts (K4): those of the workload."""
+    """The annotations that the bind writes, so that they exist before a container starts (K4): those of the workload."""
     assert job.grant is not None
     stage = workload.group.stage if workload.group is not None else ""
     return {
@@ -478,19 +499,17 @@ def _common_keys(workload: Workload, job: Placeholder, this_pass: Pass) -> Mappi
 def _keys_of(pod: Pod, place: Place, gpus: Mapping[str, str], common: Mapping[str, str]) -> Mapping[str, str]:
     """The annotations of one pod.  A `traceparent` that the pod has already is kept."""
     keys = {**common, names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
-    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what somebody else wrote there does not survive the bind
+    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what another client wrote there does not survive the bind
     if names.TRACEPARENT in pod.annotations:
         del keys[names.TRACEPARENT]
     return keys
 
 
-def _release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: str, exclude: str = "") -> None:
-    """The grant cannot be used: end the job, say so, and ask again without that node (S11, F6).
+def _release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: str, exclude: str = "") -> Decision:
+    """The grant cannot be used: end the job, show why, and ask again without that node (S11, F6).
 
-    Of a gang of which some are bound that is to unwind it: they follow their job (W9, V4).
+    That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).
     """
     message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
-    before = len(this_pass.actions)
-    cancel(job, workload, this_pass, f"given back: {why}", told=message)
-    if len(this_pass.actions) > before:
-        this_pass.exclude(workload.key, exclude)
+    ended = cancel(job, workload, this_pass, f"given back: {why}", told=message)
+    return ended.followed_by(if_planned=Decision(exclude=exclude))

@@ -1,12 +1,12 @@
-"""Pods that stand on a node which Slurm gives away, and for which Slurm granted nothing (N10, V7).
+"""Pods on a node that Slurm allocates, and for which Slurm granted nothing (N10, V7).
 
-Kubernetes lets whoever may create pods name a node (spec.nodeName), or another scheduler and a toleration of our taint.  What
-such a pod takes is known to placement, as that of any pod; Slurm knows nothing of it.  In a namespace that is managed it is
-told so, counted, and ended if the settings say so.
+A pod may name a node (spec.nodeName), or another scheduler and a toleration of our taint.  Placement counts its resources as
+those of any pod, but Slurm does not.  In a managed namespace the pod shows that, is counted, and is ended if the settings say
+so.
 
-Nothing is said or done on a doubt.  Another copy of the bridge may have bound the pod, and a job of it may be there that
-nobody has read: so what is said waits until every job that Slurm listed since then was read, and until nothing of an
-earlier life can be on its way.  Static pods and pods of system namespaces belong to their nodes.
+Nothing is written or done in doubt.  Another copy of the bridge may have bound the pod, and its job may not be read yet.  So
+the rule waits until every job that Slurm listed since then was read, and until no request of a previous process can be in
+flight.  Static pods and pods of system namespaces belong to their nodes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import JobSpec
+from scheduler.rules.decision import NOTHING, Decision, do, every, wake
 from scheduler.rules.identity import looked, scan_until
 from scheduler.rules.running import may_act
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say
+from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import end_pod, goes_until
 from scheduler.state.strays import stands_on_shared
@@ -31,24 +32,25 @@ LOOK_AGAIN_S = 1.0
 END = "end"  # of the setting `bypass`
 
 
-def without_a_job(workload: Workload, this_pass: Pass) -> None:
+def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
     """No job of Slurm is known for these bound pods."""
     if (workload.bound_here and not workload.stands_for_none) or workload.renamed is not None:
-        return
-    if workload.look is not None and not looked(workload, workload.look, this_pass):
-        return
-    _tell(workload, _those_that_count(workload, workload.unfinished, this_pass), this_pass)
+        return NOTHING
+    if workload.look is not None and (search := looked(workload, workload.look, this_pass)) is not None:
+        return search
+    return _uninvited(workload, _those_that_count(workload, workload.unfinished, this_pass), this_pass)
 
 
-def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """More pods stand for one job than it was asked for: those that no bind of the bridge brought there are too many."""
+def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """More pods are bound for one job than it was asked for: the pods that no bind of the bridge brought are too many."""
     if not any(uid in workload.strays for uid in workload.pods) or job.spec is None:
-        return
+        return NOTHING
     too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - _tasks(job.spec)
-    if too_many > 0:
-        uninvited = sorted(workload.strays.items(), key=lambda each: each[1])[-too_many:]
-        pods = [workload.pods[uid] for uid, _ in uninvited if uid in workload.pods]
-        _tell(workload, _those_that_count(workload, pods, this_pass), this_pass)
+    if too_many <= 0:
+        return NOTHING
+    latest = sorted(workload.strays.items(), key=lambda each: each[1])[-too_many:]
+    pods = [workload.pods[uid] for uid, _ in latest if uid in workload.pods]
+    return _uninvited(workload, _those_that_count(workload, pods, this_pass), this_pass)
 
 
 def _tasks(spec: JobSpec) -> int:
@@ -61,10 +63,13 @@ def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
     return [pod for pod in staying if stands_on_shared(this_pass.world, pod) and is_managed(pod, this_pass.world)]
 
 
-def _tell(workload: Workload, pods: list[Pod], this_pass: Pass) -> None:
-    if not pods or not _proven(workload, pods, this_pass):
-        return
-    ends = this_pass.world.config.bypass == END
+def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
+    """These pods show that no job holds their place, and are ended if the settings say so."""
+    if not pods:
+        return NOTHING
+    if (wait := _proven(workload, pods, this_pass)) is not None:
+        return wait
+    ends, found = this_pass.world.config.bypass == END, []
     for pod in pods:
         why = f"The pod stands on node {pod.node}, which Slurm gives away, and no Slurm job holds its place"
         how = (
@@ -74,33 +79,34 @@ def _tell(workload: Workload, pods: list[Pod], this_pass: Pass) -> None:
         )
         then = "It is ended (settings: bypass)." if ends else "Slurm may give that place to others."
         message = f"{why}: {how}. {then} Give it schedulerName {this_pass.world.config.scheduler_name} and no nodeName."
-        say(this_pass, workload, pod, "", message, essence=("bypass", pod.node), warning=True, event=names.BYPASS)
-        if ends and may_act(workload, pod, this_pass):
-            end_pod(workload, pod, f"{why}: {how}", this_pass)
+        found.append(status(pod, "", message, essence=("bypass", pod.node), warning=True, event=names.BYPASS))
+        if ends:
+            wait = may_act(workload, pod, this_pass)
+            found.append(wait if wait is not None else end_pod(workload, pod, f"{why}: {how}", this_pass))
+    return every(found)
 
 
-def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> bool:
-    """Every job that Slurm listed long enough after they came was read, and none is theirs."""
+def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+    """Wait.  None: every job that Slurm listed long enough after the pods came was read, and none is theirs."""
     world = this_pass.world
     settled = max(workload.strays[pod.uid] for pod in pods) + this_pass.tuning.settle_s
     at = max(settled, world.quiet_until(), scan_until(workload, this_pass))
     if this_pass.now < at:
-        this_pass.wake_at(workload.key, at)
-        return False
+        return wake(at)
     polled = world.polled is not None and world.polled.began >= settled and Side.SLURM not in world.lost
     may_be_theirs = any(world.seen_first.get(each, settled) <= settled for each in (*world.unread, *world.unreadable))
-    if not polled or may_be_theirs or not _of_no_other_bridge(workload, this_pass):
-        this_pass.wake_at(workload.key, this_pass.now + LOOK_AGAIN_S)
-        return False
-    return True
+    if not polled or may_be_theirs:
+        return wake(this_pass.now + LOOK_AGAIN_S)
+    other = _of_another_bridge(workload, this_pass)
+    return other + wake(this_pass.now + LOOK_AGAIN_S) if other is not None else None
 
 
-def _of_no_other_bridge(workload: Workload, this_pass: Pass) -> bool:
-    """A pod of another scheduler that names a job: that scheduler may be another bridge, which made the job for it."""
+def _of_another_bridge(workload: Workload, this_pass: Pass) -> Decision | None:
+    """A pod of another scheduler names a job, which another bridge may have made for it: read the job.  None: it did not."""
     shown = workload.pod.annotations.get(names.JOB_ID, "") if workload.others else ""
     if not (shown.isascii() and shown.isdecimal() and len(shown) <= 10) or workload.covered is False:
-        return True
-    if workload.covered is None and this_pass.now >= workload.wait_until and not this_pass.being_read(int(shown)):
-        why = f"is job {shown} the placeholder of {workload.readable}?"
-        this_pass.add(act.ReadJob(int(shown), why, workload.key, grant=False), workload.key)
-    return False
+        return None
+    if workload.covered or this_pass.now < workload.wait_until:
+        return NOTHING
+    why = f"is job {shown} the placeholder of {workload.readable}?"
+    return do(act.ReadJob(int(shown), why, workload.key, grant=False))

@@ -1,7 +1,7 @@
 """Nodes that a workload does not ask for, because a grant there could not be used (F6).
 
 Slurm does not count pods that another client bound, daemons, or how many pods a node may have.  So Slurm may grant a node
-on which Kubernetes has no room.  The grant is given back, and the workload leaves the node out.  Every `exclude_s` the nodes
+on which Kubernetes has no room.  The grant is released, and the workload leaves the node out.  Every `exclude_s` the nodes
 are judged again:
 
 * While pods that Slurm does not count leave no room for one pod of the workload, each grant there would be in vain.
@@ -26,19 +26,19 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.job_spec import needs
 
-JUDGED = 5  # units of a pass's effort (view.effort): finding out whether one node has room
-PODS_COUNTED = 4  # telling for so many pods whether Slurm counts them is one unit of effort
+JUDGED = 5  # units of a pass's effort (Pass.effort): finding out whether one node has room
+PODS_COUNTED = 4  # checking for so many pods whether Slurm counts them is one unit of effort
 
 
 def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> frozenset[str]:
-    """Slurm names of the nodes that these pods do not ask for now; if their time is over, judged anew and planned so."""
+    """Slurm's names of the nodes that these pods do not ask for now; if it is time, the nodes are judged again."""
     known = workload.left_out
     nodes = this_pass.left_out.get(workload.key, workload.nodes_left_out)
     nodes &= (this_pass.world.slurm_nodes or {}).keys()  # Slurm refuses a job that names an unknown node (2018)
     if known is None or not nodes:
         return nodes
     if this_pass.now < known.judged_at:
-        this_pass.wake_at(workload.key, known.judged_at)
+        this_pass.judges_again[workload.key] = known.judged_at
     elif workload.key not in this_pass.left_out:
         patient = this_pass.now < known.patient_until
         nodes = frozenset(
@@ -48,12 +48,12 @@ def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> 
         )
         this_pass.left_out[workload.key] = nodes
         if nodes:
-            this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.exclude_s)
+            this_pass.judges_again[workload.key] = this_pass.now + this_pass.tuning.exclude_s
     return nodes
 
 
 def is_full(name: str, pods: Sequence[Pod], this_pass: Pass) -> bool:
-    """True if the node has less room for these pods now than when it is empty.  name: of the node in Slurm"""
+    """True if the node has less room for these pods now than when it is empty.  name: the node in Slurm"""
     node = _node(name, this_pass)
     if node is None:
         return False
@@ -64,7 +64,7 @@ def is_full(name: str, pods: Sequence[Pod], this_pass: Pass) -> bool:
 
 
 def _is_hopeless(name: str, pod: Pod, this_pass: Pass) -> bool:
-    """True if the pod would not fit beside what Slurm does not count, even if all else left the node."""
+    """True if the pod would not fit beside the pods that Slurm does not count, even if all others left the node."""
     node = _node(name, this_pass)
     return node is not None and not _room(node, _uncounted(node, this_pass), pod)
 
@@ -75,7 +75,7 @@ def _node(name: str, this_pass: Pass) -> Node | None:
 
 
 def _uncounted(node: Node, this_pass: Pass) -> Mapping[str, int]:
-    """What pods take there that Slurm does not count.  A bind waits for pods that terminate in time: these do not count."""
+    """Resources that pods on the node use and Slurm does not count, without pods that terminate in time for a bind."""
     known = this_pass.uncounted.get(node.name)
     if known is not None:
         return known
@@ -103,7 +103,7 @@ def _has_job(pod: Pod, world: World) -> bool:
 
 
 def _room(node: Node, taken: Amounts, pod: Pod) -> int:
-    """So many pods like this one fit on the node beside what is taken there."""
+    """How many pods like this one fit on the node beside the resources that are taken there."""
     wanted: Iterable[tuple[str, int]] = needs(pod).items()
     left = ((node.allocatable.get(what, 0) - taken.get(what, 0)) // amount for what, amount in wanted if amount > 0)
     return max(0, min(left, default=0))

@@ -5,8 +5,8 @@ The pod needs its terminationGracePeriodSeconds for a checkpoint, so SIGTERM com
 write a grace of centuries, or one that is longer than the job.  So SIGTERM comes at most `end_lead_max_s` before the end, and
 not in the first half of the job's time.
 
-A deadline that kubelet was given can be lowered, never raised.  So it is given shortly before SIGTERM is due, and an admin
-who extends the job until then is followed.
+A deadline that kubelet was given can be lowered, never raised.  So it is given shortly before SIGTERM is due, and if an
+admin extends the job until then, SIGTERM comes later, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEFORE_SIGTERM_S = 60.0  # a restart with its quiet period, and a read of the jo
 @dataclass(frozen=True, slots=True)
 class Lead:
     """seconds  from SIGTERM to Slurm's end
-    cut      why that is less than the pod's grace, or its annotation, asks for, in words; "": it is not
+    cut      why that is less than the pod's grace or its annotation asks for, in words; "": it is not less
     """
 
     seconds: float
@@ -33,7 +33,7 @@ class Lead:
 
 
 def lead_of(pod: Pod, owners: Sequence[Owner], length_s: float | None, tuning: Tuning) -> Lead:
-    """length_s: from the job's start to its end; None: not known."""
+    """When the pod gets SIGTERM.  length_s: from the job's start to its end; None: not known"""
     asked = max(pod.grace_s, signal_s(pod, owners))
     wanted = max(pod.grace_s + tuning.end_lead_s, asked)
     most, why = tuning.end_lead_max_s, "more than the admin allows (tuning: end_lead_max_s)"
@@ -44,9 +44,9 @@ def lead_of(pod: Pod, owners: Sequence[Owner], length_s: float | None, tuning: T
 
 
 def signal_s(pod: Pod, owners: Sequence[Owner]) -> int:
-    """What the annotation `signal` asks for: of the pod, else of its owners, nearest first; 0: nothing that can be read.
+    """Seconds that the annotation `signal` asks for, of the pod, else of its owners, nearest first; 0: no valid one.
 
-    It concerns the bridge alone, not the job, so that it may be edited while the pod runs.
+    It concerns the bridge alone, not the job, so it may be edited while the pod runs.
     """
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:
@@ -59,5 +59,5 @@ def signal_s(pod: Pod, owners: Sequence[Owner]) -> int:
 
 
 def notice_s(lead_s: float, tuning: Tuning) -> float:
-    """So long before the end the pod is warned and kubelet is given the deadline: well before SIGTERM, whatever happens."""
+    """Seconds before the end at which the pod is warned and kubelet gets the deadline, always well before SIGTERM."""
     return max(tuning.end_notice_s, lead_s + min(BEFORE_SIGTERM_S, max(0.0, tuning.end_notice_s - tuning.end_lead_s)))

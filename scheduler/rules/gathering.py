@@ -11,15 +11,16 @@ from scheduler.apply.membership import members_of
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
-from scheduler.rules.owners import say_unread
+from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.owners import unreadable
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say_all
+from scheduler.rules.status import statuses
 from scheduler.state.workload import Workload, stays
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 
-GATHER_SAID_S = 3.0  # a gang is told of once no member has come for so long: most gather within a second
+GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second
 NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
-TELLER_EVERY_S = 30.0  # how many pods its controller means is asked again so often while some are missing
+SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 HELD_BACK = (
     "The others do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
     "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
@@ -27,14 +28,14 @@ HELD_BACK = (
 
 # What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
 SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
-# What users call it where it is not the name of the field; the names of the others are those of their annotations.
+# What users call a field whose name differs from its annotation.
 _CALLED = {
     "name": "job-name",
     "time_limit_min": "time-limit (in minutes)",
     "time_least_min": "time-min (in minutes)",
     "tasks_per_node": "required pod anti-affinity (how many of them a node)",
 }
-# What follows from when a pod was created: that of the last one counts.
+# What follows from when a pod was created: the last pod counts.
 LATEST = frozenset({"begin"})
 
 
@@ -45,7 +46,7 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
         return first
     others = {
         id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
-    }  # one may stand for thousands
+    }  # thousands of pods may share one
     for field in fields(JobSpec):
         if field.name in SHAPE | LATEST:
             continue
@@ -55,14 +56,14 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
                 return Refusal(
                     names.REFUSED,
                     f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
-                    f"{first_pod.name} has {_shown(one)}, {pod.name} has {_shown(other)}.",
+                    f"{first_pod.name} has {_value(one)}, {pod.name} has {_value(other)}.",
                 )
     head, *parts = (replace(spec, tasks=len(pods)) for spec, pods in components(asked))
     return replace(head, parts=tuple(parts))
 
 
 def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
-    """The shapes, and whose they are, in the order in which they first come: each is a component of the job (W7)."""
+    """The shapes and their pods, in the order in which they first come: each is a component of the job (W7)."""
     begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
     found: dict[JobSpec, list[Pod]] = {}
     same: dict[int, list[Pod]] = {}
@@ -74,7 +75,7 @@ def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list
     return list(found.items())
 
 
-def _shown(value: object) -> str:
+def _value(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
     return str(value) if value not in ("", None) else "none"
@@ -83,30 +84,28 @@ def _shown(value: object) -> str:
 # --- gathering ------------------------------------------------------------------------------------------------------
 
 
-def gather(workload: Workload, this_pass: Pass) -> None:
-    """Not all are here: ask who knows how many there are to be, and say what is missing (W2, W6)."""
+def gather(workload: Workload, this_pass: Pass) -> Decision:
+    """Pods of the gang are missing: read how many there are to be, and show what is missing (W2, W6)."""
     sizes = workload.pod_counts.sizes
     assert workload.group is not None, "only a gang gathers"
     this_pass.effort += len(workload.pods)
     perhaps_in_stages = workload.group.size_told_by == "JobSet" and not _size_source_known(workload, this_pass)
     if len(sizes) > 1 and not perhaps_in_stages:
         this_pass.effort += sum(len(pod.name) for pod in workload.pods.values()) // NAMES_COMPARED
-        _say(workload, this_pass, why_gathering(workload, this_pass))
-        return
+        return _shown(workload, why_gathering(workload, this_pass))
+    read = NOTHING
     if None in sizes or perhaps_in_stages:
-        _read_size_source(workload, this_pass)
+        read = _read_size_source(workload, this_pass)
         if not workload.size:
-            if _size_source_known(workload, this_pass):
-                _say(workload, this_pass, why_gathering(workload, this_pass))
-            return
-    said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SAID_S
+            known = _size_source_known(workload, this_pass)
+            return read + _shown(workload, why_gathering(workload, this_pass)) if known else read
+    said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SHOWN_S
     if this_pass.now < said_at:
-        this_pass.wake_at(workload.key, said_at)
-        return
+        return read + wake(said_at, why_gathering(workload, this_pass))
     held_at = _held_at(workload, this_pass)
     if this_pass.now < held_at:
-        this_pass.wake_at(workload.key, held_at)
-    _say(workload, this_pass, why_gathering(workload, this_pass), warning=this_pass.now >= held_at)
+        read += wake(held_at)
+    return read + _shown(workload, why_gathering(workload, this_pass), warning=this_pass.now >= held_at)
 
 
 def why_gathering(workload: Workload, this_pass: Pass) -> str:
@@ -147,20 +146,20 @@ def _disagreement(workload: Workload) -> str:
 
 
 def _held_at(workload: Workload, this_pass: Pass) -> float:
-    """Since the first of those that are here came."""
+    """When the members show what may hold back the others: so long after the first of them came."""
     here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
     return min(map(this_pass.world.born, here)) + timeout_s(workload, this_pass)
 
 
 def timeout_s(workload: Workload, this_pass: Pass) -> float:
-    """After how long its members also say what may hold the rest back (K3: gang-timeout)."""
+    """Seconds after which its members also show what may hold back the others (K3: gang-timeout)."""
     staying = [group for uid, group in workload.shown.items() if stays(workload.pods[uid])]
     asked = [group.timeout_s for group in staying if group.timeout_s is not None]
     return max(asked, default=this_pass.tuning.gang_timeout_s)
 
 
-def _read_size_source(workload: Workload, this_pass: Pass) -> None:
-    """The numbers that only an owner has, by a narrow read that is repeated while pods are missing."""
+def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
+    """Read the numbers that only an owner has, by a narrow read that is repeated while pods are missing."""
     assert workload.group is not None
     world, pod = this_pass.world, workload.first
     ref = workload.group.size_source
@@ -169,19 +168,18 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> None:
         told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.size_told_by), None)
         ref = told or unread
     if ref is None:
-        return
+        return NOTHING
     key = owner_key(pod.namespace, ref)
-    next_at = max(workload.wait_until, world.owner_read_at.get(key, float("-inf")) + TELLER_EVERY_S)
+    next_at = max(workload.wait_until, world.owner_read_at.get(key, float("-inf")) + SIZE_READ_EVERY_S)
     if _ended_since(workload, world.owner_read_at.get(key), this_pass):
         next_at = workload.wait_until
     if this_pass.now < next_at:
-        this_pass.wake_at(workload.key, next_at)
-    elif not this_pass.being_read(key):
-        this_pass.add(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"), workload.key)
-    this_pass.wait_for_owner(workload.key, key)
-    if not workload.size:
-        for each in _told(workload):
-            say_unread(workload, each, f"{ref.kind} {ref.name}", key, this_pass)
+        read = wake(next_at)
+    else:
+        read = do(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"))
+    what = f"{ref.kind} {ref.name}"
+    failing = [unreadable(each, what, key, this_pass) for each in _not_gated(workload)] if not workload.size else []
+    return every((read, Decision(awaits=key), *failing))
 
 
 def _ended_since(workload: Workload, read_at: float | None, this_pass: Pass) -> bool:
@@ -199,10 +197,10 @@ def _size_source_known(workload: Workload, this_pass: Pass) -> bool:
     return this_pass.world.owners_of(workload.first)[1] is None
 
 
-def _say(workload: Workload, this_pass: Pass, message: str, *, warning: bool = True) -> None:
-    say_all(workload, _told(workload), this_pass, names.GATHERING, message, warning=warning)
+def _shown(workload: Workload, message: str, *, warning: bool = True) -> Decision:
+    return statuses(_not_gated(workload), names.GATHERING, message, warning=warning)
 
 
-def _told(workload: Workload) -> list[Pod]:
-    """Its pods on which something is said; Kubernetes says SchedulingGated on the others."""
+def _not_gated(workload: Workload) -> list[Pod]:
+    """Its pods that show a status of the bridge; Kubernetes shows SchedulingGated on the others."""
     return [pod for pod in workload.unfinished if not pod.gated]

@@ -1,6 +1,6 @@
-"""Rules of one pass under guard: one that raises takes back what it planned, and its object comes into quarantine.
+"""Rules of one pass under guard: if a rule raises, its actions leave the plan and its object comes into quarantine.
 
-Only in a guarded world; else the exception goes on (quarantine.py).
+Only in a guarded world; otherwise the exception propagates (quarantine.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import ParamSpec, TypeVar
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.model.kubernetes import Pod
+from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say_all
+from scheduler.rules.status import statuses
 from scheduler.state.quarantine import is_dropped
 from scheduler.state.workload import Workload
 
@@ -23,7 +24,7 @@ R = TypeVar("R")
 def guarded(
     this_pass: Pass, kind: Kind, name: str, otherwise: R, rule: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """What the rule returns for these arguments; `otherwise` where it raised.  kind, name: what the rule is about"""
+    """What the rule returns for these arguments; `otherwise` if it raised.  kind, name: the object of the rule"""
     planned, forgotten = len(this_pass.actions), len(this_pass.forgotten)
     try:
         return rule(*args, **kwargs)
@@ -37,35 +38,34 @@ def guarded(
 
 
 def look(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], bool]) -> None:
-    """Run the rule of one workload; one in quarantine leaves it when its rule ran and did not raise.
+    """Run the rule of one workload.  If the rule does not raise, the workload leaves the quarantine.
 
-    rule   returns whether it ran; False: it is for the next pass
+    rule   returns True if it ran; False: the next pass runs it
     """
     key, quarantine = workload.key, this_pass.world.quarantine
     dropped = bool(quarantine) and is_dropped(this_pass.world, Kind.WORKLOAD, key)
     ran = None if dropped else guarded(this_pass, Kind.WORKLOAD, key, None, rule, workload, this_pass)
     if ran is None:
         this_pass.looked_at.append(key)
-        guarded(this_pass, Kind.SHARED, "the words for pods in quarantine", None, _tell, workload, this_pass)
+        guarded(this_pass, Kind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
     elif ran and quarantine and (Kind.WORKLOAD, key) in quarantine:
         this_pass.lifted.append((Kind.WORKLOAD, key))
 
 
-def _tell(workload: Workload, this_pass: Pass) -> None:
-    """Its pods say that it is left alone: a condition while they wait, an event where they run."""
+def _show(workload: Workload, this_pass: Pass) -> None:
+    """Its pods show that the workload is left alone: a condition while they wait, an event while they run."""
     entry = this_pass.world.quarantine.get((Kind.WORKLOAD, workload.key))
     pods: dict[str, Pod] = workload.pods | (entry.pods if entry is not None else {})
     concerned = [pod for pod in pods.values() if not pod.finished and pod.deleting_at is None]
     message = sentence(this_pass.tuning.quarantine_s)
     waiting = [pod for pod in concerned if not workload.node_of(pod)]
-    say_all(workload, waiting, this_pass, names.QUARANTINED, message)
-    say_all(
-        workload, [pod for pod in concerned if workload.node_of(pod)], this_pass, "", message, event=names.QUARANTINED
-    )
+    running = [pod for pod in concerned if workload.node_of(pod)]
+    shown = statuses(waiting, names.QUARANTINED, message) + statuses(running, "", message, event=names.QUARANTINED)
+    apply(shown, workload, this_pass)
 
 
 def sentence(again_s: float) -> str:
-    """What a pod in quarantine says, and what `explain` says of it."""
+    """The status of a pod in quarantine, which `explain` shows, too."""
     return (
         "slurm-bridge made an error of its own with this pod, and leaves it alone: nothing is asked of Slurm for it, and "
         f"nothing of it is ended. It is tried again when the pod changes, and every {again_s:.0f} s. The admin finds the "
@@ -74,7 +74,7 @@ def sentence(again_s: float) -> str:
 
 
 def due(this_pass: Pass) -> Iterator[tuple[Kind, str]]:
-    """What is in quarantine and is tried again now, though nothing changed; of the rest the pass of its time is planned."""
+    """Workloads and nodes in quarantine that are tried again now; for the others, plans a pass at their time."""
     for subject, entry in this_pass.world.quarantine.items():
         if entry.kind is Kind.WORKLOAD and entry.name not in this_pass.world.workloads:
             this_pass.lifted.append(subject)

@@ -1,108 +1,135 @@
-"""Look before you act: which job is whose, whether it is still the same, and how one is ended (ARCHITECTURE 4)."""
+"""Read before acting: whose job it is, whether it is still the same job, and how it is ended (ARCHITECTURE 4)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from scheduler import actions as act
 from scheduler.events import Side
+from scheduler.rules.decision import NOTHING, Decision, do, wake
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import clock
+from scheduler.state.job_ownership import living_stray
 from scheduler.state.workload import JobSearch, Placeholder, Workload
 
+FORMER_AGAIN_S = 0.5
+UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
 
-def may_have_unseen_job(workload: Workload, this_pass: Pass) -> bool:
-    """A job of this workload may exist that we do not see: look before anything is repeated."""
+
+def may_have_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
+    """Search first for a job of this workload that may exist and is not known yet.  None: there is no such job."""
     for job in this_pass.world.mine(workload):
         hinted = job.key is None and job.alive
         own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.ended))):
-            look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
-            return True
-    return workload.look is not None and not looked(workload, workload.look, this_pass)
+            why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
+            read = look_at(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            return read + Decision(why=why)
+    return looked(workload, workload.look, this_pass) if workload.look is not None else None
 
 
-def looked(workload: Workload, look: JobSearch, this_pass: Pass) -> bool:
-    """After an unknown outcome, or a twin: whether everything was looked at, and nothing was found (ARCHITECTURE 4)."""
+def looked(workload: Workload, look: JobSearch, this_pass: Pass) -> Decision | None:
+    """The search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: it is over, and found nothing."""
     world = this_pass.world
+    searched = f"A submission was not answered; a job named {look.name} is looked for before it is repeated."
     database = world.config.accounting and world.accounting_lost is None
     if not look.asked_database and database and (look.twin or this_pass.now >= look.until):
-        this_pass.add(act.FindJobs(workload.key, look.name, f"looking for a job named {look.name}"), workload.key)
-        return False
+        return do(act.FindJobs(workload.key, look.name, f"looking for a job named {look.name}")) + Decision(
+            why=searched
+        )
     if this_pass.now < look.until:
-        this_pass.wake_at(workload.key, look.until)
-        return False
+        return wake(look.until, searched)
     if world.polled is None or world.polled.began < look.until:
-        return False  # the next poll marks it
-    return not (world.unread if look.twin else [each for each in world.unread if world.seen_first[each] >= look.began])
+        return Decision(why=searched)  # the next poll marks it
+    unread = world.unread if look.twin else [each for each in world.unread if world.seen_first[each] >= look.began]
+    return Decision(why=searched) if unread else None
 
 
 def scan_until(workload: Workload, this_pass: Pass) -> float:
-    """A pod that is older than this life may have a placeholder that is yet to be read (ARCHITECTURE 4)."""
+    """Until when a placeholder of a pod that is older than this process may still be unread (ARCHITECTURE 4)."""
     return this_pass.world.scanning_until() if this_pass.world.inherited(workload) else float("-inf")
 
 
+def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The next visit, if a job of a former user of the pods lives or may be among jobs not read yet.  None: no such job.
+
+    Such jobs are those that are read because the policy or the labels changed, and, soon after a start, those whose reads
+    failed.  Singleton protects jobs of one user from one another only (V1).
+    """
+    world = this_pass.world
+    since = world.first_polled if world.first_polled is not None else this_pass.now
+    unread: Iterable[int] = workload.foreign_jobs & world.seen_first.keys()
+    if world.inherited(workload):
+        unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
+    if any(job_id not in world.put_off for job_id in unread):
+        return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
+    stray = living_stray(world, workload) if workload.former else None
+    if stray is None:
+        return None
+    why = f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
+    return wake(this_pass.now + FORMER_AGAIN_S, why)
+
+
 def trusted(job: Placeholder, this_pass: Pass) -> bool:
-    """slurmctld has not been away since we learned of the job: its id has not been given out again (ARCHITECTURE 4)."""
+    """True if slurmctld has not been away since the job was read: its id was not reused meanwhile (ARCHITECTURE 4)."""
     return job.learned >= this_pass.world.trust_since
 
 
-def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> None:
+def look_at(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> Decision:
     """Read the one job, at most once in `absent_s`."""
     if Side.SLURM in this_pass.world.lost:
-        return
+        return NOTHING
     times = (job.granted_at, job.ended_seen, job.absent_first, this_pass.world.trust_since)
     news = max(at for at in times if at is not None)
     next_at = workload.wait_until
     if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + this_pass.tuning.absent_s)
     if this_pass.now < next_at:
-        this_pass.wake_at(workload.key, next_at)
-    elif not this_pass.being_read(job.id):
-        if not job.absent:
-            this_pass.add(act.ReadJob(job.id, why, workload.key), workload.key)
-        elif this_pass.take_token("missing"):
-            this_pass.add(act.ReadJob(job.id, why, workload.key, limit_class="missing"), workload.key)
-        else:
-            this_pass.park(workload.key, "missing")
+        return wake(next_at)
+    if job.absent:
+        return do(act.ReadJob(job.id, why, workload.key, bucket="missing"), "missing")
+    return do(act.ReadJob(job.id, why, workload.key))
 
 
-def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
-    """A component of it ended: the rest is no grant, and of a waiting job it never starts (docs/decisions/0002)."""
-    if job.broken:
-        cancel(job, workload, this_pass, f"a component of job {job.id} ended")
-    return job.broken
+def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
+    """A component of the job ended: the rest is no grant, or never starts (docs/decisions/0002).  None: all live."""
+    return cancel(job, workload, this_pass, f"a component of job {job.id} ended") if job.broken else None
 
 
-def cancel(job: Placeholder, workload: Workload, this_pass: Pass, why: str, record: str = "", told: str = "") -> None:
-    """End a job that is proven ours, once nothing of a previous life can be on its way any more (quiet period).
+def cancel(
+    job: Placeholder, workload: Workload, this_pass: Pass, why: str, record: str = "", told: str = ""
+) -> Decision:
+    """End a job that is proven ours, once no request of a previous process can be in flight any more (quiet period).
 
     record, told   see CancelJob
     """
     until = max(this_pass.world.quiet_until(), workload.wait_until)
     if this_pass.now < until:
-        this_pass.wake_at(workload.key, until)
-    elif not trusted(job, this_pass):
-        look_at(job, workload, this_pass, f"is job {job.id} still the same?")
-    elif workload.hold is None and Side.SLURM not in this_pass.world.lost:
-        this_pass.add(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, told), workload.key)
+        return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
+    if not trusted(job, this_pass):
+        return look_at(job, workload, this_pass, f"is job {job.id} still the same?")
+    if workload.hold is None and Side.SLURM not in this_pass.world.lost:
+        return do(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, told))
+    return NOTHING
 
 
-def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> bool:
-    """A lost answer may have made two: the one that counts stays.  True where something was planned or waits."""
+def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:
+    """A lost answer may have made two jobs: end the twin of the job that counts.  None: no twin is to be ended now."""
     for job in this_pass.world.mine(workload):
         if job.key == workload.key and job.alive and job.id != keep.id and workload.hold is None:
-            cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")
-            return True
-    return False
+            return cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")
+    return None
 
 
-def cancel_twins_of_others(workload: Workload, keep: Placeholder, this_pass: Pass) -> bool:
+def cancel_twins_of_others(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:
     """Cancel a waiting twin of another user: singleton does not hold it back while *keep* holds nodes (V1).
 
-    True if that is planned.
+    None: there is no such twin.
     """
     for job in this_pass.world.mine(workload):
         waits = job.key == workload.key and job.alive and not job.holds_nodes
         if waits and job.user != keep.user and workload.hold is None:
-            planned = len(this_pass.actions)
-            cancel(job, workload, this_pass, f"job {job.id} of {job.user} is a twin of job {keep.id} of {keep.user}")
-            return len(this_pass.actions) > planned
-    return False
+            why = f"job {job.id} of {job.user} is a twin of job {keep.id} of {keep.user}"
+            return cancel(job, workload, this_pass, why)
+    return None

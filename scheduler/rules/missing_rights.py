@@ -8,14 +8,15 @@ failed for lack of them is tried at once.
 from __future__ import annotations
 
 from scheduler import names
+from scheduler.rules.decision import NOTHING, Decision
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say_all
+from scheduler.rules.status import statuses
 from scheduler.state.workload import Workload
 
 
-def say_lacking(workload: Workload, this_pass: Pass) -> bool:
-    """Tell the waiting pods which rights are missing, where that can be written on them.  False: none is missing."""
+def without_rights(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The waiting pods show which rights are missing, if their status can be written.  None: no right is missing."""
     why = this_pass.world.lacking_rights.get(workload.namespace)
-    if why:
-        say_all(workload, workload.members, this_pass, names.LACKS_RIGHTS, why)
-    return why is not None
+    if why is None:
+        return None
+    return statuses(workload.members, names.LACKS_RIGHTS, why) if why else NOTHING

@@ -1,4 +1,7 @@
-"""What is done in turn for all workloads together: unknown jobs, details of waiting ones, the kick (Q2, ARCHITECTURE 5)."""
+"""Periodic work for all workloads together: reads of unknown, waiting and running jobs, the nudge (Q2, ARCHITECTURE 5).
+
+These rules enter their actions in the plan themselves: each takes what limits and token buckets leave over.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ FRONT = 3  # waiting workloads that count as the front of the queue
 
 
 def read_unknown(this_pass: Pass) -> None:
-    """Ids that nobody hints at are read once each, newest first: many at start, few later (ARCHITECTURE 4)."""
+    """Read each job id that no pod names once, newest first: many at start, few later (ARCHITECTURE 4)."""
     world = this_pass.world
     if Side.SLURM in world.lost:
         return
     _read_put_off(this_pass)
-    limit_class = "scan" if world.looking or this_pass.now < world.scan_until else "unknown"
+    bucket = "scan" if world.looking or this_pass.now < world.scan_until else "unknown"
     for job_id in reversed(world.unread):
         if this_pass.being_read(job_id):
             continue
@@ -33,14 +36,14 @@ def read_unknown(this_pass: Pass) -> None:
             continue
         if this_pass.free("reads") <= 0:
             return  # a read that ends makes the next pass
-        if not this_pass.take_token(limit_class):
-            this_pass.wake_shared(world.token_buckets[limit_class].next_at(this_pass.now) + 0.001)
+        if not this_pass.take_token(bucket):
+            this_pass.wake_shared(world.token_buckets[bucket].next_at(this_pass.now) + 0.001)
             return
-        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours?", limit_class=limit_class))
+        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours?", bucket=bucket))
 
 
 def _read_put_off(this_pass: Pass) -> None:
-    """Ids whose reads failed again and again: each of them seldom, at the low rate."""
+    """Read ids whose reads failed again and again: each seldom, at the low rate."""
     world = this_pass.world
     for job_id, not_before in world.put_off.items():
         if this_pass.now < not_before:
@@ -53,19 +56,19 @@ def _read_put_off(this_pass: Pass) -> None:
         if not this_pass.take_token("unknown"):
             this_pass.wake_shared(world.token_buckets["unknown"].next_at(this_pass.now) + 0.001)
             return
-        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours? Its reads failed before", limit_class="unknown"))
+        this_pass.add(act.ReadJob(job_id, f"is job {job_id} ours? Its reads failed before", bucket="unknown"))
 
 
 def read_unsettled(this_pass: Pass) -> None:
-    """A bind whose answer was lost, and that is not repeated: its pod is read once the bind cannot take effect any more.
+    """The answer to a bind was lost, and the bind is not repeated: read its pod once the bind cannot take effect any more.
 
-    Until then the pod takes room on that node (V5), and nothing else is asked for it.
+    Until then the pod takes room on that node (V5), and nothing else is submitted for it.
     """
     world = this_pass.world
     for uid, lost in world.may_land.items():
         workload, bind = world.workloads[world.key_of_pod[uid]], lost.action
         if uid not in workload.pods or workload.is_being_bound(uid) or this_pass.being_read(uid):
-            continue  # not of the workload: that was dropped (quarantine.py)
+            continue  # the pod left the workload, which was dropped (quarantine.py)
         if this_pass.now < lost.until:
             this_pass.wake_shared(lost.until)
         else:
@@ -74,7 +77,7 @@ def read_unsettled(this_pass: Pass) -> None:
 
 
 def read_details(this_pass: Pass) -> None:
-    """What Slurm says of waiting jobs: new ones and the front first, then round robin (Q2)."""
+    """Read the details of waiting jobs: new jobs and the front of the queue first, then round robin (Q2)."""
     world, tuning = this_pass.world, this_pass.tuning
     if Side.SLURM in world.lost:
         return
@@ -88,14 +91,14 @@ def read_details(this_pass: Pass) -> None:
         if not this_pass.take_token("detail"):
             this_pass.wake_shared(world.token_buckets["detail"].next_at(this_pass.now) + 0.001)
             return
-        this_pass.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, limit_class="detail"))
+        this_pass.add(act.ReadJob(job.id, f"why does job {job.id} wait?", key, bucket="detail"))
 
 
 def read_running(this_pass: Pass) -> None:
-    """When jobs end whose pods run: an admin may change that, and no poll of states shows it (S9).
+    """Read when jobs of running pods end: an admin may change that, and no poll of states shows it (S9).
 
-    Where thousands run it is seldom the turn of each, so that an idle bridge is quiet; what is to be done at a job's end
-    waits for no turn where its pods say how long they may take (S4b).
+    If thousands run, each is read seldom, so that an idle bridge causes little load.  Actions at a job's end do not depend on
+    these reads if its pods have a time limit (S4b).
     """
     world, tuning = this_pass.world, this_pass.tuning
     if Side.SLURM in world.lost:
@@ -111,7 +114,7 @@ def read_running(this_pass: Pass) -> None:
             this_pass.wake_shared(world.token_buckets["running"].next_at(this_pass.now) + 0.001)
             return
         known = job.grant is not None
-        this_pass.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, limit_class="running", grant=not known))
+        this_pass.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, bucket="running", grant=not known))
 
 
 def _chosen(this_pass: Pass, key: str) -> Placeholder | None:
@@ -120,14 +123,14 @@ def _chosen(this_pass: Pass, key: str) -> Placeholder | None:
 
 
 def _running(this_pass: Pass, key: str) -> Placeholder | None:
-    """The job that its pods run for; None: none that holds nodes."""
+    """The job of the running pods; None: no job of theirs holds nodes."""
     workload = this_pass.world.workloads[key]
     job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
     return job if job is not None and job.holds_nodes and job.key in (None, key) else None
 
 
 def _front(this_pass: Pass) -> Iterator[str]:
-    """Those that came into the queue first start first: what is said of them is worth a read more often (Q2)."""
+    """The workloads that came into the queue first start first, so their jobs are read more often (Q2)."""
     world = this_pass.world
     for key in islice(world.by_phase[Phase.QUEUED], FRONT):
         if (last := world.detail_round.get(key)) is None:
@@ -139,7 +142,7 @@ def _front(this_pass: Pass) -> Iterator[str]:
 
 
 def _due(ordered: Iterable[tuple[str, float]], this_pass: Pass) -> Iterator[str]:
-    """The keys whose time has come; ordered by that time."""
+    """The keys whose time has come.  ordered: keys with their times, earliest first"""
     for key, at in ordered:
         if at > this_pass.now:
             this_pass.wake_shared(at)
@@ -148,7 +151,7 @@ def _due(ordered: Iterable[tuple[str, float]], this_pass: Pass) -> Iterator[str]
 
 
 def nudge(this_pass: Pass) -> None:
-    """Capacity was freed or a begin time has come, and jobs wait: have slurmctld look at once (ARCHITECTURE 5)."""
+    """Capacity was freed or a begin time has come, and jobs wait: make slurmctld schedule at once (ARCHITECTURE 5)."""
     world = this_pass.world
     news = world.freed_at > world.nudged_at or this_pass.begin_is_due
     if not news or Side.SLURM in world.lost or not world.by_phase[Phase.QUEUED]:
@@ -158,7 +161,7 @@ def nudge(this_pass: Pass) -> None:
         this_pass.wake_shared(at)
         return
     queued = (key for key in world.by_phase[Phase.QUEUED] if not world.is_quarantined(key))
-    if world.tokenless:  # a kick in the name of such a user would only fail
+    if world.tokenless:  # a nudge as such a user would fail
         queued = (key for key in queued if not _is_tokenless(this_pass, key))
     front = min(queued, key=lambda key: world.workloads[key].created, default=None)
     if front is None:

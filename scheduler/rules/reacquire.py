@@ -1,10 +1,10 @@
-"""Pods run and Slurm has lost their job, or given it back to its queue: the same nodes are asked for once more (S7).
+"""Pods run, and Slurm lost their job or requeued it: submit a job for the same nodes once more (S7).
 
-What runs need not die of what slurmctld forgot.  A job of the same name on exactly the nodes that the pods stand on, at
-once or not at all: where Slurm grants it the pods stand on a live placeholder again, and nobody noticed.  Where Slurm
-refuses it because somebody else has them by now, that was the one attempt, and the pods follow their job (S4).  Where it has
-the nodes not in service, nobody else can have them either, and they are asked for again for a while: a slurmctld that lost
-its state has to hear of its nodes first.
+Pods need not end because slurmctld lost its state.  The new job has the same name, asks for exactly the nodes of the pods,
+and starts at once or not at all.  If Slurm grants it, the pods have a live placeholder again.  If Slurm refuses it because
+another job has the nodes, there is no second attempt, and the pods follow their job (S4).  If the nodes are not in service,
+no other job can have them either, and the submission is repeated for a while: a slurmctld that lost its state needs its
+nodes registered first.
 """
 
 from __future__ import annotations
@@ -20,52 +20,49 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
-from scheduler.rules.identity import look_at, looked
+from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
+from scheduler.rules.identity import former_may_live, look_at, looked
 from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock, say
+from scheduler.rules.status import clock, status
 from scheduler.rules.submission import all_known, spec_for
 from scheduler.state.own_keys import names_job
 from scheduler.state.workload import Placeholder, Workload
 
 
-def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> bool:
-    """Ask for them, or wait for what was asked.  False: that was tried, or cannot be."""
+def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:
+    """Submit a job for the nodes again, or wait for its result.  None: that was tried, or is not possible."""
     if workload.hold is not None:
-        return True
-    if workload.look is not None and not looked(workload, workload.look, this_pass):
-        return True
+        return NOTHING
+    search = looked(workload, workload.look, this_pass) if workload.look is not None else None
+    if search is not None:
+        return search
     if workload.reacquired is not None and workload.reacquired[0] == lost.id:
-        return False
+        return None
+    if (former := former_may_live(workload, this_pass)) is not None:
+        return former
     members = workload.members
     if not members or any(not workload.node_of(pod) for pod in members) or _is_being_ended(workload, this_pass):
-        return False  # it ends, or is yet to be bound as a whole
+        return None  # it ends, or is yet to be bound as a whole
     if this_pass.free("retake") < 1:  # a translation now would be thrown away
-        this_pass.park(workload.key, "retake")
-        return True
-    if not all_known(workload, members, this_pass):
-        return True
+        return wait_for("retake")
+    if (reads := all_known(workload, members, this_pass)) is not None:
+        return reads
     until = lost.lost_since + this_pass.tuning.retake_s
     if this_pass.now < until and _not_in_slurm(workload, this_pass):
-        _say_waits(workload, lost, until, this_pass)
-        this_pass.wake_at(workload.key, min(until, this_pass.now + 1.0))
-        return True
+        return _waits_for_nodes(workload, lost, until, this_pass) + wake(min(until, this_pass.now + 1.0))
     spec = _spec(workload, this_pass)
     if spec is None:
-        return False
+        return None
     if this_pass.now < workload.wait_until:
-        if workload.failures:
-            _say_waits(workload, lost, until, this_pass)
-        this_pass.wake_at(workload.key, workload.wait_until)
-    elif this_pass.take_token("retake"):
-        why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
-        asked = act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again")
-        this_pass.add(asked, workload.key)
-    return True
+        shown = _waits_for_nodes(workload, lost, until, this_pass) if workload.failures else NOTHING
+        return shown + wake(workload.wait_until)
+    why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
+    return do(act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "retake")
 
 
 def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
-    """An end of one of its pods is under way, or the watch has not shown it yet."""
+    """True if an end of one of its pods is in flight, or the watch has not shown it yet."""
     return any(
         isinstance(held.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
         and (held.until is None or this_pass.now < held.until)
@@ -74,13 +71,13 @@ def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
 
 
 def _not_in_slurm(workload: Workload, this_pass: Pass) -> bool:
-    """Slurm does not know the nodes that the pods stand on: they are yet to be registered again."""
+    """True if Slurm does not know the nodes of the pods: they are yet to be registered again."""
     nodes, known = this_pass.world.nodes or {}, this_pass.world.slurm_nodes or {}
     stands = [nodes.get(workload.node_of(pod)) for pod in workload.members]
     return any(node is not None and slurm_name(node) not in known for node in stands)
 
 
-def _say_waits(workload: Workload, lost: Placeholder, until: float, this_pass: Pass) -> None:
+def _waits_for_nodes(workload: Workload, lost: Placeholder, until: float, this_pass: Pass) -> Decision:
     why, still = "are not in service there", f" until {clock(until, this_pass.now)}"
     if workload.refused is not None:
         why, still = f"could not be asked for: {workload.refused.message.rstrip('.')}", ""
@@ -88,12 +85,14 @@ def _say_waits(workload: Workload, lost: Placeholder, until: float, this_pass: P
         f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes {why}. "
         f"They are asked for again{still}; the pod runs on meanwhile."
     )
-    for pod in workload.members:
-        say(this_pass, workload, pod, "", message, essence=("away", str(lost.id)), warning=True, event=names.ABSENCE)
+    essence = ("away", str(lost.id))
+    return every(
+        status(pod, "", message, essence=essence, warning=True, event=names.ABSENCE) for pod in workload.members
+    )
 
 
 def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
-    """What they were asked for, on exactly those nodes; None: that cannot be asked for at once."""
+    """The job of these pods on exactly their nodes; None: it cannot start at once."""
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal) or spec.parts:  # Slurm starts heterogeneous jobs from its queue alone (2078)
         return None
@@ -115,7 +114,7 @@ def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
 
 
 def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
-    """Why a job that was asked for in place of a lost one does not hold the nodes of its pods, in words; "": it does."""
+    """Why the job that replaces a lost one does not hold the nodes of its pods, in words; "": it does."""
     assert job.spec is not None
     assert job.grant is not None
     if missing := shortfall(job.spec, job.grant):
@@ -123,7 +122,7 @@ def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     room = {node.name: tasks_on(node, job.spec) for node in job.grant.nodes}
     if (
         not room.keys() <= this_pass.world.by_slurm_name.keys()
-    ):  # one is in Kubernetes no more: that proves nothing (V7)
+    ):  # a node is not in Kubernetes any more: that proves nothing (V7)
         return ""
     for name, count in Counter(this_pass.world.in_slurm(workload.node_of(pod)) for pod in workload.members).items():
         if count > room.get(name, 0):
@@ -131,34 +130,24 @@ def check(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     return ""
 
 
-def show(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """On pods that name another, mostly the lost one: a bridge that starts anew knows them by it (ARCHITECTURE 4)."""
+def show(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Pods that name another job, mostly the lost one, name this job: the next process knows them by it (ARCHITECTURE 4)."""
+    found = []
     for pod in workload.members:
         edited = workload.edited.get(pod.uid)
         if edited is not None and names.JOB_ID in edited.right:
-            continue  # not the id that the bind wrote: it is put back (own_keys)
+            continue  # not the id that the bind wrote: it is written back (restore_keys)
         if pod.node and not names_job(pod, job, this_pass.world):
-            if job.job is None and not this_pass.world.clocks[Side.SLURM].told:
-                look_at(
-                    job, workload, this_pass, f"when was job {job.id} submitted?"
-                )  # by a clock that nobody knows yet
-                return
+            if job.job is None and not this_pass.world.clocks[Side.SLURM].told:  # by a clock that is not known yet
+                found.append(look_at(job, workload, this_pass, f"when was job {job.id} submitted?"))
+                break
             if pod.annotations.get(names.JOB_ID) == str(job.id):
                 message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."
             else:
                 message = (
                     f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
                 )
-            essence = ("retaken", str(job.id), str(job.asked_at))
-            shown = keys_of(job, this_pass)
-            say(
-                this_pass,
-                workload,
-                pod,
-                "",
-                message,
-                essence=essence,
-                warning=True,
-                event=names.RETAKEN,
-                annotations=shown,
-            )
+            essence, shown = ("retaken", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
+            event = names.RETAKEN
+            found.append(status(pod, "", message, essence=essence, warning=True, event=event, annotations=shown))
+    return every(found)

@@ -7,28 +7,31 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.clocks import EXACT_S
 from scheduler.model.text import dated
+from scheduler.rules.decision import Decision, do, every, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.own_keys import TIME_FORMAT, names_job
 from scheduler.state.workload import Placeholder, Workload
 
 
-def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """Write the right values again.  job: proven theirs; the pods run in it"""
+def put_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Write the right values again.  job: the job of the running pods, proven by a read"""
+    found = []
     for uid, edited in workload.edited.items():
         pod = workload.pods.get(uid)
         if pod is None or pod.finished or edited.under_way or not edited.right:
             continue
         if this_pass.now < edited.next_at:
-            this_pass.wake_at(workload.key, edited.next_at)
+            found.append(wake(edited.next_at))
             continue
         right = dict(edited.right)
         if right.get(names.JOB_ID, str(job.id)) != str(job.id):
             right |= keys_of(job, this_pass)
         elif names.JOB_ID not in right and not names_job(pod, job, this_pass.world):
-            continue  # retaking.show writes both in this pass
+            continue  # reacquire.show writes both in this pass
         why = f"Changed by somebody else and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
         restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)
-        this_pass.add(restore, workload.key)
+        found.append(do(restore))
+    return every(found)
 
 
 def keys_of(job: Placeholder, this_pass: Pass) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""BOUND: what is said and done while pods run, before their job ends (S4b, S5, S6, S9, S12).
+"""BOUND: status and actions while pods run, before their job ends (S4b, S5, S6, S9, S12).
 
-Slurm tells a job's end in advance in two cases: its time limit, and a preemption with grace.  A time limit is no
-disruption: kubelet is told to end the pod a little before, which counts like any deadline; a service is moved through the
-Eviction API instead, one replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
+Slurm announces a job's end in two cases: its time limit, and a preemption with grace.  Reaching the time limit does not count
+as a disruption: the pod gets a deadline a little before, which counts like any deadline; a service is evicted instead, one
+replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
 
-Whatever is done follows from the job as it was read just before, since an admin may have given it more time.
+All actions follow from the job as it was read just before, because an admin may have extended it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scheduler.model import kubelet
 from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
-from scheduler.model.text import line
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
+from scheduler.rules.decision import NOTHING, Decision, JobStatus, do, every, wake
 from scheduler.rules.identity import look_at, trusted
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
@@ -30,100 +30,114 @@ from scheduler.translate import values
 from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
 
-SAID_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
+SHOWN_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
 NOT_ENDED = " Kubelet is still at work; nothing is ended for that, however long it takes."
 WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 
-def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """Their job lives: say what is worth saying of it, and prepare for its end."""
+def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """The job of the pods lives: the pods show its state, and its end is prepared."""
     standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.stands_for(pod, job))
     pods = [pod for pod in standing if pod.deleting_at is None]
-    if Side.SLURM in this_pass.world.lost or not pods or _never_started(workload, job, pods, this_pass):
-        return
+    if Side.SLURM in this_pass.world.lost or not pods:
+        return NOTHING
+    not_started, is_ended = _never_started(workload, job, pods, this_pass)
+    return not_started if is_ended else not_started + _watch_started(workload, job, pods, this_pass)
+
+
+def _watch_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     if "SUSPENDED" in job.states:
         message = (
             f"Slurm job {job.id} is suspended. Its pods are not: they run on, and nothing is ended. "
             f"An admin resumes it (scontrol resume {job.id})."
         )
-        _tell_all(workload, pods, this_pass, names.SUSPENDED, message, runs=False, warning=True)
-    elif "SIGNALING" in job.states and _preempted(workload, job, pods, this_pass):
-        return
-    elif job.job is not None:
-        _time_limit(workload, job, job.job, pods, this_pass)
-    else:
-        _read_in_time(workload, job, pods, this_pass)
+        shown = (_status(pod, names.SUSPENDED, message, essence=(message,), runs=False, warning=True) for pod in pods)
+        return every(shown)
+    if "SIGNALING" in job.states and (preempted := _preempted(workload, job, pods, this_pass)) is not None:
+        return preempted
+    if job.job is not None:
+        return _time_limit(workload, job, job.job, pods, this_pass)
+    return _read_in_time(workload, job, pods, this_pass)
 
 
 # --- a time limit (S4b) -------------------------------------------------------------------------------------------
 
 
-def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass) -> None:
+def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     ends = this_pass.from_slurm(read.ends) if read.ends is not None and read.time_limit_min != UNLIMITED else None
-    if job.read_began < job.states_since:  # it was resumed, which moves its end; in its turn it is read again
-        if any(_said(workload, pod) == names.SUSPENDED for pod in pods):
-            look_at(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
-        elif ends is not None:  # its turn may come after that
-            _read_before(ends, workload, job, pods, this_pass)
-        return
+    if job.read_began < job.states_since:
+        return _resumed(workload, job, ends, pods, this_pass)
     if ends is None:
-        _all_is_well(workload, job, read, pods, this_pass)
-        return
-    _read_owners(workload, pods, ends, this_pass)
+        return _all_is_well(workload, job, read, pods, this_pass)
     length_s = max(0.0, ends - this_pass.from_slurm(read.starts)) if read.starts else None
     leads = {pod.uid: lead_of(pod, this_pass.world.owners_of(pod)[0], length_s, this_pass.tuning) for pod in pods}
     opens = {pod.uid: ends - _notice_s(pod, leads[pod.uid], length_s, this_pass) for pod in pods}
     near = [pod for pod in pods if this_pass.now >= opens[pod.uid]]
     far = [pod for pod in pods if this_pass.now < opens[pod.uid]]
+    decision = _read_owners(workload, pods, ends, this_pass)
     if far:
-        _all_is_well(workload, job, read, far, this_pass)
-        this_pass.wake_at(workload.key, min(opens[pod.uid] for pod in far))
+        decision += _all_is_well(workload, job, read, far, this_pass) + wake(min(opens[pod.uid] for pod in far))
+    if not near:
+        return decision
     why = f"does job {job.id} end at {exact_clock(ends, this_pass.now)}?"
-    if near and _read_since(workload, job, max(opens[pod.uid] for pod in near), why, this_pass):
-        for pod in near:
-            _warn(workload, job, ends, pod, leads[pod.uid], this_pass)
-            (_move if is_service(pod) else _hand_over)(workload, job, ends, pod, leads[pod.uid], this_pass)
+    if (first := _read_since(workload, job, max(opens[pod.uid] for pod in near), why, this_pass)) is not None:
+        return decision + first
+    return decision + every(_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
 
 
-def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass: Pass) -> None:
+def _resumed(
+    workload: Workload, job: Placeholder, ends: float | None, pods: Sequence[Pod], this_pass: Pass
+) -> Decision:
+    """The job was resumed since it was read, which moves its end; otherwise it is read again in its turn."""
+    if any(_shown(workload, pod) == names.SUSPENDED for pod in pods):
+        return look_at(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
+    return _read_before(ends, workload, job, pods, this_pass) if ends is not None else NOTHING
+
+
+def _prepare_end(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
+    """The end of the job is near: warn the pod, and move it or set its deadline."""
+    prepare = _move if is_service(pod) else _set_deadline
+    return _warn(job, ends, pod, lead, this_pass) + prepare(workload, job, ends, pod, lead, this_pass)
+
+
+def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass: Pass) -> Decision:
     """After a restart, plan the read of owners before the earliest SIGTERM that their annotation `signal` may ask for."""
     signal = names.PREFIX + names.SIGNAL
     asking = [pod for pod in pods if signal not in pod.annotations and this_pass.world.owners_of(pod)[1] is not None]
     opens = ends - notice_s(this_pass.tuning.end_lead_max_s, this_pass.tuning)
-    if asking and this_pass.now < opens:
-        this_pass.wake_at(workload.key, opens)
-    elif asking:
-        read_unknown(workload, asking, this_pass)
+    if not asking:
+        return NOTHING
+    return wake(opens) if this_pass.now < opens else read_unknown(workload, asking, this_pass)
 
 
 def _notice_s(pod: Pod, lead: Lead, length_s: float | None, this_pass: Pass) -> float:
-    """So long before the end a pod is warned and handed over; a service is moved from then on, in half of the job's time."""
+    """Seconds before the end at which a pod is warned and gets its deadline; at most half of the job's time for a service."""
     notice = notice_s(lead.seconds, this_pass.tuning)
     if not is_service(pod):
         return notice
     return min(max(this_pass.tuning.service_notice_s, notice), (length_s or 0.0) / 2)
 
 
-def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> None:
-    """Where thousands run, its turn to be read may come late; what was asked for tells when it must have been."""
+def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
+    """If thousands run, the job's turn to be read may come late; the time limit asked for tells when it must be read."""
     limit = job.spec.time_least_min or job.spec.time_limit_min if job.spec is not None else None
-    if limit is not None and limit != UNLIMITED and job.granted_at is not None:
-        _read_before(job.granted_at + limit * 60, workload, job, pods, this_pass)
+    if limit is None or limit == UNLIMITED or job.granted_at is None:
+        return NOTHING
+    return _read_before(job.granted_at + limit * 60, workload, job, pods, this_pass)
 
 
-def read_hinted(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """Plan the read of a job of an earlier life, of which only the id is known, before the earliest end its pods may have."""
+def read_hinted(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Plan the read of a job of a previous process, of which only the id is known, before its pods may end."""
     pods = workload.unfinished
     limits = ((_bound_at(pod, this_pass), _asked_for(pod)) for pod in pods)
     ends = [bound_at + limit * 60 for bound_at, limit in limits if bound_at is not None and limit is not None]
-    if ends:
-        _read_before(min(ends), workload, job, pods, this_pass)
+    return _read_before(min(ends), workload, job, pods, this_pass) if ends else NOTHING
 
 
 def _asked_for(pod: Pod) -> int | None:
-    """The minutes that it says itself, at least; None: its namespace's or partition's default, or none."""
+    """The minutes that the pod asks for, at least; None: the default of its namespace or partition, or none."""
     wishes = user_input(pod)
-    if isinstance(wishes, Refusal):  # edited since
+    if isinstance(wishes, Refusal):  # its annotations were edited since
         return None
     said = wishes.get(names.TIME_MIN, wishes.get(names.TIME_LIMIT))
     if said is None:
@@ -135,20 +149,17 @@ def _asked_for(pod: Pod) -> int | None:
     return None if limit == UNLIMITED else limit
 
 
-def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> None:
+def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     owners_of = this_pass.world.owners_of
     leads = (lead_of(pod, owners_of(pod)[0], None, this_pass.tuning) for pod in pods)
     notice = max(notice_s(each.seconds, this_pass.tuning) for each in leads)
     if any(is_service(pod) for pod in pods):
         notice = max(notice, this_pass.tuning.service_notice_s)
     at = ends - notice
-    if this_pass.now < at:
-        this_pass.wake_at(workload.key, at)
-    else:
-        look_at(job, workload, this_pass, f"when does job {job.id} end?")
+    return wake(at) if this_pass.now < at else look_at(job, workload, this_pass, f"when does job {job.id} end?")
 
 
-def _warn(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> None:
+def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Once for each end, with the seconds that are left now."""
     left = max(0, int(ends - this_pass.now))
     message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {left} s are left. "
@@ -157,75 +168,87 @@ def _warn(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lea
     else:
         message += f"The pod gets SIGTERM {lead.seconds:.0f} s before, and then its grace of {pod.grace_s} s."
         message += f" That is late: {lead.cut}." if lead.cut else ""
-    told = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
-    _tell(workload, pod, this_pass, names.ENDS_SOON, message, essence=(str(job.id), told), warning=True)
+    end = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
+    return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
 
 
-def _hand_over(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> None:
+def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (Kubernetes facts 2).
 
-    If nobody knows when that was, because its clock is another, it is told to end the pod at once when the time has come.
+    If that time is not known, because the node's clock is another, the deadline ends the pod at once when the time has come.
     """
-    if pod.started is None or not may_act(workload, pod, this_pass):
-        return
+    if pod.started is None:
+        return NOTHING
+    if (wait := may_act(workload, pod, this_pass)) is not None:
+        return wait
     started, last_at = this_pass.world.started_at(pod), ends - lead.seconds
     if started is None and this_pass.now < last_at:
-        this_pass.wake_at(workload.key, last_at)
-        return
+        return wake(last_at)
     seconds = max(1, int(last_at - started)) if started is not None else 1
     known = [each for each in (pod.active_deadline_s, pod.handed_deadline_s) if each is not None]
     if known and min(known) <= seconds:
-        return
+        return NOTHING
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
-    this_pass.add(
-        act.SetDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why),
-        workload.key,
-    )
+    return do(act.SetDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why))
 
 
-def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> None:
-    """A replica goes when no other of its controller is on its way, or when there is just its grace left."""
-    if not may_act(workload, pod, this_pass):
-        return
+def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
+    """Evict a replica when no other one of its controller is on its way, or when just its grace is left."""
+    if (wait := may_act(workload, pod, this_pass)) is not None:
+        return wait
     assert pod.owner is not None, "a service has a controller"
-    owner = owner_key(pod.namespace, pod.owner)
     last_at = ends - lead.seconds
-    if this_pass.now < last_at and this_pass.moves(owner):
-        this_pass.wake_at(workload.key, min(last_at, this_pass.now + 1.0))
-        return
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
-    if this_pass.add(act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why), workload.key):
-        this_pass.moving.add(owner)
+    evict = act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why)
+    if this_pass.now >= last_at:
+        return do(evict)
+    return do(evict, alone_of=owner_key(pod.namespace, pod.owner), retry_at=min(last_at, this_pass.now + 1.0))
 
 
 # --- a preemption with grace (S5) ---------------------------------------------------------------------------------
 
 
-def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> bool:
-    """They are told at once, and what is left is their grace.
-
-    False where it is another signal to the job, which is none of their business.
-    """
-    if not _read_since(workload, job, job.states_since, f"is job {job.id} preempted?", this_pass):
-        return True
+def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision | None:
+    """End the pods at once, with the time that is left as their grace.  None: the signal to the job is another one."""
+    first = _read_since(workload, job, job.states_since, f"is job {job.id} preempted?", this_pass)
+    if first is not None:
+        return first
     assert job.job is not None, "it was read"
     if job.job.preempted is None or job.job.ends is None:
-        return False
+        return None
     ends = this_pass.from_slurm(job.job.ends)
     left = max(1, int(ends - this_pass.now))
     why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(ends, this_pass.now)}"
+    return _end_all(workload, pods, why, this_pass, grace_s=left)
+
+
+def _end_all(
+    workload: Workload,
+    pods: Sequence[Pod],
+    why: str,
+    this_pass: Pass,
+    *,
+    counts: bool = False,
+    grace_s: int | None = None,
+) -> Decision:
+    """End these pods while their job lives; see end_pod."""
+    found = []
     for pod in pods:
-        if may_act(workload, pod, this_pass):
-            end_pod(workload, pod, why, this_pass, grace_s=left)
-    return True
+        wait = may_act(workload, pod, this_pass)
+        end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
+        found.append(wait if wait is not None else end)
+    return every(found)
 
 
 # --- a pod that never starts (S12) --------------------------------------------------------------------------------
 
 
-def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> bool:
-    """Said after a minute.  What needs a person ends the workload after the time that the admin gives it: True then."""
-    tuning = this_pass.tuning
+def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> tuple[Decision, bool]:
+    """Pods that have not started show why after a minute; and True if the workload ends for it.
+
+    It ends if a reason needs a person, after the time that the admin gives it.
+    """
+    tuning, found = this_pass.tuning, list[Decision]()
     for pod in pods:
         since = _waits_since(pod, this_pass) if pod.waits else _bound_at(pod, this_pass)
         if pod.phase is not PodPhase.PENDING or since is None or (pod.started is not None and not pod.waits):
@@ -234,73 +257,72 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
         if tuning.start_timeout_s and kubelet.needs_a_person(pod.waits):
             until = _stuck_since(pod, since, this_pass) + tuning.start_timeout_s
         if this_pass.now < min(since + tuning.start_said_s, until):
-            this_pass.wake_at(workload.key, min(since + tuning.start_said_s, until))
-            continue
-        if this_pass.now >= until:
+            found.append(wake(min(since + tuning.start_said_s, until)))
+        elif this_pass.now < until:
+            found.append(_not_started(pod, job, since, until, this_pass))
+        else:
             why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
-            for each in pods:
-                if may_act(workload, each, this_pass):
-                    end_pod(workload, each, why, this_pass, counts=True)
-            return True
-        then = NOT_ENDED if kubelet.goes_on(pod.waits) else ""
-        if until < float("inf"):
-            then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
-            this_pass.wake_at(workload.key, until)
-        message = (
-            f"Bound for Slurm job {job.id} since {clock(_bound_at(pod, this_pass) or since, this_pass.now)}, "
-            f"and not started: {pod.waits or WITHOUT_A_WORD}.{then}"
-        )
-        essence = (str(job.id), pod.waits)
-        _tell(workload, pod, this_pass, names.NOT_STARTING, message, essence=essence, warning=True)
-    return False
+            return every([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
+    return every(found), False
+
+
+def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
+    """The pod shows why it has not started.  until: when it is ended for that, epoch seconds"""
+    then = NOT_ENDED if kubelet.goes_on(pod.waits) else ""
+    if until < float("inf"):
+        then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
+    message = (
+        f"Bound for Slurm job {job.id} since {clock(_bound_at(pod, this_pass) or since, this_pass.now)}, "
+        f"and not started: {pod.waits or WITHOUT_A_WORD}.{then}"
+    )
+    essence = (str(job.id), pod.waits)
+    return _status(pod, names.NOT_STARTING, message, essence=essence, warning=True) + wake(until)
 
 
 def _bound_at(pod: Pod, this_pass: Pass) -> float | None:
-    """When it was bound, by the bridge's clock; None: that is not told."""
+    """When the pod was bound, by the bridge's clock; None: not known."""
     seen = this_pass.world.sightings.get(pod.uid)
     return None if pod.bound_at is None or seen is None else this_pass.world.since(pod.bound_at, seen, seen.bound)
 
 
 def _waits_since(pod: Pod, this_pass: Pass) -> float | None:
-    """Not before when its containers do not start, by the bridge's clock; None: that is not told."""
+    """When its containers began to fail to start, at the earliest, by the bridge's clock; None: not known."""
     seen = this_pass.world.sightings.get(pod.uid)
     return None if pod.waits_since is None or seen is None else this_pass.world.since(pod.waits_since, seen, seen.waits)
 
 
 def _stuck_since(pod: Pod, since: float, this_pass: Pass) -> float:
-    """Since when kubelet has reported a reason that needs a person; the time of a pull before that does not count."""
+    """Since when kubelet has reported a reason that a person has to mend; the time of a pull before that does not count."""
     seen = this_pass.world.sightings.get(pod.uid)
     return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 
 
-def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) -> bool:
-    """A container that started and then ends again and again is its own affair: said, counted, and nothing else (S12).
+def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) -> Decision | None:
+    """A container that started and then ends again and again: the pod shows and counts that, nothing else is done (S12).
 
-    True while the last word on it is that.  Between two crashes it looks well; it is when none came for a good while.
+    None: it does not crash, or has not crashed for a good while; between two crashes it looks well.
     """
     if pod.crashes:
         message = (
             f"Kubelet starts a part of this pod again and again: {pod.crashes}. Nothing is ended: "
             f"Slurm job {job.id} holds its place until the pod is deleted or its own controller gives up."
         )
-        every = this_pass.tuning.crashes_said_s
-        _tell(workload, pod, this_pass, names.CRASHING, message, essence=(message,), warning=True, again_s=every)
-        return True
-    if _said(workload, pod) != names.CRASHING:
-        return False
+        every_s = this_pass.tuning.crashes_said_s
+        return _status(pod, names.CRASHING, message, essence=(message,), warning=True, again_s=every_s)
+    if _shown(workload, pod) != names.CRASHING:
+        return None
     told = workload.told.get(pod.uid)
     calm_at = (told.at if told is not None else this_pass.world.started) + 2 * this_pass.tuning.crashes_said_s
-    if this_pass.now < calm_at:
-        this_pass.wake_at(workload.key, calm_at)
-    return this_pass.now < calm_at
+    return wake(calm_at) if this_pass.now < calm_at else None
 
 
-# --- what they share ----------------------------------------------------------------------------------------------
+# --- shared ----------------------------------------------------------------------------------------------
 
 
-def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass) -> None:
-    """Tell the pods that their job runs, if they were told something else before, or its time limit changed (S9)."""
-    pods = [pod for pod in pods if not _crashes(workload, job, pod, this_pass)]
+def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass) -> Decision:
+    """The pods show that their job runs, if they showed something else before, or its time limit changed (S9)."""
+    crashes = {pod.uid: _crashes(workload, job, pod, this_pass) for pod in pods}
+    pods = [pod for pod in pods if crashes[pod.uid] is None]
     limit = _minutes(read.time_limit_min)
     until = f" until {exact_clock(this_pass.from_slurm(read.ends), this_pass.now)}" if read.ends is not None else ""
     message, flexible = f"Slurm job {job.id} runs{until}.", ""
@@ -309,11 +331,13 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
         message = f"The time limit of Slurm job {job.id} is {limit} now, and was {before}: it runs{until}."
     elif flexible := _may_be_short(job, pods, this_pass):
         message = f"Slurm gave job {job.id} a time limit of {limit} ({flexible}): it runs{until}."
+    found = [crash for crash in crashes.values() if crash is not None]
     for pod in pods:
-        said = _said(workload, pod)
-        started = said == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
-        if job.limit_before is not None or flexible or started or said in SAID_OTHERWISE:
-            _tell(workload, pod, this_pass, names.RUNS, message, essence=(str(job.id), limit, until))
+        shown = _shown(workload, pod)
+        started = shown == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
+        if job.limit_before is not None or flexible or started or shown in SHOWN_OTHERWISE:
+            found.append(_status(pod, names.RUNS, message, essence=(str(job.id), limit, until)))
+    return every(found)
 
 
 def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str:
@@ -328,8 +352,8 @@ def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str
     return f"time-min {said}" if said else ""
 
 
-def _said(workload: Workload, pod: Pod) -> str:
-    """The reason of what it was told last, by this life or an earlier one."""
+def _shown(workload: Workload, pod: Pod) -> str:
+    """The reason of its last status, which this process or a previous one wrote."""
     told = workload.told.get(pod.uid)
     if told is not None and told.condition:
         return told.condition
@@ -342,43 +366,24 @@ def _minutes(limit: int | None) -> str:
     return f"{limit} minute{'s' if limit != 1 else ''}"
 
 
-def _read_since(workload: Workload, job: Placeholder, since: float, why: str, this_pass: Pass) -> bool:
-    """True if the job was read after `since`; otherwise plans a read and returns False."""
+def _read_since(workload: Workload, job: Placeholder, since: float, why: str, this_pass: Pass) -> Decision | None:
+    """Read the job.  None: it was read after `since`."""
     if job.job is not None and job.read_began >= since and trusted(job, this_pass):
-        return True
-    look_at(job, workload, this_pass, why)
-    return False
+        return None
+    return look_at(job, workload, this_pass, why)
 
 
-def may_act(workload: Workload, pod: Pod, this_pass: Pass) -> bool:
-    """True if no action on the pod is in flight, and no request of an earlier life can be; else plans the next look."""
+def may_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
+    """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
     held = workload.pod_holds.get(pod.uid)
     until = max(this_pass.world.quiet_until(), workload.wait_until)
     if held is not None:
         until = max(until, held.until if held.until is not None else float("inf"))
-    if this_pass.now < until < float("inf"):
-        this_pass.wake_at(workload.key, until)
-    return this_pass.now >= until
+    return None if this_pass.now >= until else wake(until)
 
 
-def _tell_all(
-    workload: Workload,
-    pods: Sequence[Pod],
-    this_pass: Pass,
-    reason: str,
-    message: str,
-    *,
-    runs: bool = True,
-    warning: bool = False,
-) -> None:
-    for pod in pods:
-        _tell(workload, pod, this_pass, reason, message, essence=(message,), runs=runs, warning=warning)
-
-
-def _tell(
-    workload: Workload,
+def _status(
     pod: Pod,
-    this_pass: Pass,
     reason: str,
     message: str,
     *,
@@ -386,22 +391,5 @@ def _tell(
     runs: bool = True,
     warning: bool = False,
     again_s: float = float("inf"),
-) -> None:
-    """Plan the condition and its event, if the pod was not told that already, by this life or an earlier one.
-
-    again_s   after which time it is worth saying again, which counts it
-    """
-    message = line(message)
-    told = workload.told.get(pod.uid)
-    same = told is not None and told.condition == reason and told.essence == essence
-    if same and told is not None and this_pass.now < told.at + again_s:
-        return
-    if told is None and pod.on_job is not None and pod.on_job.reason == reason:
-        return
-    if told is not None and this_pass.now < told.at + this_pass.tuning.condition_s:
-        this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
-        return
-    this_pass.add(
-        act.SetJobCondition(workload.key, pod.uid, pod.namespace, pod.name, reason, message, runs, warning, essence),
-        workload.key,
-    )
+) -> Decision:
+    return Decision((JobStatus(pod, reason, message, essence, runs, warning, again_s),))

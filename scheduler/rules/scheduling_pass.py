@@ -1,8 +1,10 @@
-"""One pass over the world: what it has decided so far, and what that leaves for the rest.
+"""One pass over the world: what it has planned so far, and what that leaves for the other workloads.
 
-A plan is a fold: decisions of one pass see each other.  What one workload was given is taken for the next, a lane that is
-full takes no more, and a ration that is used up is used up.  The world itself is not touched; all of it becomes fact when
-the loop applies the finished plan.
+A plan is a fold: the decisions of one pass see each other.  Room that one workload takes is taken for the next; full limit
+classes and empty token buckets take no more.  The world itself does not change until the loop applies the finished plan.
+
+Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, and how they
+judged nodes (crowding.py).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import WAITING, World
 from scheduler.tuning import Tuning
 
-TOGETHER = 1000  # how many actions of one gang may go out at once, beyond what is under way otherwise
+TOGETHER = 1000  # so many binds of one gang may go out at once, beyond the limit
 
 
 LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
@@ -43,7 +45,8 @@ class Pass:
         self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
         self.left_out: dict[str, frozenset[str]] = {}
-        self.uncounted: dict[str, Mapping[str, int]] = {}  # node to what pods take there that Slurm does not count
+        self.judges_again: dict[str, float] = {}  # workload key to when the nodes that it leaves out are judged again
+        self.uncounted: dict[str, Mapping[str, int]] = {}  # node to the resources there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []
         self.settled: list[str] = []
         self.kept: list[str] = []
@@ -56,7 +59,7 @@ class Pass:
         self.submitted: defaultdict[str, int] = defaultdict(int)
         self.assumed: dict[str, NodeInfo] = {}
         self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
-        self._coming: dict[str, list[Coming]] | None = None  # by node; None: nobody has asked
+        self._coming: dict[str, list[Coming]] | None = None  # by node; None: not computed yet
         self._landing: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
         self.told: set[str] = set()  # UIDs of pods whose condition this pass writes
@@ -68,18 +71,17 @@ class Pass:
         self.turns: Mapping[str, int] = {}
         self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
         self._replicas_moving: set[OwnerKey] | None = None
-        self.apart = False  # one that keeps away from others is asked for
-        self.begin_is_due = False  # a job's begin time has come, and nobody has told slurmctld to look
+        self.apart = False  # a job is submitted for a pod that keeps away from others
+        self.begin_is_due = False  # a job's begin time has come, and slurmctld was not nudged since
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def add(self, action: Action, key: str = "", *, together: bool = False) -> bool:
-        """Plan it, unless its lane is full: then the workload waits for its turn.
+        """Plan the action, unless its limit class is full: then the workload waits for its turn, and False is returned.
 
-        together   one of many that go out at once (W9): they may fill the lane beyond its limit, which others then wait for
+        together   one of many binds that go out at once (W9) and may exceed the limit, which other workloads then wait for
         """
-        limit_class = act.LIMIT_CLASSES.get(type(action))
-        if limit_class is not None:
+        if limit_class := action.limit_class:
             if self.free(limit_class) <= (-TOGETHER if together else 0):
                 if key:
                     self.park(key, limit_class)
@@ -100,18 +102,18 @@ class Pass:
                     self.assumed.setdefault(action.node, NodeInfo()).put(pod)
             case act.SetPodCondition() if action.condition:
                 self.told.add(action.uid)
-            case act.ReadJob():
-                self.reading.add(action.job_id)
-            case act.ReadOwner():
-                self.reading.add(owner_key(action.namespace, action.ref))
-            case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
-                self.reading.add(action.uid)
+            case act.EvictPod():
+                pod = self.world.workloads[action.key].pods[action.uid]
+                if pod.owner is not None:
+                    self.moving.add(owner_key(pod.namespace, pod.owner))
+            case _ if (target := _read_by(action)) is not None:
+                self.reading.add(target)
         return True
 
     def take_back(self, planned: int, forgotten: int) -> None:
-        """Plan nothing that was added since there were so many actions, and so many workloads to be forgotten."""
+        """Remove from the plan all but the first `planned` actions and the first `forgotten` workloads to be forgotten."""
         for action in self.actions[planned:]:
-            if (limit_class := act.LIMIT_CLASSES.get(type(action))) is not None:
+            if limit_class := action.limit_class:
                 self.used[limit_class] -= 1
             match action:
                 case act.AllocateNow():
@@ -136,18 +138,18 @@ class Pass:
         del self.actions[planned:], self.forgotten[forgotten:]
 
     def park(self, key: str, limit_class: str) -> None:
-        """It wants to act in a lane that is full, or by a ration that is used up: look at it again when it is its turn.
+        """Visit the workload again when it is its turn in a limit class that is full, or in an empty token bucket.
 
-        However many wait, no more are looked at than can act.
+        However many wait, no more are visited than can act.
         """
         self.parked.setdefault(limit_class, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
-        """Look at this workload again then, though nothing happened."""
+        """Visit this workload again at that time, though nothing happened."""
         self.wake[key] = min(at, self.wake.get(key, at))
 
     def wait_for_owner(self, key: str, owner: OwnerKey) -> None:
-        """Look at this workload again when that owner was read."""
+        """Visit this workload again when that owner was read."""
         self.awaited[key] = owner
 
     def exclude(self, key: str, node: str) -> None:
@@ -156,7 +158,7 @@ class Pass:
             self.newly_excluded[key] = node
 
     def wake_shared(self, at: float) -> None:
-        """Run another pass then."""
+        """Run another pass at that time."""
         self.shared_wake = at if self.shared_wake is None else min(at, self.shared_wake)
 
     def plan(self) -> Plan:
@@ -190,14 +192,14 @@ class Pass:
         )
 
     def prepared(self, workload: Workload) -> bool:
-        """False if what its look asks of its neighbours is more than is left of this pass: a part of that is done."""
+        """False if its visit compares more neighbours than this pass has time for: a part of that is done now."""
         world, now = self.world, self.world.phase_of[workload.key]
         if not (world.neighbours.some_are_shy or world.affinity_workloads) or now not in WAITING:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
         is_known = now is Phase.GRANTED and all(
             job.spec is not None and not job.spec.parts for job in world.mine(workload)
-        )  # what its job was asked for: its pods are not translated anew
+        )  # its job specification is known: its pods are not translated again
         return world.compare_some(workload, left, soon=not is_known)
 
     @property
@@ -206,15 +208,15 @@ class Pass:
         return self.effort + (_compared(self.world) - self._compared) // COMPARED_PER_NODE
 
     def from_slurm(self, at: float) -> float:
-        """A time that slurmctld told, by the bridge's clock."""
+        """A time by slurmctld's clock, by the bridge's clock."""
         return self.world.clocks[Side.SLURM].ours(at)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def free(self, limit_class: str) -> int:
-        """How many more actions of this lane may be under way, or may come out of the ration of that name."""
+        """How many more actions of this limit class may be in flight, or how many tokens the bucket of that name has."""
         if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
-            return 0  # ends that accounting is to be told wait, in order
+            return 0  # records for accounting wait, in order
         if (token_bucket := self.world.token_buckets.get(limit_class)) is not None:
             return int(token_bucket.available(self.now) - self.rationed[limit_class])
         if (most := self.world.quotas.most.get(limit_class)) is not None:
@@ -230,8 +232,8 @@ class Pass:
         return True
 
     def moves(self, owner: OwnerKey) -> bool:
-        """Whether a replica of that controller is on its way: leaves, is about to, or has not started (S4b)."""
-        if self._replicas_moving is None:  # looked for once a pass, and only where somebody asks
+        """True if a replica of that controller is moving: it leaves, is about to leave, or has not started (S4b)."""
+        if self._replicas_moving is None:  # computed once a pass, and only if it is needed
             self._replicas_moving = {
                 owner_key(pod.namespace, pod.owner)
                 for workload in self.world.workloads.values()
@@ -241,11 +243,11 @@ class Pass:
         return owner in self._replicas_moving or owner in self.moving
 
     def standing(self, node: str) -> list[NodeInfo]:
-        """Who stands on that node, and who is bound there by this pass."""
+        """The pods on that node, and the pods that this pass binds to it."""
         return [there for index in (self.world.standing, self.assumed) if (there := index.get(node)) is not None]
 
     def landing(self, node: str, key: str) -> list[NodeInfo]:
-        """Pods of each workload but this one that may come to that node by a bind of an earlier life of the bridge.
+        """Pods of each other workload that a bind of a previous process may still put on that node.
 
         Such a bind can take effect until the quiet period ends.  Which of the granted nodes it names is not known.  So all
         pods of the workload are counted on each of these nodes.  What Slurm counts is left out: no two grants share it.
@@ -273,8 +275,29 @@ class Pass:
         return there
 
     def being_read(self, what: object) -> bool:
-        """Somebody reads that already."""
+        """True if a read of that job, owner or pod is planned or in flight."""
         return what in self.reading or what in self.world.reading or what in self.world.reading_refs
+
+    def is_read_already(self, action: Action) -> bool:
+        """True if the action is a read, and the same is being read already."""
+        target = _read_by(action)
+        return target is not None and self.being_read(target)
+
+    def room(self, action: Action) -> int:
+        """How many more actions of its limit class may be in flight; 1 if it has none."""
+        return self.free(action.limit_class) if action.limit_class else 1
+
+
+def _read_by(action: Action) -> object:
+    """The job id, owner or pod UID that the action reads; None: it is no read."""
+    match action:
+        case act.ReadJob():
+            return action.job_id
+        case act.ReadOwner():
+            return owner_key(action.namespace, action.ref)
+        case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
+            return action.uid
+    return None
 
 
 def _compared(world: World) -> int:

@@ -1,7 +1,7 @@
-"""What is said on a waiting pod: sentences, and when one is worth another write (Q2, O1).
+"""The status of a pod: the sentences, and when a status is news that is worth a write (Q2, O1).
 
-A sentence says what, where, and what to do.  It is written again when what it says has changed, not because time passed,
-and never more than once in a few seconds a pod.
+A sentence says what, where, and what to do.  It is written again if what it says has changed, not because time passed, and
+at most once in a few seconds for each pod.
 """
 
 from __future__ import annotations
@@ -9,37 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from scheduler import names
-from scheduler.actions import SetPodCondition
+from scheduler.actions import SetJobCondition, SetPodCondition
 from scheduler.events import SideLost
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
+from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, every, wake
+from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.workload import LastStatus, Workload
 
 START_SLACK_S = 60.0  # an expected start that moves by less is not news …
 START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
 
-# Slurm's reasons (job_state_reason_string in its sources, squeue(1)) that say little to somebody who does not know Slurm.
-REASONS = {
-    "None": "not looked at yet",
-    "Resources": "waiting for nodes: first in line",
-    "Priority": "others are before it in the queue",
-    "Dependency": "waiting for other jobs, as its dependency says",
-    "DependencyNeverSatisfied": "a job it depends on did not end as it should, so it never starts: change its dependency",
-    "ReqNodeNotAvail": "the nodes it can use are down, drained or reserved",
-    "BeginTime": "waiting for its begin time",
-    "JobHeldUser": "held by its user",
-    "JobHeldAdmin": "held by an administrator",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition is inactive",
-    "Licenses": "waiting for licenses",
-    "Reservation": "waiting for its reservation",
-}
-
 
 def clock(at: float, now: float) -> str:
-    """A time of day, with the date where it is not today; UTC."""
+    """A time of day, with the date if it is not today; UTC."""
     return dated(at, "%H:%M UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M UTC")
 
 
@@ -53,11 +38,9 @@ def _same_day(at: float, now: float) -> bool:
     return then is not None and today is not None and then.date() == today.date()
 
 
-def say(
-    this_pass: Pass,
-    workload: Workload,
+def status(
     pod: Pod,
-    condition: str,
+    reason: str,
     message: str,
     *,
     essence: tuple[str, ...] | None = None,
@@ -65,20 +48,30 @@ def say(
     warning: bool = False,
     event: str = "",
     annotations: Mapping[str, str] | None = None,
-) -> None:
-    """Plan the condition and its event, if the pod does not say that already.  event: its reason where it differs."""
-    message = line(message)
-    essence = essence if essence is not None else (message,)
+) -> Decision:
+    """The status of one pod; see PodStatus."""
+    return Decision((PodStatus(pod, reason, message, essence, starts, warning, event, annotations),))
+
+
+def statuses(pods: Iterable[Pod], reason: str, message: str, *, warning: bool = True, event: str = "") -> Decision:
+    """The same status of several pods; see PodStatuses."""
+    return Decision((PodStatuses(tuple(pods), reason, message, warning, event),))
+
+
+def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
+    """Plan the write of the condition and its event, unless the pod shows that already."""
+    pod, message = new.pod, line(new.message)
+    essence = new.essence if new.essence is not None else (message,)
     if pod.uid in this_pass.told:  # two writes of one condition would race
         this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
         return
     told = workload.told.get(pod.uid)
     shown = workload.shown_condition(pod)
-    if told is None and shown is not None and shown.reason == condition and shown.message == message:
+    if told is None and shown is not None and shown.reason == new.reason and shown.message == message:
         return
     if told is not None:
         renew_at = told.event_at + this_pass.tuning.renew_event_s
-        if _same(told, condition, essence, starts, this_pass.now) and this_pass.now < renew_at:
+        if _same(told, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
             this_pass.wake_at(workload.key, renew_at)
             return
         if this_pass.now < told.at + this_pass.tuning.condition_s:
@@ -89,60 +82,76 @@ def say(
         pod.uid,
         pod.namespace,
         pod.name,
-        condition,
+        new.reason,
         message,
-        event=event or condition,
-        warning=warning,
+        event=new.event or new.reason,
+        warning=new.warning,
         essence=essence,
-        starts=starts,
-        annotations=annotations,
+        starts=new.starts,
+        annotations=new.annotations,
     )
     this_pass.add(report, workload.key)
 
 
-def say_all(
-    workload: Workload,
-    pods: Iterable[Pod],
-    this_pass: Pass,
-    reason: str,
-    message: str,
-    *,
-    warning: bool = True,
-    event: str = "",
-) -> None:
-    """The same on each of them, first on those that were told nothing yet; the rest of many when there is room again."""
-    for pod in sorted(pods, key=lambda pod: pod.uid in workload.told):
+def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
+    """Plan these writes, first on pods without a status; the rest of many is written when there is room again."""
+    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.told):
         if this_pass.free("reports") <= 0:
             this_pass.park(workload.key, "reports")
             return
-        say(this_pass, workload, pod, reason, message, warning=warning, event=event)
+        each = PodStatus(pod, new.reason, new.message, warning=new.warning, event=new.event)
+        write_status(each, workload, this_pass)
 
 
-def _same(told: LastStatus, condition: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
-    if told.condition != condition or told.essence != essence:
+def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
+    """Plan the write of the condition and its event, unless this process or a previous one wrote that already."""
+    pod, message, now = new.pod, line(new.message), this_pass.now
+    told = workload.told.get(pod.uid)
+    if (
+        told is not None
+        and told.condition == new.reason
+        and told.essence == new.essence
+        and now < told.at + new.again_s
+    ):
+        return
+    if told is None and pod.on_job is not None and pod.on_job.reason == new.reason:
+        return
+    if told is not None and now < told.at + this_pass.tuning.condition_s:
+        this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
+        return
+    this_pass.add(
+        SetJobCondition(
+            workload.key, pod.uid, pod.namespace, pod.name, new.reason, message, new.runs, new.warning, new.essence
+        ),
+        workload.key,
+    )
+
+
+def _same(told: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
+    if told.condition != reason or told.essence != essence:
         return False
     if told.starts is None or starts is None:
         return told.starts is starts
     return abs(starts - told.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (told.starts - now))
 
 
-def outage(this_pass: Pass, workload: Workload, pod: Pod, lost: SideLost, meanwhile: str) -> None:
-    """Slurm does not answer: said once that lasts, so that a hiccup is not a write on every waiting pod (X1)."""
+def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass) -> Decision:
+    """Slurm does not answer: the pods show that once it lasts, so that a short outage costs no writes (X1)."""
     said_at = lost.since + this_pass.tuning.outage_s
-    if this_pass.now < said_at:
-        this_pass.wake_at(workload.key, said_at)
-        return
     message = (
         f"Slurm cannot be used since {clock(lost.since, this_pass.now)}. {meanwhile} The admin sees why in /readyz."
     )
-    say(this_pass, workload, pod, names.UNAVAILABLE, message, essence=("lost", str(lost.since)), warning=True)
+    if this_pass.now < said_at:
+        return wake(said_at, message)
+    essence = ("lost", str(lost.since))
+    return every(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
 
 
 def waits(job: Job, this_pass: Pass) -> str:
     """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
     reason = job.reason or "None"
-    words = REASONS.get(reason)
-    said = f"{reason}: {words}" if words else reason
+    known = meaning_of(reason)
+    said = f"{reason}: {known.meaning}" if known is not None else reason
     start = ""
     now, starts = this_pass.now, _expected_start(job, this_pass)
     if starts is not None:
@@ -152,18 +161,18 @@ def waits(job: Job, this_pass: Pass) -> str:
 
 
 def _expected_start(job: Job, this_pass: Pass) -> float | None:
-    """When Slurm expects it to start, by the bridge's clock; None: it does not say, or that has passed."""
+    """When Slurm expects the job to start, by the bridge's clock; None: not known, or that time has passed."""
     starts = this_pass.from_slurm(job.starts) if job.starts is not None else None
     return starts if starts is not None and starts > this_pass.now else None
 
 
-def waiting(this_pass: Pass, workload: Workload, pod: Pod, job: Job, note: str = "") -> None:
-    """Say why it waits, and what else is to be said of it (`note`, a sentence)."""
+def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str = "") -> Decision:
+    """Why the pod waits in Slurm's queue, and what else its status says (`note`, a sentence)."""
     message = waits(job, this_pass) + (f" {note}" if note else "")
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
-    reason_key = this_pass.world.config.pending_reason or names.PENDING
+    reason = this_pass.world.config.pending_reason or names.PENDING
     told = workload.told.get(pod.uid)
     is_first = told is None or told.essence[:1] != essence[:1]
     event = names.SUBMITTED if is_first else names.PENDING
-    say(this_pass, workload, pod, reason_key, message, essence=essence, starts=starts, event=event)
+    return status(pod, reason, message, essence=essence, starts=starts, event=event)

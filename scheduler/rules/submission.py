@@ -19,10 +19,11 @@ from scheduler.place.sharing import keep_apart, most_on, unsharing
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
+from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
 from scheduler.rules.gathering import components, together
-from scheduler.rules.owners import say_unread
+from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say, say_all
+from scheduler.rules.status import status, statuses
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import by_rank, group_of
@@ -31,33 +32,32 @@ from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_
 
 AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
 _IN_VAIN = "could not be used when Slurm granted them"
-FIRST_TRY_S = 0.5  # so long others wait to see whether the first of them is granted nodes
-TRANSLATION = 15  # of the effort of a pass: what one pod asks for
+ANOTHER_FIRST = "Slurm is asked for nodes for another pod; the result of that decides about this one."
+FIRST_TRY_S = 0.5  # so long other workloads wait for the result of the first allocation
+TRANSLATION = 15  # of the effort of a pass: the translation of one pod
 
 
 def is_managed(pod: Pod, world: World) -> bool:
-    """Whether pods of its namespace may use the bridge."""
+    """True if pods of its namespace may use the bridge."""
     return world.manages(pod.namespace)
 
 
 def not_managed(pod: Pod) -> str:
-    """What to do about a namespace that may not use the bridge, in a sentence."""
+    """What to do about a namespace that may not use the bridge, a sentence."""
     return f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it {names.MANAGED_LABEL}=true."
 
 
-def over_limit(workload: Workload, this_pass: Pass) -> bool:
-    """True if the policy allows no more jobs, or submissions, now: the pods say so, and the workload waits for its turn."""
+def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The policy allows no more jobs, or submissions, now: the pods show that, and the workload waits for its turn."""
     full = full_limit(workload, this_pass)
     if full is None:
-        return False
+        return None
     limit_class, message = full
-    say_all(workload, workload.members, this_pass, names.LIMITED, message, warning=False)
-    this_pass.park(workload.key, limit_class)
-    return True
+    return statuses(workload.members, names.LIMITED, message, warning=False) + wait_for(limit_class)
 
 
 def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
-    """The lane in which it waits for the policy's limits, and why, in a sentence; None: it may be submitted now."""
+    """The limit class in which the workload waits for the policy's limits, and why, a sentence; None: it may be submitted."""
     quotas = this_pass.world.quotas
     if not quotas.limited:
         return None
@@ -78,66 +78,59 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     return None
 
 
-def all_known(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> bool:
-    """True if the owners and volume claims of all these pods are read; plans the reads of all that are missing at once."""
-    known = [_known_enough(workload, pod, this_pass) for pod in pods]
-    return all(known)
+def all_known(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+    """Read the owners and volume claims that have not been read, all at once.  None: all of these pods' are read."""
+    reads = [read for pod in pods if (read := _read_first(workload, pod, this_pass)) is not None]
+    return every(reads) if reads else None
 
 
-def _known_enough(workload: Workload, pod: Pod, this_pass: Pass) -> bool:
+def _read_first(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Owners and volume claims are read once, before the first decision about a pod."""
     world = this_pass.world
     _, ref = world.owners_of(pod)
+    is_late = this_pass.now < workload.wait_until
     if ref is not None:
-        key = owner_key(pod.namespace, ref)
-        if this_pass.now < workload.wait_until:
-            this_pass.wake_at(workload.key, workload.wait_until)
-        elif not this_pass.being_read(key):
-            this_pass.add(act.ReadOwner(pod.namespace, ref, f"annotations of {ref.kind} {ref.name}"), workload.key)
-        this_pass.wait_for_owner(workload.key, key)
-        say_unread(workload, pod, f"{ref.kind} {ref.name}", key, this_pass)
-        return False
-    if not pod.claims or beyond_limits(pod):  # who is refused all the same has nothing read
-        return True
+        key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
+        read = wake(workload.wait_until) if is_late else do(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+        failing = unreadable(pod, what, key, this_pass)
+        return every((read, failing, Decision(awaits=key, why=OWNERS_FIRST)))
+    if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
+        return None
     claims = world.claims.get(pod.uid)
     problem = next((claim.problem for claim in claims or () if claim.problem), "")
-    if problem:
-        say(this_pass, workload, pod, names.REFUSED, problem, warning=True)
     if claims is not None and not problem:
-        return True
-    if this_pass.now < workload.wait_until:
-        this_pass.wake_at(workload.key, workload.wait_until)
-    elif not this_pass.being_read(pod.uid):
-        this_pass.add(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes"), workload.key)
-    if claims is None:
-        say_unread(workload, pod, "A volume claim", pod.uid, this_pass)
-    return False
+        return None
+    shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
+    again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
+    read = wake(workload.wait_until) if is_late else do(again)
+    failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
+    return every((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
 
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
-    """What to ask Slurm for, nodes included; or why not."""
+    """The job to submit, nodes included; or why there is none."""
     return _one_job(asked_by(workload, this_pass), this_pass)
 
 
 def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
-    """What to ask Slurm for if every member were as the last of those that are bound."""
+    """The job to submit if every member were like the last bound member."""
     members = workload.members
     bound = by_rank([pod for pod in members if workload.node_of(pod)])
     return _one_job(_asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
 
 
 def foreseen(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
-    """What there will be to ask for once a gang is complete, if those that are missing are as the last one that is here."""
+    """The job to submit once the gang is complete, if the missing pods are like the last pod that exists."""
     return _one_job(_asked_by(workload, here(workload), missing(workload), this_pass), this_pass)
 
 
 def here(workload: Workload) -> list[Pod]:
-    """Its pods that wait, by rank, gated ones too: these count as soon as their gates are gone."""
+    """Its waiting pods, by rank; gated pods, too, which count as soon as their gates are gone."""
     return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
 
 
 def missing(workload: Workload) -> int:
-    """How many pods of its gang do not exist yet, as far as that is known."""
+    """How many pods of its gang do not exist yet; 0 if the size is not known."""
     return max(0, workload.size - len(here(workload)))
 
 
@@ -168,7 +161,7 @@ _UNSHARING = (
 
 
 def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | Refusal:
-    """How many of these pods stand on a node, where that has to be said."""
+    """The job with the number of pods of each node, if that has to be specified."""
     world, usable = this_pass.world, _usable(spec, this_pass.world)
     this_pass.effort += len(usable)
     nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
@@ -176,7 +169,7 @@ def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | 
 
 
 def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
-    """A gang that its nodes could not even take if they were empty (F3)."""
+    """Why the nodes of a gang could not run it even if they were empty (F3); None: they could."""
     partition = spec.partition or world.default_partition
     for each in (spec, *spec.parts):
         if each.tasks > 1 and (why := lacking(each, _usable(each, world), partition)):
@@ -192,19 +185,19 @@ def _looked_at_again(world: World) -> str:
 
 
 def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
-    """Slurm's nodes that its placeholder may use."""
+    """The Slurm nodes that the placeholder may use."""
     partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
     nodes = (world.slurm_nodes or {}).values()
     return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]
 
 
 def asked_by(workload: Workload, this_pass: Pass) -> list[tuple[Pod, JobSpec]] | Refusal:
-    """What each of its pods asks for, by rank, as if it were alone; or why not."""
+    """The job of each of its pods, by rank, as if the pod were alone; or why there is none."""
     return _asked_by(workload, by_rank(workload.members or workload.unfinished), 0, this_pass)
 
 
 def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -> list[tuple[Pod, JobSpec]] | Refusal:
-    """more: so many are taken to come that ask for the same as the last of these."""
+    """The same of these pods.  more: how many pods are expected that are like the last of these"""
     asked = []
     count = len(pods) + more
     left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
@@ -222,13 +215,13 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
 
 @dataclass(frozen=True, slots=True)
 class _Party:
-    """Those that are asked for together.
+    """The pods of one job.
 
-    pods     how many these will be
-    keep_apart  whether one of them keeps away from another
+    pods        how many there will be
+    keep_apart  True if one of them keeps away from another
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
-    demands  what nodes those that were looked at ask for
-    folds    lists of excluded nodes to the same with those left out: most members have the same list
+    demands     the node requirements of the pods that were translated so far
+    folds       hostlist of excluded nodes to the same with those left out: most members have the same list
     """
 
     company: Company
@@ -248,7 +241,7 @@ class _Party:
 
 
 def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> JobSpec | Refusal:
-    """What one member asks for as if it were alone, nodes included; or why not."""
+    """The job of one member as if it were alone, nodes included; or why there is none."""
     world, pods = this_pass.world, party.pods
     this_pass.effort += TRANSLATION + number_of_amounts(pod) // AMOUNTS_PER_NODE
     shown = group_of(pod)
@@ -288,7 +281,7 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
 
 
 def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobSpec | Refusal:
-    """What one member asks for as if it were alone, wherever it may stand.  pods: how many members there are"""
+    """The job of one member as if it were alone, without its nodes.  pods: how many members there are"""
     world = this_pass.world
     tenant = world.tenant_of(pod)
     if isinstance(tenant, Refusal):
@@ -298,7 +291,7 @@ def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobS
 
 
 def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
-    """Why there are never so many nodes for them, in words; "": there are."""
+    """Why there are never enough nodes for them, in words; "": there are."""
     if usable < wanted:
         return f"only {usable} {'node' if usable == 1 else 'nodes'} can run them"
     if at_most is None or at_most >= wanted:
@@ -309,9 +302,9 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
 
 
 def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass: Pass) -> Feasible:
-    """From the world's memory where the same was asked since the nodes last changed.
+    """The feasible nodes, from the cache if the same was asked since the nodes last changed.
 
-    party   what those of it have already is in nobody's way: they hold it themselves (S7)
+    party   what its pods use already does not exclude a node for them (S7)
     """
     world, company = this_pass.world, party.company
     closed, taken = world.closed_to(pod, company, soon=True), world.host_ports.taken(pod, company.standing)
@@ -329,35 +322,32 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     return known
 
 
-def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> None:
-    """The ladder (ARCHITECTURE 5): nodes at once where that is likely to be granted, else a place in the queue."""
-    world = this_pass.world
-    partition = spec.partition or world.default_partition
+def ask(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
+    """The ladder (ARCHITECTURE 5): nodes at once if that is likely to be granted, else a place in the queue."""
+    partition = spec.partition or this_pass.world.default_partition
     where = f"partition {partition} as {spec.user}"
     first_try = _first_try(partition, this_pass)
-    immediate = _immediate(workload, spec, partition, this_pass)
-    if immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
-        this_pass.park(
-            workload.key, "submits"
-        )  # what becomes of it decides about the others, mostly in some milliseconds
-        this_pass.wake_at(workload.key, first_try + FIRST_TRY_S)
-    elif immediate and first_try is None and _chooses_beside_others(workload, this_pass):
-        this_pass.park(workload.key, "submits")  # where those go decides where it may go (F5)
-    elif immediate and first_try is None:
-        wanted = _where_there_is_room(workload, spec, this_pass)
-        _submit(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}"), workload, this_pass)
-    else:
-        wanted = _where_there_is_room(workload, spec, this_pass, stays=True)
-        _submit(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"), workload, this_pass)
+    is_immediate = _immediate(workload, spec, partition, this_pass)
+    if is_immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
+        # the result comes mostly in some milliseconds
+        return wait_for("submits", ANOTHER_FIRST) + wake(first_try + FIRST_TRY_S)
+    if is_immediate and first_try is None and _chooses_beside_others(workload, this_pass):
+        return wait_for("submits", ANOTHER_FIRST)  # where the other pods are placed decides where these may be (F5)
+    wanted, left_out = _where_there_is_room(workload, spec, this_pass)
+    if is_immediate and first_try is None:
+        return _charged(do(act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")))
+    # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
+    submit = do(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
+    return _charged(submit) + Decision(leave_out=left_out)
 
 
-def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass, *, stays: bool = False) -> JobSpec:
-    """The same, not on nodes where another grant could not be used a moment ago and these pods would have no room now (F6).
+def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, frozenset[str] | None]:
+    """The same job, without nodes where another grant could not be used a moment ago and these pods have no room now (F6).
 
-    stays   the job will wait in the queue, so the workload leaves these nodes out until it judges them again
+    Also all nodes that a job leaves out that waits in the queue; None: no more than before.
 
-    Pods that Slurm knows nothing of may take room on a node that Slurm gives away.  Slurm fills nodes one by one: what the
-    first grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
+    Pods that Slurm does not count may take room on a node that Slurm grants.  Slurm fills nodes one by one: what the first
+    grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
     """
     world, pods = this_pass.world, workload.members
     lately = [
@@ -365,30 +355,22 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass, *, 
     ]
     full = [name for name in lately if is_full(name, pods, this_pass)]
     if not full:
-        return spec
+        return spec, None
     elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
     this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
     have_nodes = all(_usable(each, world) for each in (elsewhere, *elsewhere.parts))
     if not have_nodes or too_large(workload, elsewhere, world) is not None:
-        return spec
-    if stays:
-        this_pass.left_out[workload.key] = this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
-    return elsewhere
+        return spec, None
+    return elsewhere, this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
 
 
 def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
     return replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *nodes]))
 
 
-def _submit(asked: act.AllocateNow | act.SubmitJob, workload: Workload, this_pass: Pass) -> None:
-    """Plan it, and count it against the limits of its rule."""
-    quotas = this_pass.world.quotas
-    if not this_pass.add(asked, workload.key) or not quotas.limited:
-        return
-    if (limit_class := quotas.limit_class(workload)) is not None and not quotas.has_one(workload):
-        this_pass.used[limit_class] += 1
-    if (rate := quotas.rate(workload)) is not None:
-        this_pass.take_token(rate)
+def _charged(submit: Decision) -> Decision:
+    """If the submission comes into the plan, it counts against the limits of its rule."""
+    return submit.followed_by(if_planned=Decision(is_charged=True))
 
 
 def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:
@@ -407,12 +389,12 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pas
 
 
 def _chooses_beside_others(workload: Workload, this_pass: Pass) -> bool:
-    """True if its pods have an anti-affinity, and so have pods whose allocation is in flight: Slurm might pack both."""
+    """True if its pods have anti-affinity, as have pods with an allocation in flight: Slurm might put both on one node."""
     return workload.keeps_apart and (this_pass.apart or bool(this_pass.world.apart_under_way))
 
 
 def _first_try(partition: str, this_pass: Pass) -> float | None:
-    """Since when one is under way there, while none has succeeded yet: no more than one until then.  None: there is none."""
+    """Since when the first allocation in the partition is in flight, before any has succeeded; None: none is."""
     world = this_pass.world
     breaker = world.breakers.get(partition)
     if breaker is not None and breaker.trusted:

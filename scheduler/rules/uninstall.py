@@ -1,11 +1,11 @@
 """The bridge is being uninstalled (`Config.leaving`, `slurm-bridge uninstall`): what it decides otherwise, and what is left.
 
     pods that wait     get no job; a job that waits, or holds nodes for pods that are not bound yet, is ended
-    pods that run      run to their end, or are ended now ("end"); their job follows them, as ever.  A gang of which some
-                       pods are bound is bound as a whole, as ever.  A job that Slurm loses is not asked for again
-    nodes              nodes.py: own nodes leave Slurm once idle, drains are undone, taints and conditions are taken away
+    pods that run      run to their end, or are ended now ("end"); their job follows them, as always.  A gang of which some
+                       pods are bound is bound as a whole, as always.  A job that Slurm loses is not submitted again
+    nodes              own nodes leave Slurm once idle; drains, taints and conditions are removed (reconcile_nodes.py)
 
-Everything else, above all what is looked at before something is ended, is as in a bridge that stays.
+Everything else, above all what is read before something is ended, is as in a bridge that stays.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NEVER
+from scheduler.rules.decision import NOTHING, Decision, every, wake
 from scheduler.rules.identity import cancel
 from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import say_all
+from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
@@ -33,78 +34,66 @@ MESSAGE = (
     "slurm-bridge is being uninstalled, and asks Slurm for no more nodes. The pod waits for nothing: delete it, or make it "
     "anew with another schedulerName."
 )
-WRITES = (
-    *act.CHANGES,
-    act.SetPodCondition,
-    act.SetJobCondition,
-    act.RegisterNode,
-    act.ChangeNode,
-    act.RemoveNode,
-    act.SetNodeCondition,
-    act.TaintNode,
-    act.ReleaseNode,
-)
+WRITES = frozenset({act.Effect.WORKLOAD, act.Effect.STATUS, act.Effect.NODE})
 
 
 # --- what is decided ------------------------------------------------------------------------------------------------
 
 
 def is_ending_pods(this_pass: Pass) -> bool:
-    """Whether running pods are to be ended now."""
+    """True if running pods are to be ended now."""
     return this_pass.world.config.leaving == END
 
 
 def gives_up(workload: Workload, this_pass: Pass) -> bool:
-    """Whether the nodes granted to it are given back, since none of its pods is bound, nor may be by a bind on its way."""
+    """True if its grant is released, because none of its pods is bound, and no bind is in flight."""
     if not this_pass.world.config.leaving or any(map(workload.node_of, workload.unfinished)):
         return False
     binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
     return not binding and not any(uid in this_pass.world.may_land for uid in workload.pods)
 
 
-def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
+def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """End the job of pods that are not bound."""
-    cancel(job, workload, this_pass, WHY)
+    return cancel(job, workload, this_pass, WHY)
 
 
-def say_leaving(workload: Workload, this_pass: Pass) -> bool:
-    """Tell the waiting pods that nothing is asked of Slurm for them any more.  False: the bridge stays."""
+def no_new_job(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The waiting pods show that Slurm is asked for nothing any more.  None: the bridge stays."""
     if not this_pass.world.config.leaving:
-        return False
-    if is_managed(workload.first, this_pass.world):
-        say_all(workload, _waiting(workload), this_pass, names.LEAVING, MESSAGE)
-    return True
+        return None
+    if not is_managed(workload.first, this_pass.world):
+        return NOTHING
+    return statuses(_waiting(workload), names.LEAVING, MESSAGE)
 
 
-def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> None:
-    """End the pods that stand for this job, which is proven to be their own; the job ends when they have ended."""
+def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """End the pods that are bound for this job, which is proven to be their own; the job ends when they have ended."""
     if this_pass.now < (quiet := this_pass.world.quiet_until()):
-        this_pass.wake_at(workload.key, quiet)
-        return
+        return wake(quiet)
+    found = []
     for pod in workload.unfinished:
         if not workload.node_of(pod) or not workload.stands_for(pod, job):
             continue
         until = max(
             being_ended(workload, pod, None, this_pass), goes_until(workload, pod, this_pass), workload.wait_until
         )
-        if this_pass.now >= until:
-            end_pod(workload, pod, WHY, this_pass)
-        elif until < float("inf"):
-            this_pass.wake_at(workload.key, until)
+        found.append(end_pod(workload, pod, WHY, this_pass) if this_pass.now >= until else wake(until))
+    return every(found)
 
 
 # --- what is left ---------------------------------------------------------------------------------------------------
 
 
 def todo(world: World, now: float) -> list[str]:
-    """What is still to be taken back, each as a command; complete only where `waits_for` says nothing."""
+    """What is still to be removed, each as a command; complete only if `waits_for` returns ""."""
     this_pass = Pass(world, now)
     jobs = [said for workload in world.workloads.values() for said in _of_workload(workload, this_pass)]
     return [*sorted(jobs), *left_on_nodes(world)]
 
 
 def not_known(world: World) -> str:
-    """Why `todo` may not be complete, a sentence; "": it is, but for requests of an earlier life that are on their way."""
+    """Why `todo` may not be complete, a sentence; "": it is, except for requests of a previous process that are in flight."""
     lost = [f"{side.value}: {each.why}" for side, each in world.lost.items()]
     if lost:
         return " ".join(lost)
@@ -124,7 +113,7 @@ def not_known(world: World) -> str:
 
 
 def waits_for(world: World, now: float) -> str:
-    """Why it cannot be known yet whether anything is left, a sentence; "": it can."""
+    """Why it is not known yet whether anything is left, a sentence; "": it is known."""
     if why := not_known(world):
         return why
     if held := held_back(world) or claims_held_back(world):
@@ -138,7 +127,7 @@ def waits_for(world: World, now: float) -> str:
 
 
 def _under_way(world: World) -> str:
-    writes = sum(isinstance(action, WRITES) for action in world.in_flight.values())
+    writes = sum(action.effect in WRITES for action in world.in_flight.values())
     unseen = len(world.node_state.holds) + len(world.node_state.saying)
     return f"{max(writes, unseen)} changes are under way." if writes or unseen else ""
 
@@ -177,7 +166,7 @@ def _of_running(workload: Workload, running: list[Pod], live: list[Placeholder],
 
 
 def _is_left_alone(workload: Workload, world: World) -> bool:
-    """Pods of a namespace that is not managed name a job that Slurm does not know: nothing is done to them (ending.py)."""
+    """True if its pods are left alone: their namespace is not managed, and Slurm does not know their job (termination.py)."""
     if world.phase_of[workload.key] is not Phase.ORPHANED or is_managed(workload.pod, world):
         return False
     return not any(job.ended for job in world.mine(workload))
@@ -202,7 +191,7 @@ def _is_told(uid: str, workload: Workload) -> bool:
 
 
 def _is_over(job: Placeholder, this_pass: Pass) -> bool:
-    """Where no pod runs, nothing is left of a job that Slurm does not list, nor of one that is somebody else's."""
+    """True if nothing is left of the job, and no pod runs: Slurm does not list it, or it is another workload's."""
     first, last = job.absent_first, job.absent_last
     return (
         job.ended
@@ -212,7 +201,7 @@ def _is_over(job: Placeholder, this_pass: Pass) -> bool:
 
 
 def _is_proven_over(job: Placeholder, this_pass: Pass) -> bool:
-    """As it has to be before pods that run are ended for it."""
+    """True if the end of the job is proven, as it has to be before running pods are ended for it."""
     return job.proven_end(this_pass.tuning.absent_s)
 
 

@@ -20,7 +20,7 @@ from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, holds_nodes
-from scheduler.state.own_keys import may_be_its_job
+from scheduler.state.own_keys import inexact_s, may_be_its_job
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 
@@ -36,7 +36,7 @@ def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Jo
     If the policy gives them another user, a job is theirs that they name and that is as old as they are, even if the policy
     cannot give its user any more; so is a former job (`_is_former`) that holds nodes on which they stand.
     """
-    if _submitted_by_this_life(world, workload, job_id, user, read) or _asked_as(workload, user):
+    if _submitted_by_this_life(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
         return True
     pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
     tenants = [world.tenant_of(pod) for pod in pods]
@@ -116,12 +116,16 @@ def _namespace(job: Job) -> str:
     return ""
 
 
-def _asked_as(workload: Workload, user: str) -> bool:
-    """True if this life asked Slurm for a job as that user, and no answer has told what became of it yet."""
+def _asked_as(world: World, workload: Workload, user: str, read: Job | None) -> bool:
+    """True if this life asked Slurm for a job as that user, no answer has told what became of it, and this may be the job."""
     in_flight = workload.hold.action if workload.hold is not None else None
     if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
         return True
-    return workload.look is not None and workload.look.user == user
+    look = workload.look
+    if look is None or look.user != user:
+        return False
+    submitted = read.submitted if read is not None else None
+    return submitted is None or world.clocks[Side.SLURM].ours(submitted) - inexact_s(world) <= look.until
 
 
 def _submitted_by_this_life(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:

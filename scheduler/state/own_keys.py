@@ -2,8 +2,8 @@
 
 Programs in the pod and device drivers go by these annotations, so an edit by anybody else is written back.  The right value
 is the one that the bridge wrote last: with the bind, or, of `job-id` and `job-since`, when another job took the place of a
-lost one (retaking.show).  While the pod is bound that is the value before the first edit; an edit that was made while no
-bridge ran is not noticed, except for the job id, which the job itself proves or disproves (retaking.show).
+lost one (reacquire.show).  While the pod is bound that is the value before the first edit; an edit that was made while no
+bridge ran is not noticed, except for the job id, which the job itself proves or disproves (reacquire.show).
 
 A controller may write the same edit again and again.  So each put-back of one pod waits twice as long as the one before, and
 only the first is said.
@@ -39,7 +39,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
         return
     right = {key: value for key, value in shown.items() if pod.annotations.get(key) != value}
     if names.JOB_ID in right and pod.annotations.get(names.JOB_ID) == str(workload.hint):
-        del right[names.JOB_ID]  # another life wrote that the pods have another job since (retaking.show)
+        del right[names.JOB_ID]  # another life wrote that the pods have another job since (reacquire.show)
         right.pop(names.JOB_SINCE, None)
     if known is not None:
         known.right = right
@@ -71,7 +71,7 @@ def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
     since, submitted = _job_since(pod), job.job.submitted if job.job is not None else None
     if since is not None:
         return submitted is None or submitted <= since <= submitted + NEAR_S
-    if job.spec is not None and job.spec.required_nodes:  # this life asked for it in place of another (retaking.py)
+    if job.spec is not None and job.spec.required_nodes:  # this life asked for it in place of another (reacquire.py)
         return False
     return submitted is None or may_be_its_job(world, pod, submitted)
 

@@ -283,7 +283,7 @@ def _recount(world: World) -> None:
     world.reading_refs.clear()
     nodes = set()
     for action in world.in_flight.values():
-        world.under_way[act.LIMIT_CLASSES.get(type(action), "")] += 1
+        world.under_way[action.limit_class] += 1
         match action:
             case act.AllocateNow():
                 world.immediate_under_way[action.spec.partition or world.default_partition] += 1

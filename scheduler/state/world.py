@@ -131,7 +131,7 @@ class World:
         self.unread: list[int] = []  # ids that nobody knows yet, ascending
         self.seen_first: dict[int, float] = {}  # of those: when the poll began that showed them first
         self.foreign: set[int] = set()
-        self.hidden: set[int] = set()  # to be read though pods show them: one may be of pods that had another user
+        self.hidden: set[int] = set()  # to be read: one may be a job of pods that wait and had another user
         self.unmapped: set[int] = set()  # of those: jobs of our names whose users the policy does not give these pods
         self.foreign_read: dict[int, float] = {}  # of those that were read: when that read began
         self.component_of: dict[int, int] = {}  # further components of our heterogeneous jobs to their leader
@@ -206,9 +206,7 @@ class World:
         }
         self.identities = Identities(config.policy)
         self.quotas = Quotas(config.policy, self.tenant_of, self.token_buckets)
-        self.parked: dict[str, FairQueue] = {
-            name: FairQueue() for name in (*act.LIMIT_CLASSES.values(), *self.token_buckets)
-        }
+        self.parked: dict[str, FairQueue] = {name: FairQueue() for name in (*act.LIMIT_CLASSES, *self.token_buckets)}
         self.claimed_by_others: dict[
             int, set[str]
         ] = {}  # job ids that pods of other schedulers name, to their workloads

@@ -17,6 +17,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.translate import values
 
 MAX_SHOWN = 60  # characters of a refused value that are shown back
+_NO_WISHES = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}  # other keys of ours that a pod may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class JobOptions:
     switches: tuple[int, int] | None = None
 
 
-def wishes(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
+def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
     """What was chosen: by the pod's annotations, else by those of its owners, nearest first."""
     if not pod.node and (preset := [key for key in names.ONLY_OURS if key in pod.annotations]):
         keys = f"Annotation {preset[0]} is" if len(preset) == 1 else f"Annotations {', '.join(preset)} are"
@@ -107,11 +108,11 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
     for key, value in said.items():
         if key.startswith(names.PREFIX):
             name = key[len(names.PREFIX) :]
-            if name in names.WISHES:
+            if name in names.JOB_OPTIONS:
                 own[name] = value
             elif name in names.GROUPING and not strict:
                 return Refusal(names.REFUSED, f"Annotation {key} of its owner says nothing: it belongs on the pods.")
-            elif strict and name not in names.WRITTEN_BY_US | names.GROUPING:
+            elif strict and name not in _NO_WISHES:
                 return _unknown_key(key, name)
         elif key.startswith(names.ALIAS_PREFIX):
             name = key[len(names.ALIAS_PREFIX) :]
@@ -124,7 +125,7 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
 
 
 def _unknown_key(key: str, name: str) -> Refusal:
-    near = difflib.get_close_matches(name, names.WISHES, n=1)
+    near = difflib.get_close_matches(name, names.JOB_OPTIONS | {names.INTERCEPT}, n=1)
     hint = f" Did you mean {names.PREFIX}{near[0]}?" if near else ""
     return Refusal(names.REFUSED, f"Annotation {_shown(key)} is not a key of slurm-bridge.{hint}")
 
@@ -167,4 +168,4 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     names.SWITCHES: values.switches,
 }
 
-assert frozenset(_READERS) | {names.BEGIN} == names.WISHES, "every wish has its reader"
+assert frozenset(_READERS) | {names.BEGIN} == names.JOB_OPTIONS, "every job option has its reader"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
+from typing import NamedTuple
 
 from scheduler import names
 from scheduler.model.amounts import EMPTY, Amounts
@@ -19,7 +20,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, UNLIMITED, JobSpec, Shape
 from scheduler.policy.job_limits import beyond_rule, time_allowed
 from scheduler.policy.rules import Priority, Tenant
-from scheduler.translate.job_options import JobOptions, as_written, wishes
+from scheduler.translate.job_options import JobOptions, as_written, job_options
 from scheduler.translate.pod_limits import beyond_limits, listed
 
 MIB = 1024 * 1024
@@ -150,45 +151,24 @@ def jobspec(
     pod: Pod,
     owners: tuple[Owner, ...],
     tenant: Tenant,
-    translation_context: TranslationContext,
+    context: TranslationContext,
     key: str,
     readable: str = "",
     pods: int = 1,
 ) -> JobSpec | Refusal:
-    """The placeholder as this pod asks for it, for one task and without excluded nodes; or a no in words.
+    """The placeholder job of this pod, of one task and without excluded nodes; or a Refusal in words.
 
-    readable   what the job is called where the user gives no name; "": the pod's full name
-    pods       how many members the workload has
+    key        of the workload, part of the job's name
+    readable   the job's name if the user gives none; "": namespace and name of the pod
+    pods       number of pods of the workload
     """
-    if too_many := beyond_limits(pod):
-        return Refusal(names.REFUSED, too_many)
-    if pod.refused_fields:
-        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod is not run without."
-        return Refusal(names.REFUSED, said)
-    asked = wishes(pod, owners)
-    if isinstance(asked, Refusal):
-        return asked
-    priority = translation_context.priorities.get(pod.priority_class, Priority())
-    allowed = _allowed(pod, asked, priority, tenant)
-    if isinstance(allowed, Refusal):
-        return allowed
-    for key_name, nodes in ((names.MIN_NODES, asked.min_nodes), (names.MAX_NODES, asked.max_nodes)):
-        if pods == 1 and nodes not in (None, 1):
-            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
-            return Refusal(names.REFUSED, said)
-    shape = shape_of(pod, owners, asked, translation_context.translation)
-    if isinstance(shape, Refusal):
-        return shape
-    limit = _time_limit(pod, owners, asked, tenant, translation_context.longest_min(allowed[names.PARTITION]))
-    if isinstance(limit, Refusal):
-        return limit
-    if asked.time_min is not None and limit not in (None, UNLIMITED) and asked.time_min > limit:
-        said = (
-            f"asks for {asked.time_min} minutes at least, but the time limit is {limit}: lower it, or raise the limit"
-        )
-        return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
+    checked = _checked(pod, owners, tenant, context, pods)
+    if isinstance(checked, Refusal):
+        return checked
+    options, allowed, shape, limit, nice = checked
+    readable = readable or pod.full_name
     spec = JobSpec(
-        name=names.job_name(asked.job_name or readable or pod.full_name, translation_context.cluster, key),
+        name=names.job_name(options.job_name or readable, context.cluster, key),
         user=tenant.user,
         cpus_per_task=shape.cpus,
         memory_mib=shape.memory_mib,
@@ -197,48 +177,118 @@ def jobspec(
         partition=allowed[names.PARTITION],
         qos=allowed[names.QOS],
         reservation=allowed[names.RESERVATION],
-        constraints=asked.constraints or "",
-        wckey=asked.wckey or "",
-        comment=_comment(asked, readable or pod.full_name),
         time_limit_min=limit,
-        time_least_min=asked.time_min,
-        nice=asked.nice if asked.nice is not None else priority.nice,
-        exclusive=asked.exclusive or "",
-        licenses=asked.licenses or (),
-        begin=asked.begin,
-        dependency=",".join(filter(None, (SINGLETON, asked.dependency))),
-        switches=asked.switches,
-        min_nodes=asked.min_nodes if pods > 1 else None,
-        max_nodes=_most_nodes(asked, tenant, pods) if pods > 1 else None,
+        nice=nice,
     )
+    spec = _with_options(spec, options, readable, tenant, pods)
     return beyond_rule(spec, tenant) or spec
 
 
-def _most_nodes(asked: JobOptions, tenant: Tenant, pods: int) -> int | None:
+class _Checked(NamedTuple):
+    """What a pod asks for, checked against its containers and the policy."""
+
+    options: JobOptions
+    allowed: dict[str, str]
+    shape: Shape
+    time_limit_min: int | None
+    nice: int | None
+
+
+def _checked(
+    pod: Pod, owners: tuple[Owner, ...], tenant: Tenant, context: TranslationContext, pods: int
+) -> _Checked | Refusal:
+    if refusal := _unsupported(pod):
+        return refusal
+    options = job_options(pod, owners)
+    if isinstance(options, Refusal):
+        return options
+    priority = context.priorities.get(pod.priority_class, Priority())
+    allowed = _allowed(pod, options, priority, tenant)
+    if isinstance(allowed, Refusal):
+        return allowed
+    if pods == 1 and (refusal := _several_nodes(options)):
+        return refusal
+    shape = shape_of(pod, owners, options, context.translation)
+    if isinstance(shape, Refusal):
+        return shape
+    limit = _time_limit(pod, owners, options, tenant, context.longest_min(allowed[names.PARTITION]))
+    if isinstance(limit, Refusal):
+        return limit
+    if refusal := _least_above_limit(pod, owners, options, limit):
+        return refusal
+    return _Checked(options, allowed, shape, limit, options.nice if options.nice is not None else priority.nice)
+
+
+def _with_options(spec: JobSpec, options: JobOptions, readable: str, tenant: Tenant, pods: int) -> JobSpec:
+    """The job with the options that neither the policy nor the pod's containers restrict."""
+    return replace(
+        spec,
+        constraints=options.constraints or "",
+        wckey=options.wckey or "",
+        comment=_comment(options, readable),
+        time_least_min=options.time_min,
+        exclusive=options.exclusive or "",
+        licenses=options.licenses or (),
+        begin=options.begin,
+        dependency=",".join(filter(None, (SINGLETON, options.dependency))),
+        switches=options.switches,
+        min_nodes=options.min_nodes if pods > 1 else None,
+        max_nodes=_most_nodes(options, tenant, pods) if pods > 1 else None,
+    )
+
+
+def _unsupported(pod: Pod) -> Refusal | None:
+    """The Refusal of a pod that is too large, or has fields that the bridge does not support; None: it is neither."""
+    if too_many := beyond_limits(pod):
+        return Refusal(names.REFUSED, too_many)
+    if pod.refused_fields:
+        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod is not run without."
+        return Refusal(names.REFUSED, said)
+    return None
+
+
+def _several_nodes(options: JobOptions) -> Refusal | None:
+    """The Refusal of a single pod whose annotations ask for several nodes; None: they do not."""
+    for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
+        if nodes not in (None, 1):
+            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
+            return Refusal(names.REFUSED, said)
+    return None
+
+
+def _least_above_limit(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, limit: int | None) -> Refusal | None:
+    """The Refusal of a time-min that is longer than the time limit; None: it is not."""
+    if options.time_min is None or limit in (None, UNLIMITED) or options.time_min <= limit:
+        return None
+    said = f"asks for {options.time_min} minutes at least, but the time limit is {limit}: lower it, or raise the limit"
+    return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
+
+
+def _most_nodes(options: JobOptions, tenant: Tenant, pods: int) -> int | None:
     """The user's word; else the policy's, where these pods could take more nodes than it allows."""
-    if asked.max_nodes is not None or tenant.max_nodes is None or tenant.max_nodes >= pods:
-        return asked.max_nodes
+    if options.max_nodes is not None or tenant.max_nodes is None or tenant.max_nodes >= pods:
+        return options.max_nodes
     return tenant.max_nodes
 
 
-def _comment(asked: JobOptions, readable: str) -> str:
+def _comment(options: JobOptions, readable: str) -> str:
     """The user's; and whose the job is, where its name does not say so, because the user chose that too."""
-    return "; ".join(filter(None, (asked.comment, readable if asked.job_name else "")))
+    return "; ".join(filter(None, (options.comment, readable if options.job_name else "")))
 
 
-def _allowed(pod: Pod, asked: JobOptions, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:
+def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:
     """What the policy makes of the four wishes that it governs (I1), by key."""
     picked: dict[str, str] = {}
     wanted = {
-        names.ACCOUNT: asked.account,
-        names.PARTITION: asked.partition,
-        names.QOS: asked.qos if asked.qos is not None else priority.qos or None,
-        names.RESERVATION: asked.reservation,
+        names.ACCOUNT: options.account,
+        names.PARTITION: options.partition,
+        names.QOS: options.qos if options.qos is not None else priority.qos or None,
+        names.RESERVATION: options.reservation,
     }
     for what, choice in tenant.choices.items():
         value = choice.pick(what, wanted[what], f"namespace {pod.namespace}")
         if isinstance(value, Refusal):
-            if what == names.QOS and asked.qos is None:
+            if what == names.QOS and options.qos is None:
                 said = f"Pods of PriorityClass {pod.priority_class} ask for it (settings: priority_classes)."
                 return replace(value, message=f"{value.message} {said}")
             return value
@@ -246,7 +296,7 @@ def _allowed(pod: Pod, asked: JobOptions, priority: Priority, tenant: Tenant) ->
     return picked
 
 
-def shape_of(pod: Pod, owners: tuple[Owner, ...], asked: JobOptions, translation: Translation) -> Shape | Refusal:
+def shape_of(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, translation: Translation) -> Shape | Refusal:
     """Slurm's words for what the pod needs of one node (T3–T6); a no where the annotations ask for less than it takes."""
     amounts = peak(pod)
     gres: dict[str, int] = {}
@@ -258,16 +308,16 @@ def shape_of(pod: Pod, owners: tuple[Owner, ...], asked: JobOptions, translation
             return _uncounted(resource)
     cpus = max(1, -(-amounts.get("cpu", 0) // 1000))
     memory_mib = -(-amounts.get("memory", 0) // MIB)
-    if asked.cpus_per_task is not None and asked.cpus_per_task < cpus:
-        return _understated(names.CPUS_PER_TASK, f"{asked.cpus_per_task} CPUs", f"{cpus}", pod, owners)
-    if asked.memory is not None and asked.memory < memory_mib:
-        return _understated(names.MEMORY, f"{asked.memory} MiB", f"{memory_mib} MiB", pod, owners)
-    if asked.gres is not None and (lacking := _lacking(asked.gres, gres, translation)):
+    if options.cpus_per_task is not None and options.cpus_per_task < cpus:
+        return _understated(names.CPUS_PER_TASK, f"{options.cpus_per_task} CPUs", f"{cpus}", pod, owners)
+    if options.memory is not None and options.memory < memory_mib:
+        return _understated(names.MEMORY, f"{options.memory} MiB", f"{memory_mib} MiB", pod, owners)
+    if options.gres is not None and (lacking := _lacking(options.gres, gres, translation)):
         return _understated(names.GRES, *lacking, pod, owners)
     shape = Shape(
-        cpus=asked.cpus_per_task or cpus,
-        memory_mib=asked.memory or memory_mib or translation.default_memory_mib,
-        gres=asked.gres if asked.gres is not None else tuple(sorted(gres.items())),
+        cpus=options.cpus_per_task or cpus,
+        memory_mib=options.memory or memory_mib or translation.default_memory_mib,
+        gres=options.gres if options.gres is not None else tuple(sorted(gres.items())),
     )
     if max(shape.cpus, shape.memory_mib, *(count for _, count in shape.gres)) > MOST_AMOUNT:
         return Refusal(names.REFUSED, f"The pod asks for more than any node has: {_amounts(shape)}.")
@@ -331,15 +381,15 @@ def deadline_min(deadline_s: int) -> int:
 
 
 def _time_limit(
-    pod: Pod, owners: tuple[Owner, ...], asked: JobOptions, tenant: Tenant, longest_min: int | None
+    pod: Pod, owners: tuple[Owner, ...], options: JobOptions, tenant: Tenant, longest_min: int | None
 ) -> int | Refusal | None:
     """T7: annotation, else the pod's or its batch Job's activeDeadlineSeconds, else (services) the longest allowed.
 
     A pod that says none gets the longest that its rule of the policy allows.
     """
-    if asked.time_limit is not None:
+    if options.time_limit is not None:
         said = as_written(names.TIME_LIMIT, pod, owners) if tenant.max_time_min is not None else ""
-        return time_allowed(asked.time_limit, tenant, said)
+        return time_allowed(options.time_limit, tenant, said)
     deadlines_s = [pod.active_deadline_s] + [owner.active_deadline_s for owner in owners]
     known = [deadline_s for deadline_s in deadlines_s if deadline_s is not None]
     if known:

@@ -23,7 +23,7 @@ from scheduler.events import AbsenceBelieved, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
 from scheduler.place.assign import NodeInfo
-from scheduler.rules import binding, identity, status, submission
+from scheduler.rules import binding, driver, identity, submission
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state import anomalies
 from scheduler.state.workload import Placeholder, PodCounts, Workload
@@ -66,7 +66,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (binding, ("places",)),
     (identity, ("trusted",)),
     (anomalies, ("missing",)),
-    (status, ("say",)),
+    (driver, ("apply", "write_status")),
     (decide, ("bind", "ask")),
 )
 
@@ -191,7 +191,7 @@ class Defects(Histories):
         return super().stands_on_its_job(one) or workload.renamed is not None
 
     def limit_classes(self) -> Counter[str]:
-        return Counter(act.LIMIT_CLASSES.get(type(each), "") for each in self.world.in_flight.values())
+        return Counter(each.limit_class for each in self.world.in_flight.values())
 
     # --- when the defects end ---------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from scheduler.nodes.registration import ExternalNodes, registration
 from scheduler.rules.status import clock, exact_clock
 from scheduler.translate import values
 from scheduler.translate.grouping import group_of
-from scheduler.translate.job_options import wishes
+from scheduler.translate.job_options import job_options
 from scheduler.translate.job_spec import MOST_AMOUNT, jobspec
 from tests.builders import ALICE, CONFIG, START, Story, key_of, pod
 
@@ -176,7 +176,7 @@ def test_every_text_has_its_name_or_none(text: str) -> None:
 
 # --- pods and nodes -------------------------------------------------------------------------------------------------
 
-KEYS = st.sampled_from(sorted(names.PREFIX + key for key in names.WISHES | names.GROUPING | names.WRITTEN_BY_US))
+KEYS = st.sampled_from(sorted(names.PREFIX + key for key in names.JOB_OPTIONS | names.GROUPING | names.WRITTEN_BY_US))
 
 
 @st.composite
@@ -255,7 +255,7 @@ def read(draw: st.DrawFn, like: Job) -> Job:
 def test_every_pod_is_translated_or_refused(one: Pod) -> None:
     story = Story()
     group_of(one)
-    if isinstance(said := wishes(one), Refusal):
+    if isinstance(said := job_options(one), Refusal):
         assert one_line(line(said.message))
     spec = jobspec(one, (), ALICE, story.world.translation_context, "key")
     if isinstance(spec, JobSpec):

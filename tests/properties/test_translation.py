@@ -10,7 +10,7 @@ from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, JobSpec
 from scheduler.policy.rules import ANY, Choice, Tenant
-from scheduler.translate.job_options import user_input, wishes
+from scheduler.translate.job_options import job_options, user_input
 from scheduler.translate.job_spec import MIB, MOST_AMOUNT, Translation, TranslationContext, jobspec, needs, peak
 from scheduler.translate.values import MAX_TEXT
 from tests.builders import CLUSTER, OWNER, key_of, pod
@@ -19,7 +19,9 @@ FREE = Tenant("alice", *(Choice("", (ANY,)) for _ in range(4)))
 TRANSLATION = Translation(gres={"nvidia.com/gpu": "gpu"}, ignored=("example.org/*",))
 AROUND = TranslationContext(TRANSLATION, CLUSTER, lambda _: 60)
 KEYS = st.one_of(
-    st.sampled_from(sorted(names.WISHES | names.GROUPING | names.WRITTEN_BY_US)).map(lambda key: names.PREFIX + key),
+    st.sampled_from(sorted(names.JOB_OPTIONS | names.GROUPING | names.WRITTEN_BY_US)).map(
+        lambda key: names.PREFIX + key
+    ),
     st.sampled_from(sorted(names.ALIASES) + sorted(names.ALIASES_REFUSED)).map(lambda key: names.ALIAS_PREFIX + key),
     st.text(max_size=20).map(lambda text: names.PREFIX + text),
     st.text(max_size=20),
@@ -102,7 +104,7 @@ def test_the_pod_wins_over_its_owners_key_by_key(said: dict[str, str], owners: t
 @given(SAID)
 @settings(max_examples=100)
 def test_the_order_of_annotations_decides_nothing(said: dict[str, str]) -> None:
-    one, other = wishes(pod(annotations=said)), wishes(pod(annotations=dict(reversed(said.items()))))
+    one, other = job_options(pod(annotations=said)), job_options(pod(annotations=dict(reversed(said.items()))))
     if isinstance(one, Refusal):
         assert isinstance(other, Refusal)  # it may name another of several mistakes
     else:

@@ -21,6 +21,7 @@ from bridge.kube.transport import Reply as KubeReply
 from bridge.simulation.fault_injection import Outage
 from bridge.simulation.invariants import Invariants, Violation
 from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.transport import Reply as SlurmReply
 
@@ -106,7 +107,7 @@ class SlurmEnd:
         self._promises.sent_to_slurm(method, target, headers, body)
 
         def act() -> SlurmReply:
-            reply = SlurmReply(*self._cluster.handle(self._clock(), method, target, headers, body))
+            reply = SlurmReply(*rest.answer(self._cluster, self._clock(), method, target, headers, body))
             if method != "GET":
                 self._promises.after()
             return reply

@@ -16,17 +16,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bridge.app import Bridge
-from bridge.dev.given import Given, Gives, Who
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
 from bridge.preflight.rights import HeldRights
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
+from bridge.simulation.given import Given, Gives, Who
 from bridge.simulation.invariants import Invariants, Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.observations import KubeTruth, SlurmTruth
+from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
@@ -51,9 +52,9 @@ OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 POLICY_CHANGES = 0.25  # share of the lives
 RIGHTS_GO = 0.2  # share of the lives
-# Share of the lives in which namespaces become other users.  The thousand lives have none, because some of these lives still
-# break an invariant (1 of 85 among the first 300 seeds): IDENTITY_CHANGES=0.25 SEED=238, 1028 and 1171 (V1), 1097 (L4).
-IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0"))
+IDENTITY_CHANGES = float(
+    os.environ.get("IDENTITY_CHANGES", "0.25")
+)  # share of the lives: namespaces become other users
 STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
 STUBBORN_S = 15.0  # between two things that happen to pods which do not stop, in the mean
 GRACES = (600, 3600, 86_400)
@@ -768,7 +769,7 @@ class Life:
     def _as_user(self, job_id: int, body: bytes) -> None:
         """Its own user changes the job, as with scontrol."""
         headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": self.slurm.jobs[job_id].user}
-        self.slurm.handle(self.slurm_clock(), "POST", f"/slurm/v0.0.45/job/{job_id}", headers, body)
+        rest.answer(self.slurm, self.slurm_clock(), "POST", f"/slurm/v0.0.45/job/{job_id}", headers, body)
 
     def _edit_job(self) -> None:
         if (job_id := self._some_job()) is not None:
@@ -799,7 +800,7 @@ class Life:
         headers = {"X-SLURM-USER-TOKEN": self.slurm.token("slurm"), "X-SLURM-USER-NAME": user}
         job = b'"flags":["EXTERNAL_JOB"],"cpus_per_task":1,"memory_per_node":{"set":true,"number":100}'
         body = b'{"job":{"name":"' + name.encode() + b'",' + job + b"}}"
-        self.slurm.handle(self.slurm_clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
+        rest.answer(self.slurm, self.slurm_clock(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
 
     def _foreign_job(self) -> None:
         self._submit(self.rng.choice(["alice", "carol"]), f"native-{self.made}")

@@ -21,6 +21,7 @@ import pytest
 from bridge.simulation.invariants import DELETED_S, GRANTS_IN_VAIN, Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from scheduler import names
 from tests.simulation.life import invariants, live, live_beside
@@ -90,7 +91,7 @@ class Clusters:
         job = {"name": name, "flags": ["EXTERNAL_JOB"], "cpus_per_task": 1}
         job["memory_per_node"] = {"set": True, "number": 100}
         body = json.dumps({"job": job}).encode()
-        answer = self.slurm.handle(0.0, "POST", "/slurm/v0.0.45/job/submit", headers, body)
+        answer = rest.answer(self.slurm, 0.0, "POST", "/slurm/v0.0.45/job/submit", headers, body)
         job_id: int = json.loads(answer[2])["job_id"]
         return job_id
 

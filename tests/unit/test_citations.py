@@ -202,7 +202,7 @@ def test_values_in_the_rules_are_the_defaults() -> None:
 
 def test_every_key_and_alias_is_in_the_rules() -> None:
     section = BEHAVIOUR.partition("## K. ")[2].partition("\n## ")[0]
-    keys = names.WISHES | names.GROUPING | names.WRITTEN_BY_US | names.ALIASES.keys() | names.ALIASES_REFUSED
+    keys = names.JOB_OPTIONS | names.GROUPING | names.WRITTEN_BY_US | names.ALIASES.keys() | names.ALIASES_REFUSED
     nodes = {names.SLURM_NODE_LABEL, names.PARTITIONS, names.MANAGED_TAINT, names.EXTERNAL_NODE_LABEL}
     told = {word.partition("=")[0] for word in re.findall(r"`([a-z=-]+)`", section)}
     assert {*keys, *(key.removeprefix(names.PREFIX) for key in nodes)} - told == set()

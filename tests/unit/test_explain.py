@@ -21,6 +21,7 @@ from bridge.guard import Guard
 from bridge.health import Health
 from bridge.kube.admin_reads import PodEvent
 from bridge.simulation.kube import objects as objects
+from bridge.simulation.slurm import rest
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import names
@@ -89,7 +90,7 @@ async def submitted(both: Both, made: Mapping[str, Any]) -> int:
     job = {"name": names.job_name("hpc/train", cluster, key), "cpus_per_task": 1, "account": "teama"}
     headers = {"X-SLURM-USER-TOKEN": both.token, "X-SLURM-USER-NAME": "alice", "Content-Type": "application/json"}
     body = json.dumps({"job": {**job, "memory_per_node": {"set": True, "number": 1024}}}).encode()
-    status, _, answer = both.slurm.handle(time.time(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
+    status, _, answer = rest.answer(both.slurm, time.time(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
     assert status == 200
     job_id: int = json.loads(answer)["job_id"]
     return job_id

@@ -65,6 +65,16 @@ async def get(asked: Health, path: str) -> tuple[int, str, str]:
         await runner.cleanup()
 
 
+async def test_calls_that_are_not_answered_are_a_reason_though_the_watches_go_on() -> None:
+    loop: Any = Turning(Story().world)
+    why = "Kubernetes: bind: no connection to https://10.0.0.1"
+    asked = Health(loop, [], Telemetry(), lambda: START, calls_trouble=lambda: why)
+    status, text, _ = await get(asked, "/readyz")
+    assert (status, text.splitlines()[0]) == (503, why)
+    loop.world.apply(SideLost(Side.KUBERNETES, START, "Kubernetes: list pods: no connection"))
+    assert not [line for line in asked.not_ready() if line == why], "the watches say it"
+
+
 async def test_a_loop_that_turns_is_healthy() -> None:
     assert (await get(health(), "/healthz"))[:2] == (200, "ok\n")
     assert health(at=START + STANDSTILL_S).not_turning() == ""

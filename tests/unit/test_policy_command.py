@@ -233,6 +233,20 @@ def test_namespaces_can_be_tried_before_they_are_there(
     assert sentence in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_rule_that_decides_for_none_of_the_named_namespaces_may_decide_in_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_label = {"namespace_selector": {"matchLabels": {"tenant": "yes"}}, "user": "alice"}
+    file = written(
+        tmp_path, {"namespaces": ["team-a"], "user": "bob"}, by_label, {"namespaces": ["lab"], "user": "carol"}
+    )
+    assert main(["policy", "check", file, "--namespace", "team-a,tenant=yes"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rules 1 and 2 match pods of team-a: rule 1 decides" in said
+    assert "decides for no pod now" not in said
+    assert "that no namespace matches" not in said
+
+
 def test_without_kubernetes_no_namespace_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = checked(written(tmp_path, TEAMS), capsys)
     assert code == 0

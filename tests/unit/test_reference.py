@@ -95,7 +95,7 @@ def test_tuning_values_that_the_documentation_has_somebody_change_are_for_admins
 # --- annotations ------------------------------------------------------------------------------------------------------
 
 ANNOTATIONS = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")
-DESCRIBED = {names.PREFIX + each.key for each in keys.WISHES} | {each.key for each in keys.OTHERS}
+DESCRIBED = {names.PREFIX + each.key for each in keys.JOB_OPTIONS} | {each.key for each in keys.OTHERS}
 # Constants of names.py that are no keys and no reasons; the sections about conditions and Slurm name them.
 NO_KEYS = {"SCHEDULER_NAME", "PREFIX", "ALIAS_PREFIX", "RUNNING_CONDITION", "IN_SLURM", "NODE_REASON", "NODE_MARK"}
 KEY = r"([a-z0-9-]+\.)+[a-z]+/[\w./-]*|slurm-bridge/[\w-]*"  # as Kubernetes has keys with a domain
@@ -134,9 +134,9 @@ def test_every_name_is_described() -> None:
 
 
 def test_every_key_is_in_the_page_and_no_other() -> None:
-    wanted = names.WISHES | names.GROUPING | names.WRITTEN_BY_US
+    wanted = names.JOB_OPTIONS | names.GROUPING | names.WRITTEN_BY_US
     assert {names.PREFIX + each for each in wanted} <= DESCRIBED
-    assert {each.key for each in keys.WISHES} == names.WISHES
+    assert {each.key for each in keys.JOB_OPTIONS} == names.JOB_OPTIONS
     assert all(f"| `{key}` | " in ANNOTATIONS for key in DESCRIBED)
     for alias in (*names.ALIASES, *names.ALIASES_REFUSED):
         assert f"| `{names.ALIAS_PREFIX}{alias}` | " in ANNOTATIONS
@@ -161,10 +161,10 @@ def test_every_key_that_the_code_spells_is_described() -> None:
     assert {text for text in spelled if not NO_KEY.fullmatch(text)} - DESCRIBED == {names.RUNNING_CONDITION}
 
 
-@pytest.mark.parametrize("wish", keys.WISHES, ids=lambda wish: wish.key)
+@pytest.mark.parametrize("wish", keys.JOB_OPTIONS, ids=lambda wish: wish.key)
 def test_examples_are_taken_and_what_is_said_to_be_refused_is_refused(wish: keys.Wish) -> None:
     for value in wish.examples:
-        read = job_options.wishes(pod_with(wish.key, value))
+        read = job_options.job_options(pod_with(wish.key, value))
         assert isinstance(read, job_options.JobOptions), (wish.key, value, read)
         assert getattr(read, wish.key.replace("-", "_")) is not None
     assert wish.refused
@@ -186,10 +186,8 @@ def test_examples_of_gangs_are_taken_and_other_values_refused() -> None:
     assert isinstance(group_of(replace(pod, labels={}, annotations={size.key: size.example})), Refusal)
 
 
-def test_the_annotation_for_admission_is_refused_on_pods_of_the_bridge() -> None:
-    assert refusal(OPT_OUT.removeprefix(names.PREFIX), "false") == (
-        "Annotation slurm-bridge/intercept is not a key of slurm-bridge."
-    )
+def test_the_annotation_for_admission_means_nothing_on_pods_of_the_bridge() -> None:
+    assert job_options.user_input(Pod("uid", "hpc", "train", annotations={OPT_OUT: "false"})) == {}
 
 
 def test_every_reason_says_what_it_means_and_what_to_do() -> None:

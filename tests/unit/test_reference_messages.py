@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 # Texts of the scheduler that are part of no message, and who sees them.
 NO_MESSAGE = {
     "scheduler.decide": r"reads of .*|the kick|nodes in step",  # the log, after an error of our own
+    "scheduler.actions": r"job \{job id\}|(Slurm )?node \{(name|node)\}|\{ref.kind\} \{namespace\}/\{ref.name\}",  # the log
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
     "scheduler.state.anomalies": r"Slurm lists .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`
@@ -39,6 +40,7 @@ NO_MESSAGE = {
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
     "scheduler.rules.status": r"%.*",  # times
+    "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
     "scheduler.state.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces

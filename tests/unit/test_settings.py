@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import socket
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from bridge import settings
 from bridge.errors import ConfigError
 from bridge.settings import DEFAULT_GRES, Settings, load, usable
+from bridge.settings_mistakes import KINDS, TEXT, in_words
 from scheduler.policy.rules import Choice, Rule, Tenant
 from scheduler.tuning import Tuning
 
@@ -110,7 +117,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ),
         (
             "policy: {default: {user: a, max_jobs: 0}}",
-            "policy.default.max_jobs: Input should be greater than or equal to 1.",
+            "policy.default.max_jobs: must be at least 1.",
         ),
         ('policy: {default: {user: "a b"}}', "policy.default.user: must be an ordinary Slurm user's name."),
         ("tuning: {settle: 3}", "tuning: unknown key settle; did you mean settle_s?"),
@@ -318,3 +325,76 @@ def test_a_lease_that_is_none_is_one_sentence(tmp_path: Path, lease: str, says: 
         load({"config": written(tmp_path, f"lease: {lease}")}, {})
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# --- every kind of mistake that the models can find -------------------------------------------------------------------
+
+ODD = (None, True, 0, -1, 1.5, 10**30, float("nan"), float("inf"), "", "x", "1", [], ["x"], [1], {}, {1: "x"}, {"x": 1})
+ODD += ({"x": "y"}, [{}], datetime.date(2026, 11, 23), b"x", "9" * 5000)
+OF_PYDANTIC = re.compile(r"\b(Input|should|valid|Tuple|dictionary|integer|instance|Field|items?|characters? after)\b")
+
+
+def places_in(model: type[BaseModel], around: Callable[[Any], Any]) -> Iterator[Callable[[Any], Any]]:
+    """Of each value of the model, and of the models in it: what puts such a value into the settings."""
+    for key, field in model.model_fields.items():
+        key = field.alias or key
+        yield lambda value, key=key: around({key: value})
+        if (inner := settings._model_of(field.annotation)) is not None:
+            kind = str(field.annotation)
+            if "tuple[" in kind:
+                yield from places_in(inner, lambda value, key=key: around({key: [value]}))
+            elif "Mapping[" in kind:
+                yield from places_in(inner, lambda value, key=key: around({key: {"x": value}}))
+            else:
+                yield from places_in(inner, lambda value, key=key: around({key: value}))
+
+
+PUTS = [*places_in(Settings, lambda value: value), lambda value: value]
+
+
+def mistaken(written: Any) -> ValidationError | None:
+    try:
+        Settings.model_validate(written)
+    except ValidationError as error:
+        return error
+    return None
+
+
+def test_whatever_is_written_the_sentence_is_ours() -> None:
+    """Each odd value in the place of each value of each model.  No kind of pydantic's errors is left to its own words."""
+    raised = [error for put in PUTS for odd in ODD if (error := mistaken(put(odd))) is not None]
+    found = {each["type"] for error in raised for each in error.errors()}
+    assert found <= {*KINDS, "value_error", "extra_forbidden"}
+    for error in raised:
+        for each in error.errors():
+            assert each["type"] not in KINDS or not OF_PYDANTIC.search(in_words(each)), each
+        assert "[key]" not in settings._sentence(error)
+    assert found - {"value_error", "extra_forbidden"} == KINDS.keys(), "words for a kind that nothing raises"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("policy: {rules: [{namespaces: [], user: a}]}", "policy.rules.0.namespaces: must not be an empty list."),
+        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules.0.user: is not given, and is required."),
+        ("policy: {rules: [{namespaces: [a], user: 7}]}", f"policy.rules.0.user: {TEXT}."),
+        ("managed_namespaces: hpc", "managed_namespaces: must be a list, as [a, b]."),
+        ("policy: [a]", "policy: must be a mapping of keys to values."),
+        ("gres: {1: gpu}", f"gres.1: {TEXT}."),
+        ("default_memory_mib: lots", "default_memory_mib: must be a whole number."),
+        ("default_memory_mib: 1.5", "default_memory_mib: must be a whole number."),
+        ("poll_interval_s: 0.01", "poll_interval_s: must be at least 0.1."),
+        ("poll_interval_s: 61", "poll_interval_s: must be at most 60."),
+        ("policy: {default: {user: a, max_submit_rate: 0}}", "policy.default.max_submit_rate: must be more than 0."),
+        ("shared_nodes: perhaps", "shared_nodes: must be true or false."),
+        ("scheduler_name: ''", "scheduler_name: must not be empty."),
+        ("log_level: loud", "log_level: must be debug, info, warning or error."),
+        ("bypass: perhaps", "bypass: must be warn or end."),
+        (
+            "pending_reason: not camel",
+            "pending_reason: must be letters alone, the first one a capital, as in SlurmJobPending.",
+        ),
+    ],
+)
+def test_kinds_of_mistakes_in_words(tmp_path: Path, text: str, sentence: str) -> None:
+    assert mistake(tmp_path, text) == sentence

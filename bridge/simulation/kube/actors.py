@@ -16,7 +16,8 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
 from bridge.simulation.kube.objects import (
     EXIT_CODE,
@@ -31,11 +32,9 @@ from bridge.simulation.kube.objects import (
     rfc3339,
     with_condition,
 )
+from bridge.simulation.kube.store import Store
 from scheduler.model.quantity import amount
 from scheduler.place.host_ports import clash
-
-if TYPE_CHECKING:
-    from bridge.simulation.kube.cluster import KubeCluster
 
 ENDED = ("Succeeded", "Failed")
 RECONCILE_S = 0.05
@@ -50,10 +49,23 @@ _NAP = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?|inf(?:inity)?)([smhd]?)(?![\w.])")
 _NAP_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+class Verbs(Protocol):
+    """What actors do in their cluster (KubeCluster)."""
+
+    store: Store
+    rng: Random
+
+    def create(self, now: float, resource: str, thing: Object) -> Object: ...
+
+    def write_status(self, resource: str, thing: Object, status: Object) -> Object: ...
+
+    def remove(self, now: float, resource: str, thing: Object, grace_s: int | None = None) -> Object: ...
+
+
 class Actors:
     """Everything in the cluster that acts by itself.  A due time is a reminder to look, never an order."""
 
-    def __init__(self, cluster: KubeCluster) -> None:
+    def __init__(self, cluster: Verbs) -> None:
         self._cluster = cluster
         self._seen = cluster.store.version
         self._due: list[tuple[float, int, str, str, str]] = []  # (when, order, resource, namespace, name)

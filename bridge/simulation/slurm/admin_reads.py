@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.cluster import SlurmCluster
 
 CONFIGURATION_SINCE = "v0.0.45"
 

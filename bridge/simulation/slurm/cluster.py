@@ -26,11 +26,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bridge.simulation.slurm import rest
-from bridge.simulation.slurm.jobs import SimJob, SimPartition, SimUser
+from bridge.simulation.slurm.jobs import Condition, SimJob, SimPartition, SimUser
 from bridge.simulation.slurm.nodes import Holding, SlurmSimNode, Wanted
 from bridge.simulation.slurm.start_times import fits_empty, held_by, places_for
-from bridge.simulation.slurm.waits import SINGLETON, Condition, open_conditions
+from bridge.simulation.slurm.waits import SINGLETON, open_conditions
 from scheduler.model.hostlist import fold
 
 # Slurm's own defaults (Slurm facts 5): batch_sched_delay, bf_interval, the rounds in which limits of time are looked at.
@@ -138,13 +137,7 @@ class SlurmCluster:
         licenses = {"matlab": 10}
         return cls(nodes, partitions, users, seed=seed, stock=stock, started=started, licenses=licenses)
 
-    # --- the two ways in
-
-    def handle(
-        self, now: float, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
-        """One request to slurmrestd at time `now`: status, headers, body of the answer."""
-        return rest.answer(self, now, method, target, headers, body)
+    # --- the two ways in: requests to slurmrestd (rest.py), and time
 
     def tick(self, now: float) -> None:
         """Let slurmctld do what is due by `now`; to be called every second, as its own loop runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.transport import Reply
 
@@ -19,5 +20,5 @@ class InProcessSlurm:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
     ) -> Reply:
         """See Transport.  It is answered at once."""
-        status, answered, content = self._cluster.handle(self._clock(), method, target, headers, body)
+        status, answered, content = rest.answer(self._cluster, self._clock(), method, target, headers, body)
         return Reply(status, {name.lower(): value for name, value in answered.items()}, content)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import SlurmSaysNo
-from bridge.simulation.slurm.jobs import SimJob, SimPartition, SimUser
+from bridge.simulation.slurm.jobs import Condition, SimJob, SimPartition, SimUser
 from bridge.simulation.slurm.nodes import Wanted
-from bridge.simulation.slurm.waits import Condition, conditions, licenses
+from bridge.simulation.slurm.waits import conditions, licenses
 from scheduler.model.hostlist import HostlistError, expand
-
-if TYPE_CHECKING:
-    from bridge.simulation.slurm.cluster import SlurmCluster
 
 Body = dict[str, Any]
 

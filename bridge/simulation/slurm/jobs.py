@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge.simulation.slurm.nodes import Holding, Wanted
-from bridge.simulation.slurm.waits import Condition
 
 ENDED = frozenset(
     {
@@ -57,6 +56,22 @@ class SimUser:
     qos: tuple[str, ...] = ("normal",)
     max_submit_jobs: int | None = None
     group_tres: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that must hold.  delay_min: of `after`, minutes since that job's start; failed: it never will."""
+
+    kind: str
+    job_id: int = 0
+    delay_min: int = 0
+    failed: bool = False
+
+    def __str__(self) -> str:
+        state = "failed" if self.failed else "unfulfilled"
+        job = f":{self.job_id}" if self.job_id else ""
+        delay = f"+{self.delay_min}" if self.delay_min else ""
+        return f"{self.kind}{job}{delay}({state})"
 
 
 @dataclass(slots=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import TEXTS, SlurmSaysNo
 from bridge.simulation.slurm.jobs import SimJob
-
-if TYPE_CHECKING:
-    from bridge.simulation.slurm.cluster import SlurmCluster
 
 Answer = tuple[int, dict[str, str], bytes]
 Body = dict[str, Any]

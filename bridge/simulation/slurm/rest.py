@@ -8,16 +8,13 @@ in jobs/state.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from bridge.simulation.slurm import reads, writes
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import SlurmSaysNo
 from bridge.simulation.slurm.requests import NO_URL, SLURM_USER, TEXT, VERSIONS, Answer, Asked, refusal
-
-if TYPE_CHECKING:
-    from bridge.simulation.slurm.cluster import SlurmCluster
 
 
 def answer(

@@ -8,33 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-if TYPE_CHECKING:
-    from bridge.simulation.slurm.jobs import SimJob
+from bridge.simulation.slurm.jobs import Condition, SimJob
 
 SINGLETON = "singleton"
 KINDS = frozenset({"after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok"})
 _BY_EXIT = frozenset({"afternotok", "afterok"})
 _JOB = re.compile(r"([1-9][0-9]{0,9})(?:_(?:[0-9]+|\*))?(?:\+([0-9]+))?", re.ASCII)
 _LICENSE = re.compile(r"([\w.@-]+)(?::([0-9]+))?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One thing that must hold.  delay_min: of `after`, minutes since that job's start; failed: it never will."""
-
-    kind: str
-    job_id: int = 0
-    delay_min: int = 0
-    failed: bool = False
-
-    def __str__(self) -> str:
-        state = "failed" if self.failed else "unfulfilled"
-        job = f":{self.job_id}" if self.job_id else ""
-        delay = f"+{self.delay_min}" if self.delay_min else ""
-        return f"{self.kind}{job}{delay}({state})"
 
 
 def conditions(text: str, jobs: Mapping[int, SimJob]) -> tuple[Condition, ...]:

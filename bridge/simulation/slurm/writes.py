@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmSaysNo
 from bridge.simulation.slurm.job_request import begin, job_of, layout_shown, switches, unknown_fields
 from bridge.simulation.slurm.jobs import SimJob, SimUser
 from bridge.simulation.slurm.node_conf import node_of
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, job_id_of, known, with_parts, yes
-
-if TYPE_CHECKING:
-    from bridge.simulation.slurm.cluster import SlurmCluster
 
 # Fields that may be changed of a running job; any other is refused with 2073.
 _CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})

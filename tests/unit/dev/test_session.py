@@ -23,6 +23,7 @@ from bridge.kube.transport import HttpTransport
 from bridge.simulation.invariants import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.observations import KubeTruth, SlurmLooks
+from bridge.simulation.slurm import rest
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
@@ -150,7 +151,9 @@ async def test_an_admins_hold_and_suspension_end_when_pressed_again() -> None:
         }
         now = int(session.clock())
         path = "/slurm/v0.0.45/job/submit"
-        made = json.loads(slurm.handle(now, "POST", path, headers, json.dumps({"job": job}).encode())[2])["job_id"]
+        made = json.loads(rest.answer(slurm, now, "POST", path, headers, json.dumps({"job": job}).encode())[2])[
+            "job_id"
+        ]
         assert "is held by an admin" in await session.make("hold-job")
         assert slurm.jobs[made].held == "JobHeldAdmin"
         assert "is released" in await session.make("hold-job")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import MIN_JOB_AGE_S, SlurmCluster
 from bridge.simulation.slurm.layout import layout
 from bridge.simulation.slurm.nodes import SlurmSimNode, Wanted
@@ -26,7 +27,7 @@ class Face:
 
     def ask(self, method: str, path: str, body: bytes = b"", *, user: str = "") -> tuple[int, Any]:
         headers = {"x-slurm-user-token": self.token} | ({"X-SLURM-USER-NAME": user} if user else {})
-        status, _, content = self.cluster.handle(self.now, method, f"/slurm/v0.0.45/{path}", headers, body)
+        status, _, content = rest.answer(self.cluster, self.now, method, f"/slurm/v0.0.45/{path}", headers, body)
         return status, json.loads(content)
 
     def submit(self, name: str = "n", **wishes: Any) -> int:

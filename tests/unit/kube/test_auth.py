@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import logging
 import os
 import ssl
 import stat
@@ -18,6 +20,7 @@ from bridge.errors import ConfigError
 from bridge.kube import exec_plugin, kept_credentials
 from bridge.kube.access import Access, Headers
 from bridge.kube.auth import load
+from bridge.kube.sources import TRY
 from tests.unit.kube.certificates import Certificates, made_certificates, make  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
@@ -557,6 +560,68 @@ async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_
     token.write_text("second")
     clock.now += 6
     assert await authorization(access) == "Bearer second"
+
+
+async def test_what_cannot_be_renewed_is_said_once_while_what_was_read_before_is_used(
+    tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock, token, authority = Clock(), tmp_path / "token", tmp_path / "ca.pem"
+
+    def right() -> None:
+        token.write_text("first")
+        authority.write_bytes(certificates.authority.read_bytes())
+
+    right()
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(authority)}
+    config = kubeconfig(tmp_path, {"tokenFile": str(token)}, cluster)
+    access = await load(config, now=clock)
+    assert access.trouble() == ""
+    for wrong, why in (
+        (lambda: token.write_text(""), "its token is empty"),
+        (token.unlink, f"{token}: No such file or directory"),
+        (lambda: authority.write_text("nonsense"), "its certificate-authority holds no certificate"),
+    ):
+        caplog.clear()
+        wrong()
+        for _ in range(3):
+            clock.now += 61
+            assert await authorization(access) == "Bearer first"
+        where = f'kubeconfig {config}, context "lab"'
+        assert access.trouble() == f"{where}: {why}. What was read before stays in use. {TRY}"
+        assert [each.message for each in caplog.records] == [access.trouble()]
+        right()
+        clock.now += 61
+        await access.credentials()
+        assert access.trouble() == ""
+        assert caplog.records[-1].message == f"{where}: in order again"
+
+
+def jwt(**claims: float) -> str:
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"e30.{part}.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [
+        ({"token": jwt(exp=1_795_237_140)}, "its token expired at 2026-11-21T04:59:00Z. Renew it"),
+        (
+            {"token": jwt(exp=1_795_240_000)},
+            "the API server does not accept its token. Renew it, or name one of this cluster",
+        ),
+        ({"token": SECRET}, "the API server does not accept its token. Renew it, or name one of this cluster"),
+        ({"token": "a.b.c"}, "the API server does not accept its token. Renew it, or name one of this cluster"),
+        ({"token": jwt(exp=-1e300)}, "the API server does not accept its token. Renew it, or name one of this cluster"),
+        ({}, "it names no credentials, and the API server asks for some"),
+    ],
+    ids=["expired", "of another cluster", "opaque", "no JSON", "absurd", "nobody"],
+)
+async def test_what_is_said_of_credentials_that_are_not_accepted(
+    tmp_path: Path, user: dict[str, Any], says: str
+) -> None:
+    config = kubeconfig(tmp_path, user)
+    assert (await load(config, wall=Clock())).refused() == f'kubeconfig {config}, context "lab": {says}'
 
 
 async def test_a_token_that_is_empty_at_the_start_is_said_and_does_not_mean_nobody(tmp_path: Path) -> None:

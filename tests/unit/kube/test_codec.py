@@ -30,7 +30,7 @@ from scheduler.model.kubernetes import (
     Undecoded,
 )
 from scheduler.model.refusal import Refusal
-from scheduler.translate.job_options import wishes
+from scheduler.translate.job_options import job_options
 
 
 def read(metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> Pod:
@@ -572,7 +572,7 @@ def test_a_value_longer_than_any_that_is_accepted_is_cut_and_still_refused() -> 
     pod = read({"annotations": said})
     assert sum(map(len, pod.annotations.values())) < 4096
     for key, text in pod.annotations.items():
-        refused = wishes(replace(pod, annotations={key: text}))
+        refused = job_options(replace(pod, annotations={key: text}))
         assert isinstance(refused, Refusal)
 
 

@@ -320,6 +320,30 @@ def test_a_lease_that_was_edited_is_waited_for_as_long_as_is_safe(
     story(tell)
 
 
+def test_a_holder_that_does_not_renew_a_lease_of_long_duration_is_told() -> None:
+    """As somebody may write it by hand: it looks like the lease of another replica."""
+
+    async def tell(place: Place) -> None:
+        meta = {"namespace": "slurm-bridge", "name": "slurm-bridge", "annotations": {PROCESS: "feedfeed"}}
+        spec = {"holderIdentity": "alien", "leaseDurationSeconds": 40}
+        place.cluster.create(START, "leases", {"metadata": meta, "spec": spec})
+        lease = place.replica("a")
+        leading = asyncio.create_task(lease.lead())
+        await asyncio.sleep(2.5)
+        assert (lease.trouble, place.said) == ("", [])
+        await asyncio.sleep(10)
+        assert lease.trouble == (
+            "The lease slurm-bridge/slurm-bridge names alien as holder, and nothing has renewed it for more than 3 s. It "
+            "says that it lasts 40 s, so it is taken over that long after its last renewal. If no such replica runs, delete "
+            "the lease."
+        )
+        assert place.said == [lease.trouble], "told once, not at each look"
+        await leading
+        assert (lease.holder, lease.trouble) == ("a", "")
+
+    story(tell)
+
+
 def test_rights_that_are_taken_away_are_a_sentence_and_end_the_lead_in_time() -> None:
     async def tell(place: Place) -> None:
         lease = place.replica("a")

@@ -21,7 +21,7 @@ from scheduler.model.kubernetes import ALL_PORTS, OwnerRef, Pod, PodTerm
 from scheduler.model.quantity import amount
 from scheduler.model.refusal import Refusal
 from scheduler.place.affinity_terms import matches
-from scheduler.translate.job_options import wishes
+from scheduler.translate.job_options import job_options
 from scheduler.translate.job_spec import needs
 from scheduler.translate.pod_limits import beyond_limits
 from tests.builders import pod as built
@@ -197,17 +197,17 @@ def test_a_bound_pod_keeps_what_the_bridge_wrote_and_a_waiting_one_that_somethin
     assert bound.annotations == shown
     waiting = PODS.one(said({"annotations": shown}))
     assert waiting.annotations.keys() == shown.keys()
-    assert isinstance(wishes(waiting), Refusal)
+    assert isinstance(job_options(waiting), Refusal)
 
 
 def test_a_misspelt_key_is_told_though_its_value_is_not_kept_and_though_there_are_many() -> None:
-    said_so = wishes(PODS.one(said({"annotations": {f"{PREFIX}partitoin": "x" * 100_000}})))
+    said_so = job_options(PODS.one(said({"annotations": {f"{PREFIX}partitoin": "x" * 100_000}})))
     assert isinstance(said_so, Refusal)
     assert "Did you mean slurm-bridge/partition?" in said_so.message
     many = {f"{PREFIX}k{number}": "x" for number in range(500)} | {f"{PREFIX}partition": "main"}
     pod = PODS.one(said({"annotations": many}))
     assert pod.annotations[f"{PREFIX}partition"] == "main"
-    assert isinstance(wishes(pod), Refusal)
+    assert isinstance(job_options(pod), Refusal)
 
 
 def test_a_value_that_no_label_can_have_is_cut_and_still_equal_to_none() -> None:

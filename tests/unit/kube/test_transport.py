@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from bridge.errors import ConfigError, ContractError, FarSideError, Unanswered, 
 from bridge.kube import transport as module
 from bridge.kube.access import Access, Credentials
 from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong
-from tests.unit.kube.certificates import Certificates, made_certificates  # noqa: F401 -- a fixture
+from tests.unit.kube.certificates import Certificates, made_certificates, make  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
 Handle = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -225,6 +227,76 @@ async def test_a_call_that_found_no_connection_in_time_was_not_sent(monkeypatch:
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
         with pytest.raises(Unanswered):
             await first
+
+
+# --- calls that fail one after the other ---
+
+
+async def test_calls_that_fail_for_a_while_are_trouble_until_one_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The watches may be open all the while, on connections that were made with other credentials."""
+    caplog.set_level(logging.INFO)
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    status = "200 OK"
+
+    async def handle(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"{}", status))
+
+    async with server(handle) as url, wire(url) as far:
+        far.access.refused = lambda: "its token expired"
+
+        async def ask() -> None:
+            await far.exchange(Call("GET", "/x", deadline_s=5))
+
+        await ask()
+        status = "401 Unauthorized"
+        for now[0], trouble in ((0.0, ""), (2.0, ""), (3.0, "Kubernetes: authenticate: its token expired (error 401)")):
+            with pytest.raises(Unauthorized):
+                await ask()
+            assert far.trouble() == trouble
+        status = "403 Forbidden"
+        await ask()
+        assert far.trouble() == "", "whatever the answer is, it is one"
+        status, now[0] = "401 Unauthorized", 9.0
+        with pytest.raises(Unauthorized):
+            await ask()
+        assert far.trouble() == "", "one failure is a hiccup"
+    assert [each.message for each in caplog.records] == [
+        "Kubernetes: authenticate: its token expired (error 401)",
+        "Kubernetes answers calls again",
+    ]
+
+
+async def test_a_write_that_was_held_back_here_says_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FAILING_S", 0.0)
+    async with server(says(answer(b"{}"))) as url, wire(url) as far:
+        far.may_write = lambda: False
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="does not lead any more"):
+                await far.exchange(Call("DELETE", "/x", deadline_s=5))
+        assert far.trouble() == ""
+
+
+async def test_a_watch_whose_credentials_are_not_accepted_says_which() -> None:
+    async with server(says(answer(b"{}", "401 Unauthorized"))) as url, wire(url) as far:
+        far.access.refused = lambda: "its token expired"
+        with pytest.raises(Unauthorized, match="its token expired"):
+            async with far.stream("/x", stall_s=5):
+                pass
+
+
+async def test_a_server_that_is_not_trusted_says_what_names_the_authority(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    tls = ssl.create_default_context(cafile=make(tmp_path).authority)
+    async with server(says(answer(b"{}")), server_tls(certificates)) as url, wire(url, tls=tls) as far:
+        far.access.named = "kubeconfig k"
+        with pytest.raises(Unreachable) as told:
+            await far.exchange(Call("GET", "/x", deadline_s=5))
+    assert told.value.message.startswith(f"TLS with {url} failed: ")
+    assert told.value.message.endswith(". Its authority has to be the one that kubeconfig k names")
 
 
 # --- credentials ---

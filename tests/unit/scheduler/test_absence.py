@@ -46,7 +46,7 @@ def test_pods_are_harmed_only_when_their_job_was_missing_twice_two_seconds_apart
     running(story)
     story.polls({}, at=NOW + 5)
     [read] = story.decides(NOW + 5)
-    assert read == ReadJob(100, "does job 100 live?", read.key, limit_class="missing")  # type: ignore[union-attr]
+    assert read == ReadJob(100, "does job 100 live?", read.key, bucket="missing")  # type: ignore[union-attr]
     story.reads(None, job_id=100, at=NOW + 5)
     story.ended(read, at=NOW + 5)
     assert story.decides(NOW + 5) == []

@@ -16,7 +16,7 @@ from scheduler.explain import Explanation, as_sbatch, explain, key_of
 from scheduler.model.kubernetes import Condition, Pod, PodPhase, Taint
 from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
 from scheduler.translate.values import LONGEST_WAIT_S
-from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, job_of, node, pod, slurm_node
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OWNER, START, Story, job_of, node, pod, slurm_node, without
 from tests.builders import key_of as pod_key
 
 NOW = START + 20
@@ -125,6 +125,37 @@ def test_a_refusal_of_slurm_is_told_with_when_it_is_tried_again() -> None:
     told = explained(story, train, NOW + 2)
     assert told.sentence.startswith("Slurm refused it (error 2045). It is tried again at ")
     assert told.story[-1] == (NOW, "Slurm refused it (error 2045).")
+
+
+def test_a_pod_that_waits_for_the_search_after_a_start_says_so() -> None:
+    story, train = Story(), pod("train", created=START - 3600)
+    story.sees(train)
+    story.polls({16: "PENDING"}, at=START + 0.1)
+    told = explained(story, train, START + 0.2)
+    assert story.acts(AllocateNow, START + 0.2) == []
+    assert "nothing is asked before 00:16:43 UTC" in told.sentence
+    assert "asking Slurm" not in " ".join(told.next)
+
+
+def test_a_pod_whose_owner_is_not_read_yet_says_so() -> None:
+    story, train = Story(), pod("train", owner=OWNER)
+    story.sees(train)
+    assert explained(story, train).sentence == "The pod's owners are read first, for their annotations."
+
+
+def test_a_pod_that_waits_for_a_full_limit_says_so() -> None:
+    story, train = Story(without(CONFIG, submits=0)), pod("train")
+    story.sees(train)
+    assert explained(story, train).sentence.startswith("Other pods are before it")
+
+
+def test_a_granted_pod_tells_what_its_bind_waits_for() -> None:
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW - 2)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW - 1)
+    told = explained(story, train)
+    assert told.phase == "granted"
+    assert told.sentence.endswith("The bind waits: an admin suspended Slurm job 17 (scontrol resume 17 ends that).")
 
 
 def test_what_is_under_way_is_told() -> None:

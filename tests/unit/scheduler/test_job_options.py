@@ -14,7 +14,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, JobSpec
 from scheduler.policy.rules import ANY, Choice, Tenant
 from scheduler.translate import values
-from scheduler.translate.job_options import JobOptions, wishes
+from scheduler.translate.job_options import JobOptions, job_options
 from scheduler.translate.job_spec import Translation, TranslationContext, jobspec
 from scheduler.translate.values import MAX_NICE, MAX_TEXT
 from tests.builders import CLUSTER, OWNER, key_of, pod
@@ -112,12 +112,19 @@ def test_what_cannot_be_read_is_refused_with_key_and_value(key: str, value: str)
     [
         ("partitoin", f" Did you mean {OWN}partition?"),
         ("time_limit", f" Did you mean {OWN}time-limit?"),
+        ("intercpt", f" Did you mean {OWN}intercept?"),
         ("priority", ""),
         ("zzz", ""),
     ],
 )
 def test_a_key_that_nobody_knows_is_a_spelling_mistake(key: str, hint: str) -> None:
     assert refusal_of(annotated({key: "x"})) == f"Annotation {OWN}{key} is not a key of slurm-bridge.{hint}"
+
+
+@pytest.mark.parametrize("value", ["false", "true", "perhaps"])
+def test_what_the_pod_said_to_admission_means_nothing_to_the_bridge(value: str) -> None:
+    """A pod that names the bridge itself needs no admission, and may still have the annotation of its template."""
+    assert spec_of(annotated({"intercept": value})) == spec_of(pod())
 
 
 def test_an_unknown_key_of_an_owner_or_of_somebody_else_is_none_of_our_business() -> None:
@@ -171,7 +178,7 @@ ALIASED = [
 
 @pytest.mark.parametrize(("key", "value", "read"), ALIASED)
 def test_keys_of_the_go_slurm_bridge_are_read(key: str, value: str, read: JobOptions) -> None:
-    assert wishes(annotated({key: value}, ALIAS)) == read
+    assert job_options(annotated({key: value}, ALIAS)) == read
 
 
 def test_every_alias_is_in_the_table_above() -> None:
@@ -190,7 +197,7 @@ def test_aliases_that_are_the_admins_to_decide_are_refused(key: str) -> None:
 
 
 def test_an_unknown_alias_is_left_alone() -> None:
-    assert wishes(annotated({"placeholder": "x"}, ALIAS)) == JobOptions()
+    assert job_options(annotated({"placeholder": "x"}, ALIAS)) == JobOptions()
 
 
 # --- who wins -----------------------------------------------------------------------------------------------------
@@ -204,22 +211,22 @@ FAR = Owner(
 
 def test_an_own_key_wins_over_its_alias_on_the_same_object() -> None:
     said = pod(annotations={ALIAS + "partition": "alias", OWN + "partition": "own"})
-    assert wishes(said) == JobOptions(partition="own")
+    assert job_options(said) == JobOptions(partition="own")
 
 
 def test_the_pod_wins_over_its_owners_and_the_nearest_owner_over_the_next() -> None:
-    assert wishes(annotated({"partition": "pod"}), (NEAR, FAR)) == JobOptions(
+    assert job_options(annotated({"partition": "pod"}), (NEAR, FAR)) == JobOptions(
         partition="pod", qos="near", account="far"
     )
 
 
 def test_an_alias_on_the_pod_wins_over_an_own_key_of_its_owner() -> None:
-    assert wishes(annotated({"partition": "pod"}, ALIAS), (NEAR,)) == JobOptions(partition="pod", qos="near")
+    assert job_options(annotated({"partition": "pod"}, ALIAS), (NEAR,)) == JobOptions(partition="pod", qos="near")
 
 
 def test_a_bad_value_that_a_nearer_object_overrules_harms_nobody() -> None:
     owner = Owner(OWNER, annotations={OWN + "nice": "-1"})
-    assert wishes(annotated({"nice": "5"}), (owner,)) == JobOptions(nice=5)
+    assert job_options(annotated({"nice": "5"}), (owner,)) == JobOptions(nice=5)
 
 
 def test_who_belongs_together_is_said_by_the_pods_themselves() -> None:

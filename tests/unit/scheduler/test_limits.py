@@ -208,7 +208,7 @@ def test_the_schedulers_of_pods_that_are_gone_are_forgotten() -> None:
 def test_owners_that_say_much_are_fewer_to_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "MAX_OWNERS_REMEMBERED", 100)
     story = Story()
-    long = {names.PREFIX + key: "x" * 1000 for key in sorted(names.WISHES)[:20]}  # five of usual size
+    long = {names.PREFIX + key: "x" * 1000 for key in sorted(names.JOB_OPTIONS)[:20]}  # five of usual size
     for said, most in ((long, 20), ({}, 100)):
         for number in range(300):
             ref = OwnerRef("apps/v1", "ReplicaSet", f"web{number}", f"uid-{number}")

@@ -87,9 +87,9 @@ def test_a_workload_has_one_trace_whichever_life_tells_it() -> None:
 def test_every_key_is_spelled_under_one_prefix() -> None:
     for key in (names.MANAGED_LABEL, names.SLURM_NODE_LABEL, names.JOB_ID, names.JOB_NODES, names.TRACEPARENT):
         assert key.startswith("slurm-bridge/")
-    assert not names.WISHES & names.GROUPING
-    assert not names.WISHES & names.WRITTEN_BY_US
-    assert set(names.ALIASES.values()) <= names.WISHES
+    assert not names.JOB_OPTIONS & names.GROUPING
+    assert not names.JOB_OPTIONS & names.WRITTEN_BY_US
+    assert set(names.ALIASES.values()) <= names.JOB_OPTIONS
 
 
 def test_waiting_is_never_called_unschedulable() -> None:

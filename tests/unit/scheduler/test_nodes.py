@@ -277,7 +277,7 @@ def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_whil
     [show] = nodes.looks(NOW + 1)
     assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
-    assert show.message == ("Slurm refused it (error 2168). Another one made it meanwhile.")
+    assert show.message == ("Slurm refused it (error 2168). Another client made it meanwhile.")
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
     nodes.shows(at=NOW + 31)
     assert nodes.looks(NOW + 31) == []

@@ -238,6 +238,19 @@ def test_so_does_a_job_that_is_found_before_it_is_known_that_the_answer_is_lost(
     assert [type(each) for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 3)] == [BindPod]
 
 
+def test_a_job_that_the_former_user_names_after_the_pod_long_after_the_lost_answer_is_left_alone() -> None:
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 2)
+    labelled(story)
+    assert lives_on(story, {}, job_of(TRAIN, 17), at=NOW + 3) == []
+    labelled(story, user="bob")
+    acts = lives_on(story, {17: "RUNNING"}, job_of(TRAIN, 17, submitted=NOW + 63), at=NOW + 65, seconds=3)
+    assert {each.spec.user for each in acts if isinstance(each, AllocateNow)} == {"bob"}
+    assert 17 not in story.world.placeholders
+
+
 # --- limits of a rule with a template ---------------------------------------------------------------------------------
 
 
@@ -298,6 +311,19 @@ def test_a_job_of_a_former_user_that_the_hint_of_another_pod_hides_ends_before_i
     assert (cancel.job_id, cancel.user) == (17, "bob")
     acts = lives_on(story, {17: "CANCELLED"}, job, at=NOW + 8, seconds=5)
     assert [each.spec.user for each in acts if isinstance(each, AllocateNow)][:1] == ["alice"]
+
+
+def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_that_has_not_succeeded_yet() -> None:
+    """However long ago the process began: a job that is not read yet may be the pod's, of the user that it had."""
+    story = story_of(Rule(("other",), Tenant("bob")))
+    story.sees(replace(TRAIN, created=START - 100))
+    late = NOW + 60
+    story.polls({17: "RUNNING"}, at=late)
+    story.decides(late)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), late))
+    assert submissions(story, late + 1) == []
+    story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 2)
+    assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
 
 
 def test_a_job_that_waits_as_another_user_ends_before_the_bind_because_singleton_does_not_hold_it_back() -> None:
@@ -372,6 +398,28 @@ def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not
     job = job_of(TRAIN, 18, submitted=START - 50)
     acts = lives_on(story, {18: "RUNNING"}, job, at=NOW)
     assert acts == []
+    assert story.world.placeholders[18].key == key_of(TRAIN)
+
+
+def test_nodes_of_a_lost_job_are_not_asked_for_as_a_new_user_while_a_job_that_pods_show_is_not_read() -> None:
+    """It may be the one that took the lost job's place, as the former user, before the process ended (S7, V1)."""
+    story = story_of(Rule(("hpc",), Tenant("carol")), Rule(("other",), Tenant("alice")))
+    story.sees(story.bound(pod("other", namespace="other", created=START - 200), 18, started=START - 190))
+    runs_since_before(story)
+    found: list[Action] = []
+    for at in range(int(START) + 1, int(START) + 16):
+        story.polls({18: "RUNNING"}, at=at)
+        if at == START + 8:
+            story.sees(PolicyChanged(Policy(WRITTEN_OUT), at))
+        for action in story.decides(at):
+            found.append(action)
+            if isinstance(action, ReadJob) and action.job_id == 17:
+                story.reads(None, job_id=17, at=at)
+            story.ended(action, Outcome.UNKNOWN, at=at)
+    assert not [each for each in found if isinstance(each, AllocateNow | FailByDeadline)]
+    job = job_of(TRAIN, 18, submitted=START - 50)
+    acts = lives_on(story, {18: "RUNNING"}, job, at=START + 16)
+    assert [each for each in acts if getattr(each, "key", "") == key_of(TRAIN)] == []
     assert story.world.placeholders[18].key == key_of(TRAIN)
 
 

@@ -28,6 +28,8 @@ from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import Pod, PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.rules import reconcile_nodes as reconcile
+from scheduler.rules.decision import Decision
+from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
@@ -58,15 +60,16 @@ def breaks(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, for_: Callab
 
 
 def breaks_rule(monkeypatch: pytest.MonkeyPatch, phase: Phase, name: str, *, late: bool = False) -> Callable[[], None]:
-    """The rule of that phase raises for the pods of that name; late: after all that it planned."""
+    """The rule of that phase raises for the pods of that name; late: after its decision came into the plan."""
     whole, broken = decide.RULES[phase], [True]
 
-    def rule(workload: Workload, this_pass: Pass) -> None:
+    def rule(workload: Workload, this_pass: Pass) -> Decision:
         bad = bool(broken) and workload.readable.startswith(f"hpc/{name}")
-        if not bad or late:
-            whole(workload, this_pass)
+        if bad and late:
+            apply(whole(workload, this_pass), workload, this_pass)
         if bad:
             raise Defect(phase.value)
+        return whole(workload, this_pass)
 
     monkeypatch.setitem(decide.RULES, phase, rule)  # type: ignore[arg-type]
     return broken.clear

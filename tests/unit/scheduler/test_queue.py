@@ -36,7 +36,7 @@ def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
     queued(story)
     assert story.decides(NOW + 0.9) == []
     [read] = story.decides(NOW + 1)
-    assert read == ReadJob(17, "why does job 17 wait?", key_of(TRAIN), limit_class="detail")
+    assert read == ReadJob(17, "why does job 17 wait?", key_of(TRAIN), bucket="detail")
     story.reads(waits(starts=NOW + 600, planned_nodes="x2"), at=NOW + 1)
     story.ended(read, at=NOW + 1)
     [report] = story.decides(NOW + 1)
@@ -54,7 +54,10 @@ def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
     ("job", "words"),
     [
         (waits(reason="Priority"), "(Priority: others are before it in the queue). Job"),
-        (waits(reason="AssocGrpGRES"), "(AssocGrpGRES). Job"),
+        (
+            waits(reason="AssocGrpGRES"),
+            "(AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now (GrpTRES=gres/…)). Job",
+        ),
         (waits(reason="JobHeldAdmin"), "(JobHeldAdmin: held by an administrator). Job"),
         (waits(starts=NOW - 5), "first in line). Job"),
         (waits(starts=NOW + 86400 * 2), "expected start 1970-01-03 00:17 UTC. Job"),
@@ -162,7 +165,7 @@ def test_a_grant_is_seen_by_the_poll_read_and_bound() -> None:
     story = Story()
     queued(story)
     story.polls({17: "RUNNING"}, at=NOW + 2)
-    [read] = [each for each in story.acts(ReadJob, NOW + 2) if each.limit_class == "check"]
+    [read] = [each for each in story.acts(ReadJob, NOW + 2) if each.bucket == "check"]
     story.reads(job_of(TRAIN, 17), at=NOW + 2, granted=grant(17))
     story.ended(read, at=NOW + 2)
     [bind] = story.acts(BindPod, NOW + 2)

@@ -117,7 +117,7 @@ def test_pods_that_are_older_than_this_life_wait_until_the_unknown_jobs_were_rea
     acts = story.decides(START + 0.1)
     assert [each.spec.name.split("~")[0] for each in acts if isinstance(each, AllocateNow)] == ["hpc/young"]
     reads = [each for each in acts if isinstance(each, ReadJob)]
-    assert [(read.job_id, read.limit_class) for read in reads] == [(16, "scan"), (15, "scan")]  # newest first
+    assert [(read.job_id, read.bucket) for read in reads] == [(16, "scan"), (15, "scan")]  # newest first
 
     story.reads(foreign(16), at=START + 0.2)
     story.ended(reads[0], at=START + 0.2)

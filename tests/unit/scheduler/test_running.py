@@ -426,7 +426,7 @@ def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_notice
     shown = runs(story, TRAIN)
     assert story.decides(NOW + 29) == []
     [read] = story.decides(NOW + 31)
-    assert read == ReadJob(17, "when does job 17 end?", key_of(TRAIN), limit_class="running", grant=False)
+    assert read == ReadJob(17, "when does job 17 end?", key_of(TRAIN), bucket="running", grant=False)
     told(story, shown, at=NOW + 31, ends=NOW + 1800, time_limit_min=30)
     story.ended(read, at=NOW + 31)
     message = "The time limit of Slurm job 17 is 30 minutes now, and was 60 minutes: it runs until 00:47:00 UTC."
@@ -452,7 +452,7 @@ def test_where_thousands_run_an_idle_bridge_reads_one_of_them_in_several_seconds
     for tenth in range(300):
         at = NOW + 31 + tenth / 10
         for read in story.acts(ReadJob, at):
-            reads += read.limit_class == "running"
+            reads += read.bucket == "running"
             story.ended(read, at=at)
     assert 24 <= reads <= 28, "a fifth of 4 a second, for 5 times as many as are read at that rate"
 

@@ -74,7 +74,7 @@ def waiting(story: Story, count: int) -> list[int]:
 
 def reads(story: Story, at: float) -> list[int]:
     """What is read in detail then; each is answered."""
-    read = [each for each in story.acts(ReadJob, at) if each.limit_class == "detail"]
+    read = [each for each in story.acts(ReadJob, at) if each.bucket == "detail"]
     for each in read:
         number = each.job_id - 100
         story.reads(job_of(pod(f"p{number}"), each.job_id, "PENDING", reason="Priority"), at=at)

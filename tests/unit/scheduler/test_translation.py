@@ -226,7 +226,7 @@ def test_a_pod_becomes_exactly_this_job(what: Pod, differs: dict[str, Any]) -> N
 
 def test_the_table_above_has_every_key_and_every_field_that_a_single_pod_can_choose() -> None:
     said = {key.removeprefix(names.PREFIX) for _, what, _ in LINES for key in what.annotations}
-    assert said == names.WISHES
+    assert said == names.JOB_OPTIONS
     gangs = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}
     chosen = {field for _, _, differs in LINES for field in differs}
     assert chosen == {field.name for field in fields(JobSpec)} - {"user", "excluded_nodes", "required_nodes"} - gangs

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +19,7 @@ from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unrea
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import Reply
-from tests.unit.kube.certificates import Certificates, made_certificates
+from tests.unit.kube.certificates import Certificates, made_certificates, make
 
 __all__ = ["made_certificates"]  # a fixture
 
@@ -499,15 +502,187 @@ async def test_renewed_certificates_replace_connections_and_half_written_ones_do
         assert server.visits == 2
 
 
-@pytest.mark.parametrize("content", [None, "", "not a certificate"])
-def test_tls_files_that_cannot_be_used_are_told_at_start(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "ca.pem"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(
-        ConfigError, match=r"slurm_ca_file .*ca.pem: cannot be used: (there is no such file|no certificate)"
-    ):
-        HttpPool("https://127.0.0.1:1", tls=TlsFiles(str(path)))
+PEM = "It must be a PEM file that this user may read."
+
+
+def of_another_key(certificates: Certificates, folder: Path) -> list[Path]:
+    other = make(folder)
+    return [certificates.authority, certificates.certificate, other.key]
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (lambda c, f: [f / "nowhere"], f"slurm_ca_file {{0}}: No such file or directory. {PEM}"),
+        (lambda c, f: [f], f"slurm_ca_file {{0}}: Is a directory. {PEM}"),
+        (lambda c, f: [c.key], f"slurm_ca_file {{0}}: there is no certificate in it. {PEM}"),
+        (lambda c, f: [c.authority, f / "nowhere"], f"slurm_cert_file {{1}}: No such file or directory. {PEM}"),
+        (lambda c, f: [c.authority, *[emptied(f)] * 2], f"slurm_cert_file {{1}}: there is no certificate in it. {PEM}"),
+        (
+            lambda c, f: [c.authority, c.certificate],
+            f"slurm_cert_file {{1}}: there is no private key in it. {PEM} If the key is in another file, name that in "
+            "slurm_key_file.",
+        ),
+        (
+            lambda c, f: [c.authority, c.certificate, emptied(f)],
+            f"slurm_key_file {{2}}: there is no private key in it. {PEM}",
+        ),
+        (
+            lambda c, f: [c.authority, c.key, c.certificate],
+            "slurm_cert_file {1}, slurm_key_file {2}: the certificate and the key are swapped. Swap slurm_cert_file and "
+            "slurm_key_file.",
+        ),
+        (
+            of_another_key,
+            "slurm_cert_file {1}, slurm_key_file {2}: the key does not belong to the certificate. Name the key that does.",
+        ),
+        (
+            lambda c, f: [c.authority, c.certificate, encrypted(c, f)],
+            "slurm_key_file {2}: the key has a passphrase. Store it without one.",
+        ),
+    ],
+)
+def test_tls_files_that_cannot_be_used_are_told_at_start(
+    certificates: Certificates, tmp_path: Path, broken: Callable[[Certificates, Path], list[Path]], says: str
+) -> None:
+    paths = [str(path) for path in broken(certificates, tmp_path)]
+    with pytest.raises(ConfigError) as told:
+        HttpPool("https://127.0.0.1:1", tls=TlsFiles(*paths))
+    assert str(told.value) == says.format(*paths)
+
+
+def emptied(folder: Path) -> Path:
+    (folder / "empty").touch()
+    return folder / "empty"
+
+
+def encrypted(certificates: Certificates, folder: Path) -> Path:
+    path = folder / "encrypted.key"
+    command = ["openssl", "pkcs8", "-topk8", "-in", certificates.key, "-out", path, "-passout", "pass:secret"]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.parametrize("renewed", ["not a certificate", None])
+async def test_a_renewed_authority_that_cannot_be_used_is_said_once_and_the_one_before_stays(
+    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture, renewed: str | None
+) -> None:
+    caplog.set_level(logging.INFO)
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(certificates.authority.read_bytes())
+    tls = TlsFiles(str(authority), str(certificates.certificate), str(certificates.key))
+    async with serving(always_ok, tls=mutual(certificates)) as server, HttpPool(server.url, tls=tls) as pool:
+        assert (await ask(pool)).status == 200
+        assert tls.trouble == ""
+        authority.unlink()
+        if renewed is not None:
+            authority.write_text(renewed)
+        for _ in range(3):
+            assert (await ask(pool)).status == 200
+        why = "there is no certificate in it" if renewed else "No such file or directory"
+        assert tls.trouble == f"slurm_ca_file {authority}: {why}. The files that were read before stay in use. {PEM}"
+        assert [each.message for each in caplog.records if "slurm_ca_file" in each.message] == [tls.trouble]
+        authority.write_bytes(certificates.authority.read_bytes())
+        assert (await ask(pool)).status == 200
+    assert tls.trouble == ""
+    assert caplog.records[-1].message == "the TLS files for slurmrestd are in order again"
+
+
+async def test_a_server_that_is_not_trusted_says_where_its_authority_belongs(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    other = make(tmp_path)
+    async with serving(always_ok, tls=mutual(certificates)) as server:
+        where = server.url.removeprefix("https://")
+        for tls, do in (
+            (
+                TlsFiles(str(other.authority)),
+                f"Its authority is not in slurm_ca_file {other.authority}: write it there",
+            ),
+            (
+                TlsFiles(),
+                "Its authority is not among the authorities of the system: name a file with it in slurm_ca_file",
+            ),
+        ):
+            async with HttpPool(server.url, tls=tls) as pool:
+                with pytest.raises(Unreachable) as told:
+                    await ask(pool)
+            assert told.value.message.startswith(f"the certificate of {where} is not trusted (")
+            assert told.value.message.endswith(f"). {do}")
+        async with HttpPool(
+            server.url.replace("127.0.0.1", "localhost"), tls=TlsFiles(str(certificates.authority))
+        ) as pool:
+            with pytest.raises(Unreachable, match="Name in slurm_url a host that the certificate is for"):
+                await ask(pool)
+
+
+@contextmanager
+def refusing(certificates: Certificates, version: ssl.TLSVersion) -> Iterator[str]:
+    """A server that says why it refuses a client, as nginx and HAProxy do and a server of asyncio does not."""
+    context = mutual(certificates)
+    context.maximum_version = version
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # the end of the test
+                return
+            with connection.dup() as lingering, suppress(OSError):
+                with suppress(ssl.SSLError):
+                    context.wrap_socket(connection, server_side=True)
+                lingering.shutdown(socket.SHUT_WR)
+                while lingering.recv(4096):  # closed before, what was said would be lost
+                    pass
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        server.join()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_certificate_that_the_server_refuses_is_told_as_that(
+    certificates: Certificates, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """TLS 1.3 tells it after the handshake, in the place of an answer."""
+    other = make(tmp_path)
+    tls = TlsFiles(str(certificates.authority), str(other.certificate), str(other.key))
+    with refusing(certificates, version) as where:
+        async with HttpPool(f"https://{where}", tls=tls) as pool:
+            with pytest.raises((Unreachable, Unanswered)) as told:
+                await ask(pool)
+    assert told.value.message == (
+        f"{where} does not accept the client certificate: its authority is not known there. Renew slurm_cert_file "
+        f"{other.certificate}, or see which authority the server wants"
+    )
+
+
+async def test_a_server_that_wants_a_client_certificate_is_told_as_that(certificates: Certificates) -> None:
+    tls = TlsFiles(str(certificates.authority))
+    with refusing(certificates, ssl.TLSVersion.TLSv1_3) as where:
+        async with HttpPool(f"https://{where}", tls=tls) as pool:
+            with pytest.raises(Unanswered, match=r"wants a client certificate\. Name one in slurm_cert_file"):
+                await ask(pool)
+
+
+async def test_a_server_that_closes_a_new_connection_without_a_word_may_not_like_the_client_certificate(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    other = make(tmp_path)
+    async with serving(always_ok, tls=mutual(certificates)) as server:
+        for files in ((), (str(other.certificate), str(other.key))):
+            tls = TlsFiles(str(certificates.authority), *files)
+            async with HttpPool(server.url, tls=tls) as pool:
+                with pytest.raises(
+                    Unanswered, match=r"closed the connection without an answer\. See in the log there whether"
+                ):
+                    await ask(pool)
 
 
 async def test_a_write_of_a_replica_that_lost_the_lease_does_not_leave_the_process() -> None:

@@ -1,0 +1,54 @@
+"""What is wrong with a value in the settings file, in words of ours, by the kind of pydantic's error.
+
+pydantic's own texts speak of Python ("Tuple should have at least 1 item after validation").  KINDS has each kind that the
+models of the settings can raise; a test raises all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+TEXT = "must be text; a number, a date, yes or no is text if it stands in quotes"
+LIST = "must be a list, as [a, b]"
+MAPPING = "must be a mapping of keys to values"
+WHOLE, NUMBER, SWITCH = "must be a whole number", "must be a number", "must be true or false"
+
+# Of each, the words; they take the bounds from pydantic's context.
+KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "missing": lambda _: "is not given, and is required",
+    "string_type": lambda _: TEXT,
+    "string_too_short": lambda _: "must not be empty",
+    "bool_type": lambda _: SWITCH,
+    "bool_parsing": lambda _: SWITCH,
+    "int_type": lambda _: WHOLE,
+    "int_parsing": lambda _: WHOLE,
+    "int_parsing_size": lambda _: WHOLE,
+    "int_from_float": lambda _: WHOLE,
+    "float_type": lambda _: NUMBER,
+    "float_parsing": lambda _: NUMBER,
+    "finite_number": lambda _: NUMBER,
+    "greater_than": lambda limits: f"must be more than {limits['gt']:g}",
+    "greater_than_equal": lambda limits: f"must be at least {limits['ge']:g}",
+    "less_than_equal": lambda limits: f"must be at most {limits['le']:g}",
+    "literal_error": lambda choices: f"must be {choices['expected'].replace(chr(39), '')}",
+    "tuple_type": lambda _: LIST,
+    "too_short": lambda _: "must not be an empty list",
+    "dict_type": lambda _: MAPPING,
+    "model_type": lambda _: MAPPING,
+    "invalid_key": lambda _: "is no key: keys are words",
+}
+
+
+def in_words(error: ErrorDetails) -> str:
+    """What is wrong, as the rest of a sentence that begins with the key."""
+    if error["type"] in KINDS:
+        return KINDS[error["type"]](error.get("ctx", {}))
+    return error["msg"].removeprefix("Value error, ")
+
+
+def place(error: ErrorDetails) -> str:
+    """The key, with dots; "" for a mistake between several keys."""
+    return ".".join(str(part) for part in error["loc"] if part != "[key]")

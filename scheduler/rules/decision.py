@@ -1,0 +1,238 @@
+"""What a rule decides about one workload, as a value (ARCHITECTURE 3).
+
+A rule reads the world and the pass, changes neither, and returns a Decision.  The driver (driver.py) enters the decision in
+the plan at once after the rule, so the rule of the next workload sees it.  The driver alone applies what is not the rule's
+concern: limits and token buckets, reads that are in flight already, and conditions that the pods show already.
+
+A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: it does not hold,
+or is not known yet, and the Decision is all that is to be done now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from scheduler.actions import Action, BindPod
+from scheduler.model.kubernetes import OwnerKey, Pod
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Plan one action, if its limit class has room; otherwise the workload waits for its turn.
+
+    bucket       the token bucket that the action takes from; "": none.  If it is empty, the workload waits for its turn
+    is_optional  the action is dropped if it is not possible now; the workload does not wait for it
+    alone_of     the controller of which no other replica may be on its way meanwhile (S4b); None: that does not matter
+    retry_at     when the action is tried again if another replica is on its way; epoch seconds
+    """
+
+    action: Action
+    bucket: str = ""
+    is_optional: bool = False
+    alone_of: OwnerKey | None = None
+    retry_at: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class BindTogether:
+    """Plan the binds of one workload; several go out at once, beyond the limit (W9).  At the first that is refused: stop."""
+
+    binds: tuple[BindPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatus:
+    """The condition PodScheduled=False of a pod, and an event; written if it is news (status.py).
+
+    reason       the condition's reason; "": the event alone
+    event        the event's reason; "": the condition's
+    essence      what of the message matters when the next one is compared with it; None: all of it
+    starts       the expected start that the message names, epoch seconds
+    annotations  to write on the bound pod, too
+    """
+
+    pod: Pod
+    reason: str
+    message: str
+    essence: tuple[str, ...] | None = None
+    starts: float | None = None
+    warning: bool = False
+    event: str = ""
+    annotations: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatuses:
+    """The same status of several pods.  If there is no room for all, the rest is written when there is room again."""
+
+    pods: tuple[Pod, ...]
+    reason: str
+    message: str
+    warning: bool = True
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The condition of a bound pod that tells about its job, and an event; written if it is news (status.py).
+
+    runs     the condition's status: whether the job runs
+    again_s  after which time the same status is written again, which counts it
+    """
+
+    pod: Pod
+    reason: str
+    message: str
+    essence: tuple[str, ...]
+    runs: bool = True
+    warning: bool = False
+    again_s: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Decisions that are applied one by one; at the first that finds its token bucket empty: stop."""
+
+    parts: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """`first`, and then what follows from whether an action of `first` came into the plan."""
+
+    first: Decision
+    planned: Decision
+    not_planned: Decision
+
+
+Status = PodStatus | PodStatuses | JobStatus
+Step = Act | BindTogether | Status | InTurn | Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done about one workload now.
+
+    steps         actions and statuses, in the order in which they come into the plan
+    wake_at       when the workload is visited again though nothing happened, epoch seconds
+    limited_by    limit classes and token buckets in which the workload waits for its turn
+    why           why the workload waits, a sentence that no pod shows; "": the statuses say it, or it does not wait
+    awaits        the owner at whose read the workload is visited again
+    exclude       Slurm node on which a grant of the workload could not be used (F6)
+    leave_out     Slurm nodes that the workload does not ask for from now on (F6); None: as before
+    is_charged    the submission counts against the limits of the policy's rule
+    written_off   UIDs of pods of a former job that count as over (S8)
+    is_forgotten  nothing is left of the workload
+    begin_is_due  the job's begin time has come, and slurmctld is to be told to look at its queue
+    """
+
+    steps: tuple[Step, ...] = ()
+    wake_at: float = NEVER
+    limited_by: tuple[str, ...] = ()
+    why: str = ""
+    awaits: OwnerKey | None = None
+    exclude: str = ""
+    leave_out: frozenset[str] | None = None
+    is_charged: bool = False
+    written_off: tuple[str, ...] = ()
+    is_forgotten: bool = False
+    begin_is_due: bool = False
+
+    def __add__(self, other: Decision) -> Decision:
+        """Both, this one first."""
+        return every((self, other))
+
+    def followed_by(self, if_planned: Decision | None = None, if_not: Decision | None = None) -> Decision:
+        """This one, and one of the others: if an action of this one came into the plan, and if none did."""
+        return Decision((Branch(self, if_planned or NOTHING, if_not or NOTHING),))
+
+    @property
+    def actions(self) -> Iterator[Action]:
+        """All actions that the driver may plan, in order."""
+        for step in _flat(self):
+            if isinstance(step, Act):
+                yield step.action
+            elif isinstance(step, BindTogether):
+                yield from step.binds
+
+    @property
+    def statuses(self) -> Iterator[Status]:
+        """All statuses, in order, whether they are news or not."""
+        for step in _flat(self):
+            if isinstance(step, Status):
+                yield step
+
+    @property
+    def reasons_to_wait(self) -> Iterator[str]:
+        """Why the workload waits, in sentences."""
+        if self.why:
+            yield self.why
+        for step in self.steps:
+            for part in _parts(step):
+                yield from part.reasons_to_wait
+
+
+NOTHING = Decision()
+
+
+def do(
+    action: Action,
+    bucket: str = "",
+    *,
+    is_optional: bool = False,
+    alone_of: OwnerKey | None = None,
+    retry_at: float = NEVER,
+) -> Decision:
+    """One action; see Act."""
+    return Decision((Act(action, bucket, is_optional, alone_of, retry_at),))
+
+
+def wake(at: float, why: str = "") -> Decision:
+    """Visit the workload again at that time, though nothing happened."""
+    return Decision(wake_at=at, why=why)
+
+
+def wait_for(limit_class: str, why: str = "") -> Decision:
+    """Visit the workload again when it is its turn in that limit class or token bucket."""
+    return Decision(limited_by=(limit_class,), why=why)
+
+
+def in_turn(parts: Iterable[Decision]) -> Decision:
+    """These decisions one by one, up to the first that finds its token bucket empty."""
+    return Decision((InTurn(tuple(parts)),))
+
+
+def every(decisions: Iterable[Decision]) -> Decision:
+    """All of these decisions, in this order."""
+    found = [decision for decision in decisions if decision is not NOTHING]
+    if len(found) < 2:
+        return found[0] if found else NOTHING
+    return Decision(
+        steps=tuple(step for each in found for step in each.steps),
+        wake_at=min(each.wake_at for each in found),
+        limited_by=tuple(name for each in found for name in each.limited_by),
+        why=next((each.why for each in found if each.why), ""),
+        awaits=next((each.awaits for each in reversed(found) if each.awaits is not None), None),
+        exclude=next((each.exclude for each in reversed(found) if each.exclude), ""),
+        leave_out=next((each.leave_out for each in reversed(found) if each.leave_out is not None), None),
+        is_charged=any(each.is_charged for each in found),
+        written_off=tuple(uid for each in found for uid in each.written_off),
+        is_forgotten=any(each.is_forgotten for each in found),
+        begin_is_due=any(each.begin_is_due for each in found),
+    )
+
+
+def _flat(decision: Decision) -> Iterator[Step]:
+    for step in decision.steps:
+        yield step
+        for part in _parts(step):
+            yield from _flat(part)
+
+
+def _parts(step: Step) -> tuple[Decision, ...]:
+    if isinstance(step, InTurn):
+        return step.parts
+    return (step.first, step.planned, step.not_planned) if isinstance(step, Branch) else ()

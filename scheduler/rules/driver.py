@@ -1,0 +1,111 @@
+"""The decision of one rule comes into the plan: limits, token buckets, reads in flight, statuses that are news, wake-ups.
+
+What is planned for one workload counts for the next: its actions take their places in limit classes and on nodes.
+"""
+
+from __future__ import annotations
+
+from scheduler.rules.decision import (
+    NEVER,
+    Act,
+    BindTogether,
+    Branch,
+    Decision,
+    InTurn,
+    JobStatus,
+    PodStatus,
+    PodStatuses,
+    Step,
+)
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import write_job_status, write_status, write_statuses
+from scheduler.state.workload import Workload
+
+
+def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
+    """Enter the decision in the plan; True if at least one action came into it."""
+    planned = len(this_pass.actions)
+    _take_steps(decision, workload, this_pass)
+    _take_rest(decision, workload, this_pass)
+    if (again := this_pass.judges_again.get(workload.key)) is not None:
+        this_pass.wake_at(workload.key, again)
+    return len(this_pass.actions) > planned
+
+
+def _take_steps(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
+    """False if the token bucket of one of the actions is empty."""
+    found = [_take(step, workload, this_pass) for step in decision.steps]
+    return all(found)
+
+
+def _take_rest(decision: Decision, workload: Workload, this_pass: Pass) -> None:
+    """What a decision has beside its steps."""
+    key = workload.key
+    if decision.wake_at < NEVER:
+        this_pass.wake_at(key, decision.wake_at)
+    for limit_class in decision.limited_by:
+        this_pass.park(key, limit_class)
+    if decision.awaits is not None:
+        this_pass.wait_for_owner(key, decision.awaits)
+    if decision.leave_out is not None:
+        this_pass.left_out[key] = decision.leave_out
+    if decision.is_charged:
+        _charge(workload, this_pass)
+    if decision.is_forgotten:
+        this_pass.forgotten.append(key)
+    this_pass.exclude(key, decision.exclude)
+    this_pass.written_off += [(key, uid) for uid in decision.written_off]
+    this_pass.begin_is_due = this_pass.begin_is_due or decision.begin_is_due
+
+
+def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
+    """False if the token bucket of an action is empty."""
+    match step:
+        case Act():
+            return _act(step, workload, this_pass)
+        case PodStatus():
+            write_status(step, workload, this_pass)
+        case PodStatuses():
+            write_statuses(step, workload, this_pass)
+        case JobStatus():
+            write_job_status(step, workload, this_pass)
+        case BindTogether():
+            all(this_pass.add(bind, workload.key, together=len(step.binds) > 1) for bind in step.binds)
+        case InTurn():
+            for part in step.parts:
+                if not _take_steps(part, workload, this_pass):
+                    return False
+                _take_rest(part, workload, this_pass)
+        case Branch():
+            follows = step.planned if apply(step.first, workload, this_pass) else step.not_planned
+            apply(follows, workload, this_pass)
+    return True
+
+
+def _act(step: Act, workload: Workload, this_pass: Pass) -> bool:
+    """Plan the action, within its limits.  False if its token bucket is empty."""
+    key = workload.key
+    if this_pass.is_read_already(step.action):
+        return True
+    if step.alone_of is not None and this_pass.moves(step.alone_of):
+        this_pass.wake_at(key, step.retry_at)
+        return True
+    if step.is_optional and this_pass.room(step.action) <= 0:
+        return True
+    if step.bucket and not this_pass.take_token(step.bucket):
+        if not step.is_optional:
+            this_pass.park(key, step.bucket)
+        return False
+    this_pass.add(step.action, key)
+    return True
+
+
+def _charge(workload: Workload, this_pass: Pass) -> None:
+    """Count a submission against the limits of the policy's rule."""
+    quotas = this_pass.world.quotas
+    if not quotas.limited:
+        return
+    if (limit_class := quotas.limit_class(workload)) is not None and not quotas.has_one(workload):
+        this_pass.used[limit_class] += 1
+    if (rate := quotas.rate(workload)) is not None:
+        this_pass.take_token(rate)

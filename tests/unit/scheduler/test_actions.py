@@ -1,0 +1,41 @@
+"""Each action class declares its kind once (scheduler/actions.py), and every table of actions knows the class."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from scheduler import actions as act
+from scheduler.apply import results
+from scheduler.tuning import Tuning
+
+DECLARED = {"limit_class": str, "effect": act.Effect, "urgent": bool}
+UNLIMITED = {act.NudgeScheduler, act.PollNodes, act.Reconfigure}
+# The watch of the nodes shows what became of these; a nudge has no answer that matters.
+WITHOUT_ENDER = {act.NudgeScheduler, act.SetNodeCondition, act.TaintNode, act.ReleaseNode}
+
+
+def test_the_union_of_actions_names_every_class_that_declares_a_kind() -> None:
+    declaring = {each for each in vars(act).values() if dataclasses.is_dataclass(each) and hasattr(each, "effect")}
+    assert declaring == set(act.KINDS)
+
+
+@pytest.mark.parametrize("kind", act.KINDS, ids=lambda kind: kind.__name__)
+def test_each_action_class_declares_its_kind_itself(kind: type[act.Action]) -> None:
+    for name, of in DECLARED.items():
+        assert isinstance(vars(kind).get(name), of), name
+    assert "subject" in dir(kind)
+    assert not any("__dict__" in vars(base) for base in kind.__mro__), "a base without slots"
+
+
+@pytest.mark.parametrize("kind", act.KINDS, ids=lambda kind: kind.__name__)
+def test_a_setting_limits_the_actions_of_each_class_but_the_rare_ones(kind: type[act.Action]) -> None:
+    limits = {each.name for each in dataclasses.fields(Tuning)}
+    assert kind.limit_class in limits or kind in UNLIMITED
+    assert (kind.limit_class == "") == (kind in UNLIMITED)
+
+
+def test_the_world_notes_the_begin_of_every_action_and_the_end_of_those_that_are_answered() -> None:
+    assert set(results._PLACERS) == set(act.KINDS)
+    assert set(results._ENDERS) == set(act.KINDS) - WITHOUT_ENDER

@@ -1,0 +1,212 @@
+"""Decisions as values, and what the driver makes of them: limits, token buckets, statuses that are news, wake-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.decide import RULES
+from scheduler.events import Planned
+from scheduler.model.kubernetes import Pod
+from scheduler.rules.decision import NOTHING, Decision, do, every, in_turn, wait_for, wake
+from scheduler.rules.driver import apply
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import status, statuses
+from scheduler.state.phase import Phase
+from scheduler.state.workload import Workload
+from tests.builders import CONFIG, START, Story, job_of, key_of, pod, without
+
+NOW = START + 20
+TRAIN = pod("train")
+
+
+def visit(story: Story, what: Pod = TRAIN, at: float = NOW) -> tuple[Workload, Pass]:
+    return story.world.workloads[key_of(what)], Pass(story.world, at)
+
+
+def waiting(**tuning: int) -> Story:
+    story = Story(without(CONFIG, **tuning))
+    story.sees(TRAIN)
+    return story
+
+
+def read(job_id: int) -> act.ReadJob:
+    return act.ReadJob(job_id, "why?")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_decisions_add_up_in_order_and_wake_at_the_earliest_time() -> None:
+    both = do(read(1)) + wake(9.0, "first") + do(read(2)) + wake(7.0, "second") + wait_for("submits")
+    assert [*both.actions] == [read(1), read(2)]
+    assert (both.wake_at, both.limited_by) == (7.0, ("submits",))
+    assert [*both.reasons_to_wait] == ["first"]
+
+
+def test_nothing_adds_nothing() -> None:
+    one = do(read(1))
+    assert every((NOTHING, one, NOTHING)) is one
+    assert every(()) is NOTHING
+
+
+def test_all_actions_and_statuses_of_a_decision_are_found_however_deep() -> None:
+    said = status(TRAIN, names.PENDING, "It waits.")
+    deep = do(read(1)).followed_by(if_planned=in_turn((do(read(2)), said)), if_not=do(read(3)))
+    assert [*deep.actions] == [read(1), read(2), read(3)]
+    assert [each.message for each in deep.statuses] == ["It waits."]
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def in_gathering() -> Story:
+    story = Story()
+    story.sees(replace(TRAIN, labels={names.PREFIX + "gang": "ring"}, annotations={names.PREFIX + "gang-size": "2"}))
+    return story
+
+
+def in_queue() -> Story:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW - 5)
+    story.reads(job_of(TRAIN, 17, "PENDING", reason="Priority"), at=NOW - 4)
+    return story
+
+
+def with_a_grant() -> Story:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW - 5)
+    story.polls({17: "RUNNING"}, at=NOW - 4)
+    return story
+
+
+def running() -> Story:
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW - 5)
+    story.polls({17: "RUNNING SUSPENDED"}, at=NOW - 4)
+    return story
+
+
+def orphaned() -> Story:
+    story = running()
+    story.polls({17: "CANCELLED"}, at=NOW - 3)
+    story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW - 2)
+    return story
+
+
+def done() -> Story:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW - 5)
+    story.loses(shown, NOW - 1)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("phase", "story"),
+    [
+        (Phase.GATHERING, in_gathering),
+        (Phase.UNSUBMITTED, waiting),
+        (Phase.QUEUED, in_queue),
+        (Phase.GRANTED, with_a_grant),
+        (Phase.BOUND, running),
+        (Phase.ORPHANED, orphaned),
+        (Phase.DONE, done),
+    ],
+)
+def test_a_rule_plans_nothing_itself(phase: Phase, story: Callable[[], Story]) -> None:
+    known = story()
+    [workload] = known.world.workloads.values()
+    assert known.world.phase_of[workload.key] is phase
+    this_pass = Pass(known.world, NOW)
+    empty = this_pass.plan()
+    decision = RULES[phase](workload, this_pass)
+    assert decision != NOTHING
+    assert this_pass.plan() == empty
+    assert not any(this_pass.used.values())
+    assert not this_pass.reading
+    apply(decision, workload, this_pass)
+    assert this_pass.plan() != empty
+
+
+# --- the driver -------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_limit_class_makes_the_workload_wait_for_its_turn() -> None:
+    workload, this_pass = visit(waiting(reads=1))
+    assert apply(do(read(1)) + do(read(2)), workload, this_pass)
+    assert this_pass.actions == [read(1)]
+    assert this_pass.parked == {"reads": [workload.key]}
+
+
+def test_an_empty_token_bucket_makes_the_workload_wait_for_its_turn() -> None:
+    workload, this_pass = visit(waiting())
+    while this_pass.take_token("missing"):
+        pass
+    assert not apply(do(read(1), "missing"), workload, this_pass)
+    assert this_pass.parked == {"missing": [workload.key]}
+
+
+def test_an_optional_action_waits_for_nothing() -> None:
+    workload, this_pass = visit(waiting())
+    while this_pass.take_token("missing"):
+        pass
+    apply(do(read(1), "missing", is_optional=True), workload, this_pass)
+    assert (this_pass.actions, this_pass.parked) == ([], {})
+
+
+def test_decisions_in_turn_end_at_the_first_empty_token_bucket() -> None:
+    workload, this_pass = visit(waiting())
+    while this_pass.take_token("missing"):
+        pass
+    apply(in_turn((do(read(1)) + wake(90.0), do(read(2), "missing") + wake(80.0), do(read(3)))), workload, this_pass)
+    assert this_pass.actions == [read(1)]
+    assert this_pass.wake == {workload.key: 90.0}
+
+
+def test_what_is_being_read_is_not_read_twice() -> None:
+    workload, this_pass = visit(waiting())
+    assert apply(do(read(1)), workload, this_pass)
+    assert not apply(do(read(1), "missing"), workload, this_pass)
+    assert this_pass.actions == [read(1)]
+    assert not this_pass.rationed, "and costs no token"
+
+
+def test_what_follows_depends_on_whether_an_action_came_into_the_plan() -> None:
+    workload, this_pass = visit(waiting())
+    first = do(read(1)).followed_by(if_planned=do(read(2)), if_not=do(read(3)))
+    apply(first, workload, this_pass)
+    apply(first, workload, this_pass)
+    assert this_pass.actions == [read(1), read(2), read(3)]
+
+
+def test_a_status_that_the_pod_shows_already_is_no_action() -> None:
+    story = waiting()
+    workload, this_pass = visit(story)
+    said = status(TRAIN, names.PENDING, "It waits.")
+    assert apply(said, workload, this_pass)
+    story.world.apply(Planned(this_pass.plan(), NOW))
+    workload, this_pass = visit(story, at=NOW + 60)
+    assert not apply(said, workload, this_pass)
+    assert this_pass.wake, "it is renewed later"
+
+
+def test_statuses_beyond_the_limit_are_written_later() -> None:
+    story = waiting(reports=1)
+    other = pod("other")
+    workload, this_pass = visit(story)
+    apply(statuses((TRAIN, other), names.PENDING, "It waits."), workload, this_pass)
+    assert len(this_pass.actions) == 1
+    assert this_pass.parked == {"reports": [workload.key]}
+
+
+def test_the_workload_is_forgotten_and_its_node_left_out_by_the_driver() -> None:
+    workload, this_pass = visit(waiting())
+    apply(Decision(exclude="x1", is_forgotten=True, written_off=("u",)), workload, this_pass)
+    plan = this_pass.plan()
+    assert plan.excluded == {workload.key: "x1"}
+    assert plan.forgotten == (workload.key,)
+    assert plan.written_off == ((workload.key, "u"),)
