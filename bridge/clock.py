@@ -2,11 +2,11 @@
 
 Deadlines of decisions (settle time, quiet period, backoff) are differences of this clock.  The machine's clock may be set by
 hours: by NTP after boot, by an administrator, by a virtual machine that was suspended.  The monotonic clock never jumps, but
-drifts away from the time that both clusters tell.  So this clock runs with the monotonic one, and at most SLEW faster or
-slower until it tells the machine's time.
+drifts away from the time of both clusters.  So this clock runs with the monotonic one, and at most SLEW faster or slower
+until it shows the machine's time.
 
 SLEW is small enough for deadlines: a settle time of 12 s, which begins when a call has had its 12 s, is 11.4 s at worst.  A
-clock that was a minute wrong is right again after twenty minutes.
+clock that is wrong by a minute is right again after twenty minutes.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ class SlewedClock:
         return self._now
 
     def behind(self) -> float:
-        """Seconds by which the machine's clock is ahead of this one: what is yet to be corrected."""
+        """Seconds by which the machine's clock is ahead of this clock, still to be corrected."""
         return self._wall() - self()

@@ -1,24 +1,25 @@
-"""Every way in which the world can fail us, and the one question about each: did it happen?
+"""Every way in which a far side can fail, and the one question about each: did the request take effect?
 
     FarSideError(operation, side, code, message)
-      Refused        it said no; nothing changed there      -> Outcome.REFUSED
+      Refused        the far side refused; nothing changed there      -> Outcome.REFUSED
         NotFound       the object does not exist, and the far side's own words prove it
-        Conflict       somebody else changed it first, or it is already so
-        Unauthorized   our token or our rights were not accepted
-          NoUserToken    it is the token of one Slurm user; the message is for that user's pods
-        Invalid        what we asked is not possible as asked
-        Exhausted      a limit or a lack of room: later, perhaps (.retry_after_s)
+        Conflict       another client changed it first, or it is already so
+        Unauthorized   the bridge's token or rights were not accepted
+          NoUserToken    the token of one Slurm user; the message is for that user's pods
+        Invalid        the request is not possible as it is
+        Exhausted      a limit, or no room: it may work later (.retry_after_s)
       Unreachable    nothing was sent (Slurm: also error 1800) -> Outcome.UNREACHED: back off
         AccountingAway the call needs slurmdbd, which does not answer slurmrestd; the rest of Slurm may be well
-      Unanswered     it was sent and there is no answer, or one that proves nothing (Slurm 5004, a 5xx without a Slurm error
-                     number): it may have happened, or may yet  -> Outcome.UNKNOWN: hold, then look; never blindly repeat
-    ContractError  the answer makes no sense (a 404 that is not Slurm's, no JSON, a missing field): no action follows, alarm.
-                   For a write it is as Unanswered: it may have happened
-    ConfigError    at start only; exit code 2; one line that says which key and why
-      NotYet         at start a cluster is away, or makes no sense: it is waited for (bridge/starting.py)
+      Unanswered     it was sent, and there is no answer or an answer that proves nothing (Slurm 5004, a 5xx without a Slurm
+                     error number): it may have taken effect, or may yet -> Outcome.UNKNOWN: wait, then read; never repeat
+                     blindly
+    ContractError  the answer makes no sense (a 404 that is not Slurm's, no JSON, a missing field): nothing follows from it.
+                   A write may have taken effect, as with Unanswered
+    ConfigError    at start only; exit code 2; one line with the key and the reason
+      NotYet         at start a cluster does not answer, or makes no sense: the bridge waits (bridge/preflight/waiting.py)
 
 Classified by status and by Slurm's error *number*, never by text (Slurm facts 4).  Any other exception, an AssertionError
-among them, is our own mistake: guard.py contains it to one object, or lets it end the process.
+among them, is a defect of the bridge: guard.py contains it to one object, or lets it end the process.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ class BridgeError(Exception):
 
 
 def said(error: BridgeError) -> str:
-    """As a sentence that ends as one."""
+    """The error as a sentence, with its full stop."""
     text = str(error).rstrip()
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 class ConfigError(BridgeError):
-    """What the admin wrote cannot be used.
+    """Settings, a file or an option cannot be used.
 
     what   which key or file, and why
-    do     what to do about it; "": `what` says it, or shows it
+    do     what to do about it; "": `what` says that, too
     """
 
     def __init__(self, what: str, do: str = "") -> None:
@@ -48,11 +49,11 @@ class ConfigError(BridgeError):
 
 
 class NotYet(ConfigError):
-    """At start: a cluster does not answer, or makes no sense; waiting may mend it."""
+    """At start: a cluster does not answer, or its answer makes no sense; waiting may mend it."""
 
 
 class FarSideError(BridgeError):
-    """operation: what was tried ("allocate"); side: "Slurm" or "Kubernetes"; code: HTTP status or Slurm error number."""
+    """operation: the call ("allocate"); side: "Slurm" or "Kubernetes"; code: HTTP status or Slurm error number."""
 
     def __init__(self, operation: str, side: str, message: str, code: int = 0) -> None:
         super().__init__(f"{side}: {operation}: {message}" + (f" (error {code})" if code else ""))
@@ -63,7 +64,7 @@ class FarSideError(BridgeError):
 
 
 class Refused(FarSideError):
-    """It said no; nothing changed."""
+    """The far side refused; nothing changed."""
 
 
 class NotFound(Refused):
@@ -71,7 +72,7 @@ class NotFound(Refused):
 
 
 class Conflict(Refused):
-    """Somebody was faster, or it is already so."""
+    """Another client was faster, or it is already so."""
 
 
 class Unauthorized(Refused):
@@ -79,7 +80,7 @@ class Unauthorized(Refused):
 
 
 class NoUserToken(Unauthorized):
-    """The token of one Slurm user cannot be used, or Slurm does not accept it; a sentence for the pods of that user."""
+    """The token of one Slurm user cannot be used, or Slurm does not accept it.  The message is for the pods of that user."""
 
 
 class Invalid(Refused):
@@ -87,7 +88,7 @@ class Invalid(Refused):
 
 
 class Exhausted(Refused):
-    """A limit, or no room now; `retry_after_s` where the far side said so."""
+    """A limit, or no room now.  retry_after_s: seconds, if the far side gave a time."""
 
     def __init__(
         self, operation: str, side: str, message: str, code: int = 0, retry_after_s: float | None = None
@@ -101,7 +102,7 @@ class Unreachable(FarSideError):
 
 
 def not_sent(operation: str, side: str) -> Unreachable:
-    """A write that was held back at the last moment: this replica does not hold the lease any more (kube/lease.py)."""
+    """The error of a write that was not sent because this replica does not hold the lease any more (kube/lease.py)."""
     return Unreachable(operation, side, "not sent, because this replica does not lead any more")
 
 
@@ -110,7 +111,7 @@ class AccountingAway(Unreachable):
 
 
 class Unanswered(FarSideError):
-    """Sent, and nobody knows."""
+    """Sent; whether it took effect is unknown."""
 
 
 class ContractError(FarSideError):

@@ -1,7 +1,7 @@
-"""Performs actions; the only place that catches the errors of the far sides.
+"""Performs actions.  No other module catches the errors of the far sides.
 
-Every action ends in exactly one ActionEnded whose outcome answers "did it happen?" (errors.py).  What was read comes as
-an event of its own before it.  Nothing is decided here and nothing is repeated: when to try again is a decision.
+Every action ends in exactly one ActionEnded, whose outcome says whether it took effect (errors.py).  A read emits an event of
+its own before that.  Nothing is decided or repeated here: the scheduler decides when to try again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bridge.errors import (
     Conflict,
@@ -39,11 +39,11 @@ from scheduler.model.text import line
 from scheduler.state.confirmation import event_of
 from scheduler.state.workload import Announced
 
-# Kubernetes events are news, not truth: they wait while pods are on their way to their nodes or to their end, and are
-# dropped rather than in the way (O1).
+# Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
+# many wait (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
-MAX_UNDECODED_SAID = 4096
+MAX_UNDECODED_POSTED = 4096
 
 OWN_ERROR = Refusal(
     names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
@@ -51,17 +51,17 @@ OWN_ERROR = Refusal(
 NO_LONGER_LEADS = Refusal(
     names.REFUSED, "this replica of slurm-bridge does not lead any more; the one that leads goes on.", later=True
 )
-Said = tuple[float, str, str, str, str, str, bool]
+QueuedEvent = tuple[float, str, str, str, str, str, bool]
 
 
 class Executor:
-    """perform(action): to the far side and back.
+    """Performs actions: `perform` sends one, and returns its outcome.
 
-    emit         where facts that were read go
-    poll_nodes   asks Slurm for its nodes now
+    emit         receives what was read
+    poll_nodes   polls the nodes of Slurm now
     guard        reports the bridge's own errors
-    leads        whether this replica may act: what it does when it may not any more ends as unknown
-    dropped      how many Kubernetes events were not posted
+    leads        whether this replica may act; an action that ends when it may not has an unknown outcome
+    on_dropped   called for each Kubernetes event that is not posted
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Executor:
         poll_nodes: Callable[[], Awaitable[None]],
         guard: Guard | None = None,
         leads: Callable[[], bool] = lambda: True,
+        on_dropped: Callable[[], None] = lambda: None,
     ) -> None:
         self._guard = guard or Guard()
         self._leads = leads
@@ -81,45 +82,15 @@ class Executor:
         self._emit = emit
         self._clock = clock
         self._poll_nodes = poll_nodes
-        self._said: asyncio.Queue[Said] = asyncio.Queue(MAX_EVENTS_WAITING)
-        self.dropped = 0
-        self._undecoded_said: dict[str, str] = {}  # by UID: why
+        self._queued_events: asyncio.Queue[QueuedEvent] = asyncio.Queue(MAX_EVENTS_WAITING)
+        self._on_dropped = on_dropped
+        self._undecoded_posted: dict[str, str] = {}  # by UID: why
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
-        self._performers: Mapping[type, Callable[[Any, float], Awaitable[ActionEnded | None]]] = {
-            act.AllocateNow: self._allocate_now,
-            act.SubmitJob: self._submit,
-            act.ReadJob: self._read_job,
-            act.FindJobs: self._find_jobs,
-            act.UpdateJob: self._update_job,
-            act.NudgeScheduler: self._nudge,
-            act.CancelJob: self._cancel_job,
-            act.RecordEnd: self._record_end,
-            act.BindPod: self._bind,
-            act.DeletePod: self._delete_pod,
-            act.FailByDeadline: self._fail_by_deadline,
-            act.SetDeadline: self._set_deadline,
-            act.EvictPod: self._evict_pod,
-            act.SetJobCondition: self._set_job_condition,
-            act.SetPodCondition: self._set_pod_condition,
-            act.RestoreKeys: self._restore_keys,
-            act.ReadOwner: self._read_owner,
-            act.ReadClaims: self._read_claims,
-            act.SelectVolumeNode: self._select_volume_node,
-            act.ReadPod: self._read_pod,
-            act.PollNodes: self._nodes,
-            act.RegisterNode: self._register_node,
-            act.ChangeNode: self._change_node,
-            act.RemoveNode: self._remove_node,
-            act.Reconfigure: self._reconfigure,
-            act.SetNodeCondition: self._set_node_condition,
-            act.TaintNode: self._taint_node,
-            act.ReleaseNode: self._release_node,
-        }
 
     async def perform(self, action: Action) -> ActionEnded:
-        """Do it, and say what became of it.  Raises nothing that the world can cause."""
+        """Perform the action and return its outcome.  No error of a far side is raised."""
         began = self._clock()
         ended = await self._performed(action, began) if self._leads() else None
         if ended is None or not self._leads():  # another replica may have acted on the same facts meanwhile
@@ -129,18 +100,18 @@ class Executor:
     async def _performed(self, action: Action, began: float) -> ActionEnded:
         try:
             with self._before_events(action):
-                ended = await self._performers[type(action)](action, began)
+                ended = await self._PERFORMERS[type(action)](self, action, began)
         except FarSideError as error:
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
         except Exception as error:  # noqa: BLE001 - contained to the action, or raised
             self._guard.caught(error, "action", f"{type(action).__name__}: {action.reason}")
-            # Nobody knows how far it came.
+            # How far it came is unknown.
             return ActionEnded(action, Outcome.UNKNOWN, began, self._clock(), refusal=OWN_ERROR)
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
     @contextlib.contextmanager
     def _before_events(self, action: Action) -> Iterator[None]:
-        """What a pod waits for goes before what is only told."""
+        """While an urgent action is in flight, no event is posted."""
         self._urgent += action.urgent
         if self._urgent:
             self._calm.clear()
@@ -152,39 +123,39 @@ class Executor:
                 self._calm.set()
 
     async def post_events(self) -> None:
-        """Post the Kubernetes events that were said, one after the other, for ever."""
+        """Post the queued Kubernetes events, one after the other.  Never returns."""
         while True:
-            at, namespace, name, uid, reason, message, warning = await self._said.get()
+            at, namespace, name, uid, reason, message, warning = await self._queued_events.get()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVENT_PATIENCE_S):
                     await self._calm.wait()
             try:
                 await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
             except FarSideError:
-                self.dropped += 1  # counted by the call's own metric too; an event is worth no repetition
+                self._on_dropped()  # the call's own metric counts it, too; an event is not sent again
             except Exception as error:  # noqa: BLE001 - contained to the event, or raised
                 self._guard.caught(error, "task", f"event {reason} of {namespace}/{name}")
-                self.dropped += 1
+                self._on_dropped()
 
-    def _say(self, action: Announced) -> None:
-        """Announce a write that the API server has confirmed; one whose answer is lost is announced when it is proven."""
+    def _announce(self, action: Announced) -> None:
+        """Queue the event of a confirmed write; if its answer is lost, the event follows once the write is proven."""
         reason, message, warning = event_of(action)
         self._queue(action.namespace, action.name, action.uid, reason, message, warning)
 
     def _queue(self, namespace: str, name: str, uid: str, reason: str, message: str, warning: bool) -> None:
-        """An event to be posted; namespace "": about the node of that name."""
+        """Queue an event to be posted; namespace "": it is about the node of that name."""
         try:
-            self._said.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
+            self._queued_events.put_nowait((self._clock(), namespace, name, uid, reason, line(message), warning))
         except asyncio.QueueFull:
-            self.dropped += 1
+            self._on_dropped()
 
-    def say_undecoded(self, what: Undecoded) -> None:
-        """An event on an object that cannot be decoded, once for each reason."""
-        if not what.name or what.kind not in ("pod", "node") or self._undecoded_said.get(what.uid) == what.why:
+    def post_undecoded(self, what: Undecoded) -> None:
+        """Queue an event on an object that cannot be decoded, once for each reason."""
+        if not what.name or what.kind not in ("pod", "node") or self._undecoded_posted.get(what.uid) == what.why:
             return
-        self._undecoded_said[what.uid] = what.why
-        while len(self._undecoded_said) > MAX_UNDECODED_SAID:
-            del self._undecoded_said[next(iter(self._undecoded_said))]
+        self._undecoded_posted[what.uid] = what.why
+        while len(self._undecoded_posted) > MAX_UNDECODED_POSTED:
+            del self._undecoded_posted[next(iter(self._undecoded_posted))]
         message = (
             f"slurm-bridge cannot read this {what.kind}: {what.why}. Until it can, nothing is done to it, and what was "
             f"known of it still counts. Correct or recreate the {what.kind}."
@@ -196,7 +167,7 @@ class Executor:
     async def _allocate_now(self, action: act.AllocateNow, began: float) -> ActionEnded:
         job_id = await self._slurm.allocate_now(action.spec)
         grant: Grant | None = None
-        with contextlib.suppress(FarSideError):  # the job is ours all the same; the core asks for its grant again
+        with contextlib.suppress(FarSideError):  # the job exists; the scheduler reads its grant again
             grant = await self._slurm.grant(job_id, action.spec.user)
         return ActionEnded(action, Outcome.DONE, began, self._clock(), job_id=job_id, grant=grant)
 
@@ -212,7 +183,7 @@ class Executor:
             try:
                 grant = await self._grant_of(job)
             except (NotFound, Invalid):
-                pass  # it ended between the calls: the next look says so
+                pass  # it ended between the calls: the next read shows that
             except NoUserToken as error:
                 tokenless = error
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
@@ -220,7 +191,7 @@ class Executor:
             raise tokenless
 
     async def _grant_of(self, job: Job) -> Grant:
-        """What it holds, with what its further components hold.  Raises Invalid where one of them holds nothing."""
+        """The grant of the job and of its further components.  Raises Invalid if one of them has no nodes."""
         grant = await self._slurm.grant(job.id, job.user)
         parts = [await self._slurm.grant(part.id, job.user) for part in job.parts]
         return replace(grant, parts=tuple(parts)) if parts else grant
@@ -235,11 +206,11 @@ class Executor:
         await self._slurm.update(job_id, action.user, component, action.changes)
 
     async def _nudge(self, action: act.NudgeScheduler, began: float) -> None:
-        await self._slurm.kick(action.job_id, action.user)
+        await self._slurm.nudge(action.job_id, action.user)
 
     async def _cancel_job(self, action: act.CancelJob, began: float) -> None:
         if not await self._slurm.cancel(action.job_id, action.name, action.user):
-            # It is not there by that name: it has ended, or goes by another one since (docs/decisions/0003).
+            # No live job has this id and this name: it has ended, or was renamed (docs/decisions/0003).
             await self._read_job(act.ReadJob(action.job_id, action.reason, action.key), self._clock())
 
     async def _record_end(self, action: act.RecordEnd, began: float) -> None:
@@ -252,7 +223,7 @@ class Executor:
         await self._slurm.register_node(action.spec)
 
     async def _change_node(self, action: act.ChangeNode, began: float) -> None:
-        if act.as_found(action, await self._slurm.node(action.name)):  # else the poll that follows tells
+        if act.as_found(action, await self._slurm.node(action.name)):  # otherwise the next poll shows what changed
             await self._slurm.change_node(action.name, action.change, action.reason)
 
     async def _remove_node(self, action: act.RemoveNode, began: float) -> None:
@@ -266,25 +237,25 @@ class Executor:
 
     async def _bind(self, action: act.BindPod, began: float) -> None:
         await self._kube.bind(action)
-        self._say(action)
+        self._announce(action)
 
     async def _delete_pod(self, action: act.DeletePod, began: float) -> None:
-        await self._kube.evict_by_delete(action)
-        self._say(action)
+        await self._kube.delete_pod(action)
+        self._announce(action)
 
     async def _fail_by_deadline(self, action: act.FailByDeadline, began: float) -> None:
-        await self._kube.end_by_deadline(action)
-        self._say(action)
+        await self._kube.fail_by_deadline(action)
+        self._announce(action)
 
     async def _set_deadline(self, action: act.SetDeadline, began: float) -> None:
-        await self._kube.hand_deadline(action)  # what it means was said before
+        await self._kube.set_deadline(action)  # the pod's condition was set before
 
     async def _evict_pod(self, action: act.EvictPod, began: float) -> None:
         await self._kube.evict(action)
-        self._say(action)
+        self._announce(action)
 
     async def _set_job_condition(self, action: act.SetJobCondition, began: float) -> None:
-        await self._kube.report_running(action)
+        await self._kube.set_job_condition(action)
         self._queue(action.namespace, action.name, action.uid, action.condition, action.message, action.warning)
 
     async def _set_pod_condition(self, action: act.SetPodCondition, began: float) -> None:
@@ -301,7 +272,7 @@ class Executor:
             self._queue(action.namespace, action.name, action.uid, names.PUT_BACK, action.reason, warning=True)
 
     async def _set_node_condition(self, action: act.SetNodeCondition, began: float) -> None:
-        await self._kube.show_node(action)
+        await self._kube.set_node_condition(action)
         self._queue("", action.node, action.uid, action.condition, action.message, action.warning)
 
     async def _taint_node(self, action: act.TaintNode, began: float) -> None:
@@ -328,14 +299,45 @@ class Executor:
         claims = await self._kube.read_claims(action.namespace, action.claims)
         self._emit(ClaimsRead(action.uid, claims, self._clock()))
 
+    _PERFORMERS: ClassVar[Mapping[type, Callable[[Executor, Any, float], Awaitable[ActionEnded | None]]]] = {
+        act.AllocateNow: _allocate_now,
+        act.SubmitJob: _submit,
+        act.ReadJob: _read_job,
+        act.FindJobs: _find_jobs,
+        act.UpdateJob: _update_job,
+        act.NudgeScheduler: _nudge,
+        act.CancelJob: _cancel_job,
+        act.RecordEnd: _record_end,
+        act.BindPod: _bind,
+        act.DeletePod: _delete_pod,
+        act.FailByDeadline: _fail_by_deadline,
+        act.SetDeadline: _set_deadline,
+        act.EvictPod: _evict_pod,
+        act.SetJobCondition: _set_job_condition,
+        act.SetPodCondition: _set_pod_condition,
+        act.RestoreKeys: _restore_keys,
+        act.ReadOwner: _read_owner,
+        act.ReadClaims: _read_claims,
+        act.SelectVolumeNode: _select_volume_node,
+        act.ReadPod: _read_pod,
+        act.PollNodes: _nodes,
+        act.RegisterNode: _register_node,
+        act.ChangeNode: _change_node,
+        act.RemoveNode: _remove_node,
+        act.Reconfigure: _reconfigure,
+        act.SetNodeCondition: _set_node_condition,
+        act.TaintNode: _taint_node,
+        act.ReleaseNode: _release_node,
+    }
+
 
 def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
-    """By its name, or because a workload asks for it: its user may have renamed it."""
+    """True if its name is a placeholder's, or if a workload needs it: its user may have renamed it."""
     return bool(action.key) or names.whose(job.name) is not None
 
 
 def _outcome(error: FarSideError) -> Outcome:
-    """Did it happen?  A ContractError of a write proves nothing either way."""
+    """Did it take effect?  A ContractError of a write proves nothing either way."""
     if isinstance(error, Refused):
         return Outcome.REFUSED
     return Outcome.UNREACHED if isinstance(error, Unreachable) else Outcome.UNKNOWN
@@ -350,6 +352,8 @@ def _refusal(error: FarSideError) -> Refusal:
     message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
     if isinstance(error, NoUserToken):
         message = error.message
-    elif isinstance(error, Unauthorized) and error.side == SLURM:  # our token is the admin's concern, not the user's
+    elif (
+        isinstance(error, Unauthorized) and error.side == SLURM
+    ):  # the bridge's token is the admin's concern, not the user's
         message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
     return Refusal(names.REFUSED, message, error.code, later=later, retry_after_s=retry_after_s)

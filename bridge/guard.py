@@ -1,54 +1,57 @@
-"""Errors of our own, contained: what becomes of an exception that nobody expected (X8, ARCHITECTURE 6).
+"""Containment of the bridge's own errors: what becomes of an unexpected exception (X8, ARCHITECTURE 6).
 
-Whatever the far sides do has an error of its own (errors.py).  Any other exception is a defect of the bridge.  In tests and
-simulation it goes on and fails them.  `slurm-bridge run` contains it to the object that it is about: it is counted, the
-log has it, and everything else goes on.
+Every failure of a far side has an error class (errors.py).  Any other exception is a defect of the bridge.  In tests and
+simulation it is raised.  `slurm-bridge run` contains it to the object that it is about: the exception is counted and logged,
+and everything else goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from scheduler.state.quarantined import Alarm, Origin, origin_of
 
-MAX_TOLD = 1000  # places in the code of which the log has a traceback
+AGAIN_S = 2.0  # after this time a task that ended by an error of the bridge's own begins again
+MAX_LOGGED = 1000  # places in the code whose traceback is logged
 log = logging.getLogger("slurm-bridge")
 
 
 class Guard:
     """on   whether exceptions are contained
-    contained   how many were, by what they were contained to
+    contained   number of contained exceptions, by the kind of what they were contained to
     """
 
     def __init__(self, *, on: bool = False) -> None:
         self.on = on
         self.contained: Counter[str] = Counter()
-        self._told: set[Origin] = set()
+        self._logged: set[Origin] = set()
 
     def caught(self, error: Exception, kind: str, what: str) -> None:
-        """Contain an exception, or raise it where none is contained.
+        """Contain an exception; raise it if containment is off.
 
-        kind   for the metric: "action", "task", "observer", …; what: for the log: what was being done, and about what
+        kind   label of the metric: "action", "task", "observer", …; what: for the log: what was done, to which object
         """
         if not self.on:
             raise error
         self._contain(error, kind, what)
 
     def alarm(self, alarm: Alarm) -> None:
-        """The core has put something in quarantine."""
+        """Report that the scheduler has put an object in quarantine."""
         self._contain(alarm.error, alarm.kind.value, f"{alarm.kind.value} {alarm.readable}: in quarantine")
 
     def _contain(self, error: Exception, kind: str, what: str) -> None:
-        """The log has the traceback of each place once."""
+        """Count and log it; the traceback of each place in the code is logged once."""
         self.contained[kind] += 1
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):  # a group of tasks raises what one of them raised
             cause = cause.exceptions[0]
         origin = origin_of(cause)
-        is_new = origin not in self._told and len(self._told) < MAX_TOLD
+        is_new = origin not in self._logged and len(self._logged) < MAX_LOGGED
         if is_new:
-            self._told.add(origin)
+            self._logged.add(origin)
         name, file, line = origin
         place = f"{name} at {file.rpartition('/')[2]}:{line}"
         log.error(
@@ -57,3 +60,13 @@ class Guard:
             place,
             exc_info=error if is_new else None,
         )
+
+
+async def restart_on_error(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
+    """Run the task again and again: an error of the bridge's own does not end it for good."""
+    while True:
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001 - contained to this task, or raised
+            guard.caught(error, "task", what)
+        await asyncio.sleep(AGAIN_S)

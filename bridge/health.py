@@ -1,7 +1,7 @@
-"""What is asked over HTTP: /healthz (does it turn?), /readyz (can it work, and if not why?), /metrics, /explain (a pod).
+"""The bridge's HTTP endpoints: /healthz (the loop turns), /readyz (it can work, or why not), /metrics, /explain, /release.
 
-/healthz, /readyz and /metrics show no pod and need no authentication.  /explain and /release (the only request that changes
-anything) require a client on the same machine, or the bearer token (bridge/http_access.py).
+/healthz, /readyz and /metrics show no pod and need no authentication.  /explain (one pod) and /release (the only request that
+changes anything) require a client on the same machine, or the bearer token (bridge/http_access.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
-from bridge.rights import HeldRights
+from bridge.preflight.rights import HeldRights
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
@@ -36,6 +36,8 @@ from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S
+Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels
+Register = Callable[[str, str, Callable[[], Values]], None]  # a metric: its name, its help, what returns its values
 
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
@@ -49,12 +51,12 @@ def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[s
 
 
 def _away(side: Side, why: str) -> str:
-    """That a side cannot be used, in a sentence that begins with the name of the side."""
+    """The reason, beginning with the name of the side."""
     return why if why.startswith(f"{side.value}: ") else f"{side.value}: {why}"
 
 
 def undecoded(world: World) -> str:
-    """How many objects of Kubernetes cannot be decoded, and what that means; "": none."""
+    """A sentence with the number of objects of Kubernetes that cannot be decoded; "": none."""
     counts = Counter(each.kind for each in world.undecoded)
     if not counts:
         return ""
@@ -63,7 +65,7 @@ def undecoded(world: World) -> str:
 
 
 def quarantined(world: World) -> str:
-    """How many of what are in quarantine, and what that means; "": nothing is."""
+    """A sentence with the number of objects in quarantine, by kind; "": none."""
     counts = Counter(entry.kind.value for entry in world.quarantine.values())
     if not counts:
         return ""
@@ -72,13 +74,13 @@ def quarantined(world: World) -> str:
 
 
 def readiness(reasons: list[str], *notes: str) -> web.Response:
-    """200 ok, or 503 and every reason, a line each; then notes, which are no reasons."""
+    """200 ok, or 503 with every reason, a line each; then the notes, a line each."""
     lines = [*(reasons or ["ok"]), *filter(None, notes)]
     return web.Response(text="\n".join(lines) + "\n", status=503 if reasons else 200)
 
 
-def partly(world: World, now: float) -> list[str]:
-    """What does not work, or is not as it should be, though the bridge does its work."""
+def degraded(world: World, now: float) -> list[str]:
+    """Sentences about what does not work, or is not as it should be, while the bridge as a whole works."""
     beside = list(filter(None, [another_bridge(world, now)]))
     lost = world.accounting_lost
     if lost is None:
@@ -108,36 +110,36 @@ def asked_for(request: web.Request) -> tuple[str, str]:
 
 
 def too_many() -> web.Response:
-    """429: more ask than can be answered beside the bridge's work."""
+    """429: more requests than can be answered beside the bridge's work."""
     text = "Too many ask at once; ask again in a second.\n"
     return web.Response(text=text, status=429, headers={"Retry-After": "1"})
 
 
 def measure_clock(clock: SlewedClock, telemetry: Telemetry) -> None:
-    """How far the bridge's clock is from the machine's, from the first moment on."""
+    """Register the metric of the difference between the machine's clock and the bridge's."""
     what = "seconds by which the machine's clock is ahead of the bridge's, which follows it slowly"
     telemetry.gauge("slurm_bridge_clock_behind_seconds", what, lambda: [(clock.behind(), {})])
 
 
 def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
-    """Whether this replica leads; a bridge without a lease always does."""
+    """Register the metric that shows whether this replica leads; a bridge without a lease always leads."""
     says = "1 while this replica leads, or is the only one"
     telemetry.gauge("slurm_bridge_leader", says, lambda: [(float(leads()), {})])
 
 
 def measure_rights(rights: HeldRights, telemetry: Telemetry) -> None:
-    """In how many namespaces pods wait because the bridge may not bind, report on or end them."""
+    """Register the metric of managed namespaces in which the bridge lacks rights."""
     what = "managed namespaces in which the bridge lacks rights"
     telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.namespaces), {})])
 
 
 class Health:
-    """Three questions about one bridge.
+    """The endpoints of one bridge.
 
-    tokens   its own, and the one by which it acts where that is another
-    bearer   the token that /explain and /release ask for; None: they are for this machine
-    partly   further troubles that do not keep it from its work, a sentence each
-    lease_trouble   why the lease that it leads by cannot be renewed now; "": it can be, or there is none
+    tokens   the bridge's own token, and the acting token if there is one
+    bearer   the token that /explain and /release require; None: they answer this machine alone
+    degraded further problems that do not stop the bridge, a sentence each
+    lease_trouble   why the lease cannot be renewed now; "": it can be renewed, or there is none
     calls_trouble   why no call to Kubernetes was answered for a while; "": calls are answered.  The watches may go on
     """
 
@@ -148,11 +150,11 @@ class Health:
         telemetry: Telemetry,
         clock: Callable[[], float],
         bearer: BearerFile | None = None,
-        partly: Callable[[World], list[str]] = lambda _: [],
+        degraded: Callable[[World], list[str]] = lambda _: [],
         lease_trouble: Callable[[], str] = lambda: "",
         calls_trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        self._partly = partly
+        self._degraded = degraded
         self._lease_trouble = lease_trouble
         self._calls_trouble = calls_trouble
         self._loop = loop
@@ -161,91 +163,82 @@ class Health:
         self._clock = clock
         self._bearer = bearer
         self._explaining, self._scraping = Share(), Share()
-        telemetry.gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
-        telemetry.gauge(
-            "slurm_bridge_bypassing_pods", "pods that stand on nodes of Slurm and have no job", self._bypassing
-        )
-        telemetry.gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
-        telemetry.gauge(
-            "slurm_bridge_token_expiry_timestamp_seconds", "when the Slurm token ends, of two the first", self._expiry
-        )
-        telemetry.gauge(
-            "slurm_bridge_clock_ahead_seconds",
-            "seconds by which a cluster's clock is ahead of the bridge's",
-            self._ahead,
-        )
-        telemetry.gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
-        telemetry.gauge("slurm_bridge_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
-        telemetry.gauge(
-            "slurm_bridge_records_waiting", "ended jobs that accounting is yet to be told of", self._waiting
-        )
-        telemetry.counter("slurm_bridge_records_dropped", "ends that accounting was never told", self._dropped)
-        telemetry.gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
+        self._measure(telemetry.gauge, telemetry.counter)
 
-        telemetry.counter(
-            "slurm_bridge_observations_rejected", "observations rejected as implausible, by reason", self._rejected
-        )
-        telemetry.gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
-        telemetry.counter(
-            "slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors
-        )
+    def _measure(self, gauge: Register, counter: Register) -> None:
+        gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
+        gauge("slurm_bridge_bypassing_pods", "pods that run on nodes of Slurm and have no job", self._bypassing)
+        gauge("slurm_bridge_poll_age_seconds", "age of the last answered poll of Slurm", self._poll_age)
+        ends = "when the Slurm token ends, of two the first"
+        gauge("slurm_bridge_token_expiry_timestamp_seconds", ends, self._expiry)
+        ahead = "seconds by which a cluster's clock is ahead of the bridge's"
+        gauge("slurm_bridge_clock_ahead_seconds", ahead, self._ahead)
+        gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
+        gauge("slurm_bridge_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
+        gauge("slurm_bridge_records_waiting", "ended jobs that wait to be recorded in accounting", self._waiting)
+        counter("slurm_bridge_records_dropped", "ends that were never recorded in accounting", self._dropped)
+        gauge("slurm_bridge_unreadable_jobs", "jobs whose reads fail again and again", self._unreadable)
+        rejected = "observations rejected as implausible, by reason"
+        counter("slurm_bridge_observations_rejected", rejected, self._rejected)
+        gauge("slurm_bridge_quarantined", "objects in quarantine, by kind", self._quarantined)
+        counter("slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
 
     def follow(self, loop: Loop) -> None:
-        """From now on it is about this bridge: the same process leads once more."""
+        """From now on answer for the bridge of this loop: the same process leads again."""
         self._loop = loop
 
-    def _quarantined(self) -> list[tuple[float, dict[str, str]]]:
+    def _quarantined(self) -> Values:
         counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())
         return [(counts[kind], {"kind": kind.value}) for kind in Kind]
 
-    def _errors(self) -> list[tuple[float, dict[str, str]]]:
+    def _errors(self) -> Values:
         return [(count, {"kind": kind}) for kind, count in sorted(self._loop.guard.contained.items())]
 
-    def _rejected(self) -> list[tuple[float, dict[str, str]]]:
+    def _rejected(self) -> Values:
         counted = {why.value: self._loop.world.rejected[why] for why in Anomaly} | self._telemetry.rejected
         return [(count, {"reason": reason}) for reason, count in counted.items()]
 
-    def _by_phase(self) -> list[tuple[float, dict[str, str]]]:
+    def _by_phase(self) -> Values:
         return [(len(self._loop.world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
 
-    def _unreadable(self) -> list[tuple[float, dict[str, str]]]:
+    def _unreadable(self) -> Values:
         return [(len(self._loop.world.put_off), {})]
 
-    def _bypassing(self) -> list[tuple[float, dict[str, str]]]:
+    def _bypassing(self) -> Values:
         return [(len(self._loop.world.bypassing), {})]
 
-    def _poll_age(self) -> list[tuple[float, dict[str, str]]]:
+    def _poll_age(self) -> Values:
         polled = self._loop.world.polled
         return [] if polled is None else [(self._clock() - polled.ended, {})]
 
-    def _expiry(self) -> list[tuple[float, dict[str, str]]]:
+    def _expiry(self) -> Values:
         ends = [at for each in self._tokens if (at := each.expires_at()) is not None]
         return [(min(ends), {})] if ends else []
 
-    def _ahead(self) -> list[tuple[float, dict[str, str]]]:
+    def _ahead(self) -> Values:
         clocks = self._loop.world.clocks
         return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.told]
 
-    def _lost(self) -> list[tuple[float, dict[str, str]]]:
+    def _lost(self) -> Values:
         lost = self._loop.world.lost
         return [(1.0 if side in lost else 0.0, {"side": side.value}) for side in Side]
 
-    def _accounting(self) -> list[tuple[float, dict[str, str]]]:
+    def _accounting(self) -> Values:
         return [(0.0 if self._loop.world.accounting_lost is None else 1.0, {})]
 
-    def _waiting(self) -> list[tuple[float, dict[str, str]]]:
+    def _waiting(self) -> Values:
         return [(len(self._loop.world.parked["records"]), {})]
 
-    def _dropped(self) -> list[tuple[float, dict[str, str]]]:
+    def _dropped(self) -> Values:
         return [(self._loop.world.dropped_records, {})]
 
     def not_turning(self) -> str:
-        """Why it is not healthy; "" where it is."""
+        """Why it is not healthy; "": it is."""
         age = self._clock() - self._loop.passed
         return f"the loop has stood still for {age:.0f} s" if age > STANDSTILL_S else ""
 
     def not_ready(self) -> list[str]:
-        """Every reason why it cannot do its work now."""
+        """Every reason why the bridge cannot do its work now."""
         reasons = not_ready(self._loop.world, self._tokens, self._clock())
         if Side.KUBERNETES not in self._loop.world.lost and (why := self._calls_trouble()):
             reasons.insert(0, _away(Side.KUBERNETES, why))
@@ -261,7 +254,7 @@ class Health:
     async def readyz(self, _: web.Request) -> web.Response:
         """See readiness."""
         world = self._loop.world
-        notes = [undecoded(world), quarantined(world), *partly(world, self._clock()), *self._partly(world)]
+        notes = [undecoded(world), quarantined(world), *degraded(world, self._clock()), *self._degraded(world)]
         notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 
@@ -270,7 +263,7 @@ class Health:
         return await _scraped(self._telemetry, self._scraping)
 
     async def explain(self, request: web.Request) -> web.Response:
-        """See explained, and http_access for who may ask."""
+        """See `explained`; http_access decides which clients get an answer."""
         if (no := refusal(request, self._bearer)) is not None:
             return no
         try:
@@ -285,12 +278,12 @@ class Health:
             return web.Response(text=text, status=500)
 
     async def _prepared(self, namespace: str, name: str) -> None:
-        """What takes long of an explanation is done bit by bit: the decisions go on meanwhile."""
-        while not prepared(self._loop.world, namespace, name):  # noqa: ASYNC110 - nobody tells when, each look does a part
+        """Prepare the slow part of an explanation in small steps, so that decisions go on meanwhile."""
+        while not prepared(self._loop.world, namespace, name):  # noqa: ASYNC110 - each call does a part of the work
             await asyncio.sleep(0)
 
     async def release(self, request: web.Request) -> web.Response:
-        """POST: what is missing in Slurm now is gone indeed (X6).  200; http_access says who may."""
+        """POST: the admin confirms that the jobs missing in Slurm are gone (X6); http_access decides which clients may."""
         if (no := refusal(request, self._bearer)) is not None:
             return no
         if request.headers.get(HEADER) != "release":
@@ -305,19 +298,19 @@ class Health:
         )
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
-        """Start listening; the caller cleans the runner up.  Raises ConfigError where the address cannot be had."""
+        """Start listening; the caller cleans the runner up.  Raises ConfigError if the address cannot be used."""
         return await serve(lambda: self, host, port)
 
 
 class StandingBy:
-    """What a replica says while another one leads."""
+    """The endpoints of a replica that stands by."""
 
     def __init__(self, lease: Lease, mirror: Mirror) -> None:
         self._lease = lease
         self._mirror = mirror
 
     def not_ready(self) -> list[str]:
-        """Every reason why it could not lead now."""
+        """Every reason why this replica could not lead now."""
         lost = [_away(Side.KUBERNETES, self._mirror.lost.why)] if self._mirror.lost is not None else []
         lost += [self._lease.trouble] if self._lease.trouble else []
         return lost + [f"waiting for {what}" for what in self._mirror.missing()]
@@ -328,11 +321,11 @@ class StandingBy:
 
 
 class Starting:
-    """The same questions while there is no bridge that acts; from `health` on, that one is asked.
+    """The endpoints while no bridge acts; once `health` is set, its answers are used.
 
     reasons   by cluster, why it has not answered yet; may change
-    standby   of a replica that waits for its turn; None: it is about to start
-    notes     further troubles, which do not keep it from its work, a sentence each
+    standby   set while this replica stands by; None: the bridge is about to start
+    notes     further problems that do not stop the bridge, a sentence each
     """
 
     def __init__(
@@ -358,11 +351,11 @@ class Starting:
         return await serve(lambda: self.health or self, host, port)
 
     async def healthz(self, _: web.Request) -> web.Response:
-        """200: waiting is no reason to be started anew."""
+        """200: a bridge that waits must not be restarted."""
         return web.Response(text="ok\n")
 
     def not_ready(self) -> list[str]:
-        """Why it is not ready, a sentence each; a standby that could lead is."""
+        """Why it is not ready, a sentence each; a standby that could lead is ready."""
         if self.health is not None:
             return self.health.not_ready()
         problems = [trouble for each in self._tokens if (trouble := problem(each, self._clock()))]
@@ -371,7 +364,7 @@ class Starting:
         return [*self._reasons.values(), *problems] or ["the bridge is about to start"]
 
     async def readyz(self, _: web.Request) -> web.Response:
-        """503, and what is waited for; of a standby that could lead 200, and who leads."""
+        """503 and what the bridge waits for; 200 and the leader's name for a standby that could lead."""
         role = [self.standby.role()] if self.standby is not None else []
         return readiness(self.not_ready(), *role, *self.notes())
 
@@ -380,7 +373,7 @@ class Starting:
         return await _scraped(self._telemetry, self._scraping)
 
     async def explain(self, request: web.Request) -> web.Response:
-        """503, and what is waited for or who leads; http_access says who may ask."""
+        """503, and what the bridge waits for, or the leader's name; http_access decides which clients get an answer."""
         if (no := refusal(request, self._bearer)) is not None:
             return no
         if self.standby is not None:
@@ -403,9 +396,9 @@ async def _scraped(telemetry: Telemetry, share: Share) -> web.Response:
 
 
 async def serve(answers: Callable[[], Health | Starting], host: str, port: int) -> web.AppRunner:
-    """Start listening; each request goes to whatever `answers` names then.
+    """Start listening; each request is answered by what `answers` returns at that moment.
 
-    The caller cleans the runner up.  Raises ConfigError where the address cannot be had.
+    The caller cleans the runner up.  Raises ConfigError if the address cannot be used.
     """
     app = web.Application()
     app.on_response_prepare.append(_with_headers)
@@ -433,5 +426,5 @@ async def serve(answers: Callable[[], Health | Starting], host: str, port: int) 
 
 
 async def _with_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """A browser keeps nothing of it, and takes no answer for a page."""
+    """Forbid browsers to cache an answer, or to guess another content type."""
     response.headers.update({"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})

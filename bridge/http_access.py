@@ -1,10 +1,10 @@
-"""Which HTTP request is answered: names, peers and the bearer token of the bridge's own server.
+"""Which HTTP requests the bridge's own server answers: by name, peer and bearer token.
 
-/healthz, /readyz and /metrics tell of no pod: everybody may ask.  /explain tells a pod's user, account and comment, and
+/healthz, /readyz and /metrics show no pod and are open to all.  /explain shows a pod's user, account and comment, and
 /release ends pods, so these are answered
 
     with a token file       if the request carries that token, from any peer under any name
-    without one             if the peer is this machine and the request names a loopback address
+    without a token file    if the peer is this machine and the request names a loopback address
 
 A browser on this machine is a peer on this machine.  A page of another site can point its own name at a loopback address (DNS
 rebinding), and then the Host header holds that name.  A reverse proxy on this machine is a peer on this machine, too; it
@@ -36,13 +36,22 @@ _MAKE = "Write a random one: openssl rand -hex 32."
 class BearerFile:
     """The token that /explain and /release ask for; the file is read again whenever it changes.
 
-    If the file cannot be read or holds no token, no request has the right one.
+    If the file cannot be read or holds no token, every request is refused.
     """
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._stamp: tuple[int, int, int] | None = None
         self._token = ""
+
+    @classmethod
+    def of(cls, path: str) -> BearerFile | None:
+        """The token in that file; None without a file.  Raises ConfigError if the file holds no token."""
+        if not path:
+            return None
+        bearer = cls(path)
+        bearer.token()
+        return bearer
 
     def __repr__(self) -> str:
         return f"BearerFile({str(self._path)!r})"
@@ -81,11 +90,6 @@ class BearerFile:
         return scheme.lower() == "bearer" and hmac.compare_digest(shown, expected)
 
 
-def headers(token_file: str) -> dict[str, str]:
-    """What a command sends to the running bridge.  Raises ConfigError if the file holds no token."""
-    return {"Authorization": f"Bearer {BearerFile(token_file).token()}"} if token_file else {}
-
-
 def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | None:
     """None if /explain or /release may be answered, else the answer that says what is missing."""
     if bearer is not None:
@@ -118,7 +122,7 @@ def is_loopback(address: str) -> bool:
 
 
 def loopback_names_alone() -> Middleware:
-    """For a server that listens on loopback alone: requests under any other name are refused (DNS rebinding)."""
+    """Middleware for a server that listens on loopback alone: refuses requests under any other name (DNS rebinding)."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

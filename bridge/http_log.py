@@ -15,7 +15,7 @@ PEERS_FAULT = (web.RequestPayloadError, web.PayloadAccessError, HttpProcessingEr
 
 
 def without_peers(name: str) -> logging.Logger:
-    """The logger of this name, for one of aiohttp's servers; it drops records about what a peer did wrong."""
+    """The logger of this name, for a server of aiohttp.  It drops records about errors of a peer."""
     made = logging.getLogger(name)
     made.filters[:] = [_is_ours]
     return made

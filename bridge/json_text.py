@@ -1,7 +1,7 @@
 """JSON text split into its parts without recursion and without decoding them.
 
-msgspec refuses a text that is nested too deep, or that is no JSON at one place (NaN, a lone surrogate), wherever in the text
-it stands.  What is split here can be decoded part by part.
+msgspec refuses a whole text if any part is nested too deep or is not JSON (NaN, a lone surrogate).  A text that is split here
+can be decoded part by part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CLOSES = {b"[": b"]", b"{": b"}"}
 
 
 def parts(text: bytes) -> Iterator[bytes]:
-    """The elements of a JSON array, or the fields of an object, each as its text.  Raises ValueError where it is neither."""
+    """The elements of a JSON array, or the fields of an object, each as its text.  Raises ValueError if it is neither."""
     text = text.strip()
     if text[:1] not in _CLOSES or text[-1:] != _CLOSES[text[:1]]:
         raise ValueError("neither an array nor an object")

@@ -1,7 +1,7 @@
 """The one loop: observe, decide, act; always in this order, at its own pace (ARCHITECTURE 1).
 
-Nobody acts straight from an event.  Events wait in a queue; when the loop is ready it applies all of them, decides once,
-and starts what was decided.  However many events came between, the decision is about the facts as they are now.
+No event triggers an action directly.  Events wait in a queue; when the loop is ready it applies all of them, decides once,
+and starts the actions of the decision.  However many events came, the decision is about the facts as they are now.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ AGAIN_S = 1.0  # after a pass in which nothing could be decided
 
 
 class Observer(Protocol):
-    """Who listens: metrics, traces and logs.  It must not raise and must not take long."""
+    """Receives what happens, for metrics, traces and logs.  It must not raise and must not take long."""
 
     def planned(self, action: Action, at: float) -> None:
-        """It was decided and is about to be performed."""
+        """An action was decided and is about to be performed."""
         ...
 
     def ended(self, event: ActionEnded, world: World) -> None:
-        """It ended; the world has not heard of it yet."""
+        """An action ended; the event has not been applied to the world yet."""
         ...
 
     def seen(self, event: Event) -> None:
@@ -41,14 +41,14 @@ class Observer(Protocol):
         ...
 
     def passed(self, world: World, took_s: float) -> None:
-        """A pass is over: the world is as it was decided on."""
+        """A pass is over; `world` is what its decisions were about."""
         ...
 
 
 class Loop:
-    """Owns the world: nothing else changes it.
+    """Owns the world: no other code changes it.
 
-    passed   when the last pass ended, by the loop's clock: a loop that stands still is not healthy
+    passed   when the last pass ended, by the loop's clock; if that is long ago, the process is not healthy
     guard    reports the bridge's own errors
     leads    whether this replica may act; while it may not, nothing is decided
     """
@@ -63,7 +63,7 @@ class Loop:
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._leads = leads
-        self._unknown_at = float("-inf")  # when the last action ended of which nobody knows whether it happened
+        self._unknown_at = float("-inf")  # when the last action with an unknown outcome ended
         self.world = world
         self.guard = guard or Guard()
         self._executor = executor
@@ -81,7 +81,7 @@ class Loop:
         self._news.set()
 
     async def finish(self, within_s: float) -> int:
-        """Start nothing new, and wait so long for the calls under way; returns how many of them have no answer yet.
+        """Start nothing new, wait up to `within_s` seconds for the calls in flight, and return how many have no answer yet.
 
         `run` goes on without deciding anything; it is cancelled next.
         """
@@ -91,13 +91,13 @@ class Loop:
         return len(self._under_way)
 
     def is_drained(self) -> bool:
-        """Whether no request of this process, or of one before it, can take effect any more."""
+        """True if no request of this process, or of a previous one, can take effect any more."""
         now, world = self._clock(), self.world
         is_settled = now >= self._unknown_at + world.config.tuning.settle_s
         return not self._under_way and is_settled and now >= world.quiet_until()
 
     async def run(self) -> None:
-        """For ever.  Cancelling it cancels the actions under way: their outcome is then found by looking, as ever."""
+        """Never returns.  Cancelling it cancels the actions in flight, whose outcome the next process finds by reading."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 wake_at = self._pass(tasks)
@@ -108,9 +108,9 @@ class Loop:
         while self._events:
             event = self._events.popleft()
             if isinstance(event, ActionEnded):
-                self._tell(self._observer.ended, event, self.world)
+                self._notify(self._observer.ended, event, self.world)
             else:
-                self._tell(self._observer.seen, event)
+                self._notify(self._observer.seen, event)
             self.world.apply(event)
         self._news.clear()
         if self._finishing or not self._leads():
@@ -120,13 +120,13 @@ class Loop:
             plan = decide(self.world, now)
         except Exception as error:  # noqa: BLE001 - contained, or raised
             self.guard.caught(error, "pass", "nothing could be decided")
-            return now + AGAIN_S  # /healthz says after a while that nothing moves
+            return now + AGAIN_S  # if it lasts, /healthz reports that no pass ends
         self.world.apply(Planned(plan, now))
-        self._tell(self._observer.passed, self.world, time.perf_counter() - began)
+        self._notify(self._observer.passed, self.world, time.perf_counter() - began)
         for action in plan.actions:
             if not self.world.is_under_way(action):
                 continue
-            self._tell(self._observer.planned, action, now)
+            self._notify(self._observer.planned, action, now)
             task = tasks.create_task(self._perform(action))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -134,8 +134,8 @@ class Loop:
         self.passed = now
         return plan.wake_at
 
-    def _tell(self, hear: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """What an observer cannot bear is no reason to stop."""
+    def _notify(self, hear: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call an observer; an exception that it raises is contained."""
         try:
             hear(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - contained, or raised
@@ -153,10 +153,10 @@ class Loop:
         self.emit(ended)
 
     async def _rest(self, wake_at: float | None) -> None:
-        """Until there is news, or a time has come; at least every few seconds, so that standing still shows."""
+        """Wait for an event, or until *wake_at*; at most HEARTBEAT_S, so that /healthz notices a loop that stands still."""
         rest_s = HEARTBEAT_S if wake_at is None else min(HEARTBEAT_S, max(0.0, wake_at - self._clock()))
         try:
             async with asyncio.timeout(rest_s):
                 await self._news.wait()
         except TimeoutError:
-            pass  # the time has come: that is what was waited for
+            pass  # *wake_at* has come

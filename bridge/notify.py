@@ -1,7 +1,7 @@
-"""Tells systemd that the bridge is ready, and that it ends: the protocol of sd_notify, for Type=notify.
+"""Notifies systemd that the bridge is ready, and that it stops: the protocol of sd_notify, for Type=notify.
 
 Source: sd_notify(3).  The state is one datagram to the Unix socket that NOTIFY_SOCKET names; a name that begins with @ is in
-the abstract namespace.  Where nobody asks for it, nothing is sent.
+the abstract namespace.  Without NOTIFY_SOCKET nothing is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STOPPING = "STOPPING=1"
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send the state to the service manager.  Returns whether it was sent; an error of the socket is none of the bridge's."""
+    """Send the state to the service manager.  Returns True if it was sent; errors of the socket are ignored."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False

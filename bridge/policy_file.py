@@ -1,8 +1,8 @@
-"""The policy as it stands in the settings file, read anew while the bridge runs.
+"""The policy of the settings file, read again while the bridge runs.
 
 Only `policy` and `priority_classes` follow the file; other keys need a restart, and /readyz names those that differ.  A file
-that cannot be used changes nothing: the policy before stays in force, and log, metric and /readyz say so until the file is
-mended.  A ConfigMap is mounted as a symbolic link that kubelet replaces, so the file behind the name is looked at.
+that cannot be used changes nothing: the previous policy stays in force, and log, metric and /readyz say so until the file is
+mended.  A ConfigMap is mounted as a symbolic link that kubelet replaces, so the file behind the link is checked.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NEVER: _Stamp = (0, 0, 0, 0)
 
 
 def privileged_user(settings: Settings, slurm_user: str) -> str:
-    """That the policy makes pods the user by whom Slurm itself runs, as a sentence; "" where it does not.
+    """A sentence if the policy maps pods to the user by whom Slurm itself runs; "": it does not.
 
-    slurm_user   SlurmUser of slurm.conf; of a Slurm that does not tell it, the user of the bridge's token, who acts as others
+    slurm_user   SlurmUser of slurm.conf; if Slurm does not show it, the user of the bridge's token, which acts as other users
     """
     name = slurm_user.partition("(")[0]
     if not name or name.casefold() not in {tenant.user.casefold() for tenant in settings.policy.tenants}:
@@ -47,19 +47,19 @@ def privileged_user(settings: Settings, slurm_user: str) -> str:
 
 
 def lacking_partition(settings: Settings, known: Collection[str]) -> str:
-    """That the policy names a partition which Slurm does not have, as a sentence; "" where it names none."""
+    """A sentence if the policy names a partition that Slurm does not have; "": it names none."""
     lacking = sorted(_named_partitions(settings).difference(known))
     return f'policy: Slurm has no partition "{lacking[0]}". It has: {", ".join(sorted(known))}.' if lacking else ""
 
 
 def policy_trouble(settings: Settings, world: World) -> list[str]:
-    """What the start could not check of the policy, because partitions were not told then."""
+    """What could not be checked at start because Slurm did not list its partitions then."""
     found = lacking_partition(settings, world.partitions) if world.partitions else ""
     return [found] if found else []
 
 
 def _named_partitions(settings: Settings) -> set[str]:
-    """Those that are written out; what a template gives is checked for each pod."""
+    """Partitions that the policy names without a template; results of templates are checked for each pod."""
     tenants = settings.policy.tenants
     named = {name for tenant in tenants for name in (tenant.partition.default, *tenant.partition.allowed)}
     return {name for name in named - {"", ANY} if not templates.is_template(name)}
@@ -73,11 +73,11 @@ class PolicyFile:
     """The settings file of a running bridge.
 
     path        the file
-    settings    those that are in force: of the start, with the policy that was read last
-    reread      reads the settings anew as the start did; raises ConfigError
-    slurm_user  by whom Slurm runs; "": not known
+    settings    the settings in force: those of the start, with the policy that was read last
+    reread      reads the settings again as the start did; raises ConfigError
+    slurm_user  SlurmUser of slurm.conf; "": not known
     clock       epoch seconds
-    trouble     why the file as it stands now is not in force, as a sentence; "": it is
+    trouble     why the present file is not in force, as a sentence; "": it is in force
     """
 
     path: str
@@ -91,23 +91,23 @@ class PolicyFile:
         self._started_with = self.settings
         self._loaded_at = self.clock()
         self._stamp: _Stamp | None = (
-            _NEVER  # the first look reads the file: it may have changed since the start read it
+            _NEVER  # the first check reads the file: it may have changed since the start read it
         )
         self._other_keys: list[str] = []
 
     async def follow(self, emit: Callable[[Event], None], world: World) -> None:
-        """For ever: emit PolicyChanged whenever there is another policy."""
+        """Emit PolicyChanged whenever the policy changes.  Never returns."""
         while True:
             if (event := self.look(world)) is not None:
                 emit(event)
             await asyncio.sleep(EVERY_S)
 
     def look(self, world: World) -> PolicyChanged | None:
-        """The policy of the file if that is another one than before; None: nothing changed, or the file cannot be used."""
+        """The policy of the file if it has changed; None: nothing changed, or the file cannot be used."""
         stamp = self._stamped()
         if (
             stamp == self._stamp and not self.trouble
-        ):  # with trouble the file is checked again: Slurm may have the missing partition by now
+        ):  # with trouble the file is checked again: Slurm may have the missing partition now
             return None
         self._stamp = stamp
         before = self.settings
@@ -126,7 +126,7 @@ class PolicyFile:
         return PolicyChanged(self.settings.core_policy(self.slurm_user), self._loaded_at)
 
     def notes(self, now: float) -> list[str]:
-        """What an admin has to know of the file, a sentence each."""
+        """What an admin has to know about the file, a sentence each."""
         said = []
         if self.trouble:
             at = time_of_day(self._loaded_at, now)
@@ -140,7 +140,7 @@ class PolicyFile:
         return [(1.0 if self.trouble else 0.0, {})]
 
     def _usable(self, world: World) -> Settings:
-        """The settings of the file.  Raises ConfigError where these or their policy cannot be used."""
+        """The settings of the file.  Raises ConfigError if they or their policy cannot be used."""
         found = self.reread()
         policy = found.core_policy(self.slurm_user)
         if policy.has_templates and not self.slurm_user:
@@ -167,7 +167,7 @@ class PolicyFile:
         self._other_keys = changed
 
     def _stamped(self) -> _Stamp | None:
-        """What differs when the file was written, or replaced; None: it cannot be looked at."""
+        """What changes when the file is written or replaced; None: it cannot be read."""
         try:
             seen = os.stat(self.path)
         except OSError:

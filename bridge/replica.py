@@ -1,16 +1,16 @@
-"""One of several bridges for one pair of clusters: it stands by, leads, and stands by again.
+"""One of several replicas for one pair of clusters: it stands by, leads, and stands by again.
 
     standing by   the watches fill a Mirror; Slurm is not polled; nothing is decided
     leading       a Bridge with a World of its own, which receives from the Mirror what the Mirror knows
-    lost          the Bridge is dropped with its World, its calls under way are abandoned; a new Mirror begins
+    lost          the Bridge is dropped with its World, its calls in flight are abandoned; a new Mirror begins
 
 A replica that lost the lease does not end its process.  The container would be started again with a delay that grows to five
-minutes, for what may have been two seconds without an API server.  What a restart gives is had by dropping the Bridge: no
-fact and no plan outlives the lease under which it was made.  What the abandoned calls did is found by looking, as after a
-crash, by whichever replica leads next, and its quiet period covers them.
+minutes, for what may have been two seconds without an API server.  Dropping the Bridge has the effect of a restart: no fact
+and no plan outlives the lease under which it was made.  The replica that leads next finds out what the abandoned calls did,
+as after a crash, and its quiet period covers them.
 
-When the process is told to stop, it finishes its calls under way, then releases the lease.  If all calls were answered, and
-the last call of unknown outcome is long past, the release says that nothing is left behind (bridge/kube/lease.py).
+When the process receives a signal, it finishes its calls in flight, then releases the lease.  If all calls were answered, and
+the last unknown outcome is long past, the release records that nothing is left behind (bridge/kube/lease.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Protocol
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import Loop
-from bridge.starting import unless
+from bridge.preflight.waiting import unless
 from bridge.stopping import CALLS_S, log_stopped
 from scheduler.state.world import World
 
@@ -44,11 +44,11 @@ class Bridge(Protocol):
 class Replica:
     """A bridge that acts only while it holds the lease.
 
-    mirror   makes what a standby fills, and what fills it for ever
+    mirror   makes the mirror of a standby; `watching` fills it
     bridge   makes the bridge that leads, with what the mirror knows
-    clock    the bridge's one clock
+    clock    the clock of the bridge
     now      the bridge that leads; None: this replica stands by
-    standby  its mirror; None: this replica leads, or has not begun
+    standby  the mirror while this replica stands by; None: it leads, or has not begun
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Replica:
         self._clock = clock
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Stand by and lead in turn, until `stopped`.  Raises an error of the bridge's own that nothing contains."""
+        """Stand by and lead in turn, until `stopped`.  Raises the bridge's own errors that are not contained."""
         while not stopped.is_set():
             self.standby = mirror = self._mirror()
             watching = self._watching(mirror)
@@ -106,7 +106,7 @@ class Replica:
             await asyncio.gather(running, keeping, told, return_exceptions=True)
 
     async def _stop(self, bridge: Bridge, keeping: asyncio.Task[str]) -> None:
-        """Finish what is under way, while the lease is renewed; then let the next replica begin."""
+        """Finish the calls in flight while the lease is renewed, then release the lease."""
         left = await bridge.loop.finish(CALLS_S)
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

@@ -453,7 +453,7 @@ class Settings(Strict):
 def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
     """The settings of this run.
 
-    options   by field name, None where not given; `config` names the file
+    options   by field name, None if not given; `config` names the file
     Raises ConfigError.
     """
     path = path_of(options, environment)

@@ -1,8 +1,8 @@
-"""A share of the loop's time for work that anybody may ask for.
+"""A share of the loop's time for requests that any client may send.
 
 The bridge has one thread.  An answer to /explain or /metrics takes time from the decisions, and how much it takes depends on
-what tenants made.  So answers come one after the other, and each is followed by a rest, which is the longer the smaller the
-share is: together they take no more of the loop than that, however many ask.
+the objects of tenants.  So answers are made one after the other, and a pause follows each: however many requests come,
+answers take no more than the share of the loop's time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MOST_WAIT = 8
 
 
 class Busy(Exception):
-    """So many wait already that one more is better told to come again."""
+    """Too many requests wait already; the client should try again later."""
 
 
 class Share:
-    """share: of one core, at most, between 0 and 1."""
+    """share: of one core, at most; between 0 and 1."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Share:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until it is this one's turn, then do the work inside.  Raises Busy where too many wait already."""
+        """Wait for a turn; the work is done inside.  Raises Busy if too many wait already."""
         if self._waiting >= MOST_WAIT:
             raise Busy
         self._waiting += 1

@@ -1,15 +1,15 @@
 """From SIGTERM or SIGINT to the end of the process: at most END_S seconds, whatever hangs.
 
-    calls under way      get CALLS_S to be answered; no new work begins (Loop.finish)
+    calls in flight      get CALLS_S to be answered; no new work begins (Loop.finish)
     readers of HTTP      get READERS_S, then their connections are closed (Health.serve)
     telemetry            gets TELEMETRY_S to send what is left (Telemetry.close)
 
-What was not answered by then is an unknown outcome, which the next life finds by looking, as after a kill.  If something
-else hangs (a thread that resolves a name, an exec plugin, a pass that takes a minute), an alarm ends the process.  A second
+A call without an answer by then has an unknown outcome, which the next process finds out by reading.  If something else
+hangs (a thread that resolves a name, an exec plugin, a pass that takes a minute), an alarm ends the process.  A second
 signal ends it at once.
 
 Handlers of signals are Python functions, not SIG_DFL: process 1 of a container ignores the default actions.  They run between
-two instructions of the main thread, so that a loop that is busy does not hold them up.
+two instructions of the main thread, so that a busy loop does not delay them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def log_stopped(unanswered: int, *, leaving: bool) -> None:
 
 @contextmanager
 def listening(on_signal: Callable[[], None]) -> Iterator[None]:
-    """Calls `on_signal` in the running loop at the first signal.  To be entered in the main thread."""
+    """Call `on_signal` in the running loop at the first signal.  To be entered in the main thread."""
     loop = asyncio.get_running_loop()
     seen = False
 
@@ -61,7 +61,7 @@ def listening(on_signal: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if not seen:  # else what is left to do is still bounded
+        if not seen:  # after a signal, what is left to do stays bounded by the alarm
             for number, handler in before.items():
                 signal.signal(number, handler)
 

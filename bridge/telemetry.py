@@ -1,8 +1,8 @@
-"""What is told of the bridge's own doing: metrics, one trace a workload, one log line an action (O2, O3).
+"""Telemetry: metrics, one trace for each workload, one log line for each action (O2, O3).
 
-The only module that imports the OpenTelemetry SDK.  Metrics carry no pod or job ids.  The trace id of a workload follows
-from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.  The last traces can also be
-kept in memory, for the page.
+The only module that imports the OpenTelemetry SDK.  Metrics carry no pod or job ids.  The trace id of a workload is derived
+from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.  The last traces can also be kept
+in memory, for the page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import CallbackOptions, Histogram, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
@@ -44,24 +44,24 @@ from scheduler.state.world import World
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
-LATEST_S = 9.2e9  # a span's times are nanoseconds in 64 bits, of which some readers take one for a sign
-WORKLOAD = "slurm_bridge.workload"  # the attribute that says whose span it is
+LATEST_S = 9.2e9  # times of a span are nanoseconds in 64 bits, and some readers take the first bit for a sign
+WORKLOAD = "slurm_bridge.workload"  # attribute of a span: the key of its workload
 log = logging.getLogger("slurm-bridge")
 
 
 class _Ids(RandomIdGenerator):
-    """Lets the one root span of a workload have the ids that its traceparent names."""
+    """Generates ids; the root span of a workload gets the ids that its traceparent names."""
 
     next_trace: int | None = None
     next_span: int | None = None
 
     def generate_trace_id(self) -> int:
-        """The wanted id once, then random ones."""
+        """The id that was set, once; then random ids."""
         wanted, self.next_trace = self.next_trace, None
         return wanted if wanted is not None else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        """The wanted id once, then random ones."""
+        """The id that was set, once; then random ids."""
         wanted, self.next_span = self.next_span, None
         return wanted if wanted is not None else super().generate_span_id()
 
@@ -95,14 +95,14 @@ class RecentSpans(SpanProcessor):
             self._spans.popitem(last=False)
 
     def of(self, key: str) -> tuple[Span, ...]:
-        """What is known of that workload, in the order in which it was told."""
+        """The spans of that workload, in the order in which they ended."""
         return tuple(self._spans.get(key, ()))
 
 
 class Telemetry:
-    """Observer of the loop, hook of both clients.
+    """Observer of the loop, and hooks of both clients.
 
-    exporter   where spans go; None: OTLP/HTTP where OTEL_EXPORTER_OTLP_ENDPOINT is set, else nowhere
+    exporter   receives spans; None: OTLP/HTTP if OTEL_EXPORTER_OTLP_ENDPOINT is set, else spans are dropped
     recent     how many workloads' traces are kept in memory
     """
 
@@ -117,29 +117,47 @@ class Telemetry:
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
         view = View(instrument_type=Histogram, aggregation=ExplicitBucketHistogramAggregation(SECONDS))
         self._meters = MeterProvider([reader], resource=resource, views=[view], shutdown_on_exit=False)
-        meter = self._meters.get_meter("slurm-bridge")
+        self._meter = self._meters.get_meter("slurm-bridge")
+        self._make_instruments(self._meter)
+        self._unreadable_logged: dict[str, str] = {}
+        self._ids = _Ids()
+        self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._export_traces(exporter, recent)
+        self._tracer = self._tracers.get_tracer("slurm-bridge")
+        self.lost_sides: dict[str, str] = {}
+        self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
+        self._logged: Counter[Anomaly] = Counter()  # rejected observations that are in the log, by reason
+        self._held_back = False
+        self._accounting_lost: AccountingLost | None = None
+        self._beside_another = False
+        self._claims_held_back = False
+
+    def _make_instruments(self, meter: Meter) -> None:
         self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")
         self._created_bound = meter.create_histogram("slurm_bridge_create_to_bind_seconds", "s", "pod created to bound")
         self._granted_bound = meter.create_histogram("slurm_bridge_grant_to_bind_seconds", "s", "grant seen to bound")
         self._passes = meter.create_histogram(
             "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
         )
-        self._given_back = meter.create_counter("slurm_bridge_grants_given_back", "1", "grants that could not be used")
-        self._told = meter.create_counter(
+        self._grants_released = meter.create_counter(
+            "slurm_bridge_grants_given_back", "1", "grants that could not be used"
+        )
+        self._conditions_written = meter.create_counter(
             "slurm_bridge_pod_conditions_written", "1", "what bound pods were told, by reason"
         )
         self._unreadable = meter.create_counter(
             "slurm_bridge_unreadable_items", "1", "items of lists that were left out"
         )
-        self._unreadable_said: dict[str, str] = {}
-        self._meter = meter
-        # Counted here and read at each scrape: an instrument costs ten times as much, and each pod has several actions.
+        # Counted here and read at each scrape: an OpenTelemetry instrument takes ten times as long, and each pod has several.
         self._actions: Counter[tuple[str, str]] = Counter()
         self.counter("slurm_bridge_actions", "actions by kind and outcome", self._actions_so_far)
-        self._ids = _Ids()
-        self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._events_dropped = 0
+        what = "Kubernetes events that were not posted"
+        self.counter("slurm_bridge_events_dropped", what, lambda: [(self._events_dropped, {})])
+
+    def _export_traces(self, exporter: SpanExporter | None, recent: int) -> None:
         if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-            # Late: it loads an HTTP client and protobuf, and only who exports needs them.
+            # Imported late: it loads an HTTP client and protobuf, which are needed for an export alone.
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
             exporter = OTLPSpanExporter()
@@ -149,46 +167,42 @@ class Telemetry:
             self._tracers.add_span_processor(self.recent)
         if exporter is not None:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._tracers.get_tracer("slurm-bridge")
-        self.lost_sides: dict[str, str] = {}
-        self.rejected: Counter[str] = Counter()  # what made no sense, before it came to the core
-        self._told_of: Counter[Anomaly] = Counter()  # how much of what the core did not believe is in the log
-        self._held_back = False
-        self._accounting_lost: AccountingLost | None = None
-        self._beside_another = False
-        self._claims_held_back = False
 
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
-        """The hook that is told of each item of a list that could not be read: counted each time, logged once."""
+        """The hook for items of lists that could not be read: each is counted each time, and logged once."""
 
         def told(what: str, which: str, why: str) -> None:
             self._unreadable.add(1, {"side": side, "list": what})
-            if (key := f"{side} {what} {which}") not in self._unreadable_said:
-                _remember(self._unreadable_said, key, why)
+            if (key := f"{side} {what} {which}") not in self._unreadable_logged:
+                _remember(self._unreadable_logged, key, why)
                 log.warning(
                     "%s: %s: item %s cannot be read and is left out: %s", side, what, which or "without a name", why
                 )
 
         return told
 
-    def unasked(self) -> None:
-        """A connection to slurmrestd answered twice, or without having been asked."""
+    def unsolicited(self) -> None:
+        """A connection to slurmrestd answered twice, or without a request."""
         self.rejected["doubled answer"] += 1
+
+    def event_dropped(self) -> None:
+        """A Kubernetes event was not posted."""
+        self._events_dropped += 1
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
     def on_call(self, side: str) -> Callable[[str, float, str], None]:
-        """The hook of one client."""
+        """The hook for the calls of one client."""
 
         def called(operation: str, seconds: float, outcome: str) -> None:
             self._calls.record(seconds, {"side": side, "operation": operation, "outcome": outcome})
-            if outcome == "contracterror":  # a 404 without a number of Slurm's, a text that is no answer, …
+            if outcome == "contracterror":  # a 404 without a Slurm error number, a text that is no JSON, …
                 self.rejected[f"nonsense from {side}"] += 1
 
         return called
 
     def gauge(self, name: str, description: str, values: Callable[[], Iterable[tuple[float, dict[str, str]]]]) -> None:
-        """A metric that is asked for at each scrape."""
+        """Register a gauge whose values are read at each scrape."""
 
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value, labels) for value, labels in values()]
@@ -198,7 +212,7 @@ class Telemetry:
     def counter(
         self, name: str, description: str, values: Callable[[], Iterable[tuple[float, dict[str, str]]]]
     ) -> None:
-        """One that somebody else counts; it is asked for at each scrape."""
+        """Register a counter that other code counts; its values are read at each scrape."""
 
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value, labels) for value, labels in values()]
@@ -211,7 +225,7 @@ class Telemetry:
         return text, CONTENT_TYPE_LATEST
 
     def close(self, within_s: float = TELEMETRY_S) -> None:
-        """Send what is left, for so long; a collector that does not answer is not waited for."""
+        """Send what is left, for at most *within_s* seconds."""
 
         def send() -> None:
             self._tracers.shutdown()
@@ -226,13 +240,13 @@ class Telemetry:
     # --- Observer -------------------------------------------------------------------------------------------------
 
     def planned(self, action: Action, at: float) -> None:
-        """One line an action that changes something; reads are for the debug log."""
+        """Log one line for each action that changes something; reads go to the debug log."""
         level = logging.DEBUG if action.effect is act.Effect.NOTHING else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
     def seen(self, event: Event) -> None:
-        """Sides that come and go are worth a line; a new pod is remembered for how long it waited."""
+        """Log when a side is lost or back; remember when a new pod was first seen."""
         if isinstance(event, PodSeen):
             if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
                 _remember(self._first_seen, event.pod.uid, self._clock())
@@ -247,12 +261,12 @@ class Telemetry:
             log.warning("an admin says that the jobs which Slurm lists no more are gone: their pods are ended")
 
     def passed(self, world: World, took_s: float) -> None:
-        """What the core does not believe is worth a line, each kind at most one a pass; and that it is over."""
+        """Log what the scheduler rejects or holds back, at most one line a pass for each kind, and the end of it."""
         self._passes.record(took_s)
         for why, count in world.rejected.items():
-            if new := count - self._told_of[why]:
+            if new := count - self._logged[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
-                self._told_of[why] = count
+                self._logged[why] = count
         if bool(beside := another_bridge(world, self._clock())) != self._beside_another:
             self._beside_another = not self._beside_another
             log.warning("%s", beside or "no other slurm-bridge has been seen for a while")
@@ -267,7 +281,7 @@ class Telemetry:
             log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
 
     def ended(self, event: ActionEnded, world: World) -> None:
-        """Count it; at a bind and at a release tell the trace."""
+        """Count the action; a bind and a release add spans to the trace."""
         kind = type(event.action).__name__
         self._actions[kind, event.outcome.value] += 1
         if event.outcome is not Outcome.DONE:
@@ -282,24 +296,24 @@ class Telemetry:
                     self._granted_bound.record(max(0.0, event.at - bind.granted))
                 self._trace_bind(bind, created, event, world)
             case act.CancelJob() as cancel:
-                if cancel.reason.startswith("given back"):
-                    self._given_back.add(1)
+                if cancel.told:  # only the cancel of a grant that cannot be used has news for its pods
+                    self._grants_released.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
             case act.SetJobCondition() as told:
-                self._told.add(1, {"reason": told.condition})
+                self._conditions_written.add(1, {"reason": told.condition})
             case (act.DeletePod() | act.FailByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0
                 job = world.placeholders.get(job_id)
-                if job is None or not job.alive:  # its job ended first: that is the end of the workload
+                if job is None or not job.alive:  # the job ended first, which is the end of the workload
                     self._trace_release(end.key, job_id, end.reason, event, world)
 
     def _actions_so_far(self) -> Iterable[tuple[float, dict[str, str]]]:
         return [(count, {"action": kind, "outcome": outcome}) for (kind, outcome), count in self._actions.items()]
 
     def _created(self, bind: act.BindPod) -> float:
-        """creationTimestamp is in whole seconds; where the watch showed the pod within that second, that is closer."""
+        """When the pod was created; creationTimestamp has whole seconds, so the watch's time is used if it is within that."""
         seen = self._first_seen.pop(bind.uid, None)
         return seen if seen is not None and 0 <= seen - bind.created < 1.5 else bind.created
 
@@ -311,7 +325,7 @@ class Telemetry:
         if not self._traces or pod is None:
             return
         _, root = _contexts(pod, world, bind.key)
-        # Slurm tells whole seconds: what it was asked is not before what was created.
+        # Slurm's times are in whole seconds: a submission is never before the creation.
         asked = max(created, bind.asked) if bind.asked is not None else event.began
         granted = bind.granted if bind.granted is not None else event.began
         keys: dict[str, Any] = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node, WORKLOAD: bind.key}
@@ -324,13 +338,13 @@ class Telemetry:
             self._span(name, trace.set_span_in_context(NonRecordingSpan(root)), start, end, keys)
 
     def _trace_start(self, pod: Pod) -> None:
-        """Its containers started, as far as its kubelet has said; a pod that ended unseen has started too."""
+        """Add the span that ends when the containers start; a pod that ended unseen has started, too."""
         bound, root, keys = self._starting.pop(pod.uid, (0.0, None, {}))
         if root is not None:
             self._span("started", trace.set_span_in_context(NonRecordingSpan(root)), bound, self._clock(), keys)
 
     def _trace_release(self, key: str, job_id: int, how: str, event: ActionEnded, world: World) -> None:
-        """The end of the pods or of their job, whichever came first, and with it the whole of the workload."""
+        """Add the span of the release, at the first end of the pods or of their job, and that of the whole workload."""
         workload = world.workloads.get(key)
         pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())] if workload else []
         if not self._traces or not pods:
@@ -350,7 +364,7 @@ class Telemetry:
 
 
 def _nanoseconds(at: float) -> int:
-    """As a span can carry them: 0 for a time before 1970 or none, the year 2262 for any later one."""
+    """The time in nanoseconds, as a span can carry it: 0 if it is before 1970 or not set, at most the year 2262."""
     return int(min(at, LATEST_S) * 1e9) if at > 0 else 0
 
 
@@ -362,10 +376,10 @@ def _remember(kept: dict[str, Any], uid: str, what: Any) -> None:
 
 
 def _contexts(pod: Pod, world: World, key: str) -> tuple[Context, SpanContext]:
-    """What the workload's root span hangs from, and that span itself.
+    """The parent of the workload's root span, and the root span itself.
 
-    The trace is the caller's where the pod names one, else its id follows from the workload; the root span's id always
-    follows from the workload, so that its children can be told before it and by another life of ours.
+    If the pod names the trace of a caller, that is used; otherwise the trace id is derived from the workload's key.  The id
+    of the root span always is, so that its children can be sent before it, also by an earlier process.
     """
     own = names.traceparent(world.cluster, key)
     said = pod.annotations.get(names.TRACEPARENT, "")
@@ -389,6 +403,6 @@ def _well_formed(traceparent: str) -> bool:
 
 
 def _level(event: ActionEnded) -> int:
-    """A full partition is no trouble; what may or may not have happened is."""
+    """DEBUG for an ordinary refusal (a full partition), else WARNING."""
     expected = event.outcome is Outcome.REFUSED and isinstance(event.action, act.AllocateNow | act.NudgeScheduler)
     return logging.DEBUG if expected else logging.WARNING

@@ -1,8 +1,8 @@
-"""`slurm-bridge explain`: one pod's story, where it could run, the job as it is or would be, and why it waits (O4).
+"""`slurm-bridge explain`: the history of one pod, its feasible nodes, its job as it is or would be, and why it waits (O4).
 
-The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  Where none answers, the same
-question is asked of a world made here from lists of both clusters: it lacks only what the bridge remembers.  For a manifest
-(-f) such a world is told of a pod that does not exist.  Nothing is submitted and nothing is written.
+The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  If none answers, a World is made
+here from lists of both clusters; it lacks only what the bridge remembers.  For a manifest (-f) pods that do not exist are
+added to this World.  Nothing is submitted and nothing is written.
 """
 
 from __future__ import annotations
@@ -14,25 +14,22 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from urllib.parse import urlencode
+from dataclasses import replace
 
-import aiohttp
-
-from bridge import app, settings
-from bridge.cli import manifest
+from bridge import settings
+from bridge.cli import bridge_client, manifest
+from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text
+from bridge.connections import Connections
 from bridge.errors import BridgeError, ConfigError, FarSideError, said
 from bridge.explanation_json import decoded
-from bridge.http_access import headers
-from bridge.kube import admin_reads, auth, watch
+from bridge.kube import admin_reads, watch
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import admin_reads as slurm_survey
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import FileToken
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.events import new_world
@@ -44,13 +41,14 @@ from scheduler.model.slurm import holds_nodes, is_ended
 from scheduler.state.world import World
 
 BRIDGE_DEADLINE_S = 10.0
-LONG_AGO_S = 3600.0  # this world was never started: nothing of a start has to be waited for
+REFUSING = (401, 403, 421, 429)  # statuses with which a bridge says why it does not answer
+LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
 PAGE_WIDTH = 110
 MOST_JOBS = 5  # of one name in accounting: the newest are read
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0; 2, with one line, where a settings file, a manifest or a cluster cannot be read.
+    """Exit code 0; 2, with one line, if a settings file, a manifest or a cluster cannot be read.
 
     options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
     """
@@ -69,12 +67,13 @@ def main(options: Mapping[str, str | None]) -> int:
 
 
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
-    """What there is to say about a pod that exists.  Raises BridgeError."""
+    """The explanation of a pod that exists.  Raises BridgeError."""
     namespace, name = _named(options)
     notes: list[str] = []
     explanation = await _ask_bridge(chosen, options, namespace, name, notes)
     try:
-        async with _Clusters(chosen) as clusters:
+        async with AsyncExitStack() as stack:
+            clusters = _Clusters(chosen, stack)
             if explanation is None:
                 explanation = await clusters.explain_pod(namespace, name)
             else:
@@ -98,54 +97,51 @@ def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
 async def _ask_bridge(
     chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
 ) -> Explanation | None:
-    """What the running bridge says; None, and a note, where none answers or it does not know the pod."""
+    """The explanation of the running bridge; None, and a note, if none answers or it does not know the pod."""
     url = (options.get("bridge") or chosen.http_url).rstrip("/")
     if not url:
         notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
         return None
-    query = urlencode({"namespace": namespace, "pod": name})
+    query = {"namespace": namespace, "pod": name}
     try:
-        shown = headers(chosen.http_token_file)
+        answer = await bridge_client.ask(
+            "GET", f"{url}/explain", within_s=BRIDGE_DEADLINE_S, params=query, token_file=chosen.http_token_file
+        )
     except ConfigError as error:
         notes.append(f"The bridge was not asked: {said(error)} Both clusters were asked instead.")
         return None
-    try:
-        patience = aiohttp.ClientTimeout(total=BRIDGE_DEADLINE_S)
-        async with (
-            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
-            session.get(f"{url}/explain?{query}") as answer,
-        ):
-            body, status = await answer.read(), answer.status
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+    except NoBridgeError:
         notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
         return None
-    if status == 200:
-        try:
-            return decoded(body)
-        except ValueError:
-            notes.append(
-                f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead."
-            )
-            return None
-    if status in (401, 403, 421, 429):
-        why = body[:200].decode("utf-8", "replace").strip()
-        notes.append(f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead.")
+    if answer.status != 200:
+        notes.append(_why_not(url, answer))
         return None
-    notes.append(f"The bridge at {url} does not know this pod; both clusters were asked instead.")
-    return None
+    try:
+        return decoded(answer.body)
+    except ValueError:
+        notes.append(f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead.")
+        return None
+
+
+def _why_not(url: str, answer: bridge_client.Answer) -> str:
+    if answer.status in REFUSING:
+        why = answer.text[:200]
+        return f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead."
+    return f"The bridge at {url} does not know this pod; both clusters were asked instead."
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------
 
 
 async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
-    """What there would be to say about each pod of a file.  Raises BridgeError."""
+    """The explanation of each pod of a file, as if it existed.  Raises BridgeError."""
     now = time.time()
     found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
     if not found.planned:
         raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
     told = []
-    async with _Clusters(chosen) as clusters:
+    async with AsyncExitStack() as stack:
+        clusters = _Clusters(chosen, stack)
         world = await clusters.world()
         for each in found.planned:  # all of them first: some may be one gang
             for owner in each.owners:
@@ -190,50 +186,26 @@ def _foreign(objects: Sequence[str]) -> str:
 # --- a world made from lists ----------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class _Clusters:
-    """Both clusters, read and never changed.  Everything may raise what bridge/errors.py lists."""
+    """Both clusters, read and never changed.  Every method may raise what bridge/errors.py lists."""
 
-    chosen: Settings
-    _stack: AsyncExitStack | None = None
-    _transport: HttpTransport | None = None
-    _slurm: SlurmClient | None = None
-
-    async def __aenter__(self) -> _Clusters:
-        self._stack = AsyncExitStack()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._stack is not None
-        await self._stack.aclose()
+    def __init__(self, chosen: Settings, stack: AsyncExitStack) -> None:
+        self.chosen = chosen
+        self._connections = Connections(chosen, stack)
+        self._discovered = False
 
     async def transport(self) -> HttpTransport:
-        if self._transport is None:
-            assert self._stack is not None
-            self._transport = HttpTransport(await auth.load(self.chosen.kubeconfig or None))
-            self._stack.push_async_callback(self._transport.close)
-        return self._transport
+        return await self._connections.transport()
 
     async def kube(self) -> KubeClient:
-        return KubeClient(await self.transport(), self.chosen.scheduler_name, time.time)
+        return await self._connections.kube()
 
     async def slurm(self) -> SlurmClient:
-        if self._slurm is None:
-            assert self._stack is not None
-            if not self.chosen.slurm_url:
-                raise ConfigError("no Slurm to ask: name slurmrestd with --slurm-url http://HOST:PORT.")
-            pool = app.slurm_pool(self.chosen, 2)
-            self._stack.callback(pool.close)
-            acting = self.chosen.slurm_acting_token_file
-            tokens = app.token_source(self.chosen, time.time())
-            self._slurm = SlurmClient(
-                pool,
-                tokens,
-                acting_tokens=FileToken(acting) if acting else None,
-                user_tokens=app.user_tokens(self.chosen),
-            )
-            await self._slurm.discover()
-        return self._slurm
+        slurm = self._connections.slurm
+        if not self._discovered:
+            await slurm.discover()
+            self._discovered = True
+        return slurm
 
     async def world(self) -> World:
         """Everything that the bridge would know after its first lists."""
@@ -256,7 +228,7 @@ class _Clusters:
         return world
 
     async def explain_pod(self, namespace: str, name: str) -> Explanation:
-        """Raises ConfigError where there is no such pod, or it is not for this scheduler."""
+        """Raises ConfigError if there is no such pod, or it names another scheduler."""
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
             raise ConfigError(f"there is no pod {namespace}/{name}; name its namespace with -n.")
@@ -269,22 +241,22 @@ class _Clusters:
             world.apply(ev.PodSeen(Scope.OURS, pod))
         await self.complete(world, pod.uid)
         key = key_of(world, namespace, name)
-        assert key is not None, "it was just told to the world"
+        assert key is not None, "the pod was just applied to the world"
         await self._read_jobs(world, key)
         explanation = explain(world, key, time.time())
-        # What would come next, and when what was seen, only a bridge with its memory can say.
+        # The next step and the time of each observation are known to a running bridge alone.
         return replace(
             explanation, next=(), story=((pod.created, f"pod {pod.full_name} created"), *_times(explanation))
         )
 
     async def trial(self, explanation: Explanation) -> Verdict | None:
-        """Whether Slurm itself would take the job, tried without effect; None: there is none to take."""
+        """Slurm's verdict on the job, tried without effect; None: there is no job to submit."""
         if explanation.spec is None or explanation.refusal is not None:
             return None
         return await slurm_survey.trial(await self.slurm(), explanation.spec)
 
     async def complete(self, world: World, uid: str) -> None:
-        """What the pods of its workload refer to: owners, who tells how many they are, and volumes."""
+        """Read what the pods of its workload refer to: owners, the object that defines the gang size, and volumes."""
         workload = world.workloads[world.key_of_pod[uid]]
         group, kube = workload.group, await self.kube()
         claims: dict[tuple[str, ...], tuple[Claim, ...]] = {}
@@ -298,7 +270,7 @@ class _Clusters:
         if size_source is not None and owner_key(namespace, size_source) not in world.owners:
             told = await kube.read_owner(size_source, namespace)
             world.apply(ev.OwnerRead(size_source, told, time.time(), namespace))
-        if settle(world, workload):  # nobody decides here, so nobody waits for owners: a gang is counted anew at once
+        if settle(world, workload):  # no decision waits for owners here, so a gang is counted again at once
             world.refresh(workload)
         settle_all(world)
 
@@ -309,7 +281,7 @@ class _Clusters:
             world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
 
     async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
-        """The bridge reads of a job that runs only what it was granted; more of it is read here."""
+        """The bridge reads only the grant of a running job; the rest of the job is read here."""
         unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
         if not unread:
             return known
@@ -323,7 +295,7 @@ class _Clusters:
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 
     async def _read_jobs(self, world: World, key: str) -> None:
-        """The job that the pod shows; else the ones of its name that accounting knows."""
+        """Read the job that the pod shows; else the jobs of its name in accounting."""
         slurm, workload = await self.slurm(), world.workloads[key]
         spec = explain(world, key, time.time()).spec
         found = [workload.hint] if workload.hint is not None else []
@@ -336,7 +308,7 @@ class _Clusters:
             world.apply(ev.JobRead(job_id, began, time.time(), job, grant))
 
     async def events_of(self, namespace: str, name: str, notes: list[str]) -> tuple[admin_reads.PodEvent, ...]:
-        """What Kubernetes tells of the pod."""
+        """The Kubernetes events of the pod."""
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
             notes.append("The pod is not there any more.")
@@ -349,7 +321,7 @@ class _Clusters:
 
 
 def _times(explanation: Explanation) -> Iterator[tuple[float, str]]:
-    """What Slurm itself tells of when things happened to the jobs."""
+    """The times that Slurm shows for the jobs."""
     for job in explanation.jobs:
         if job.submitted:
             yield job.submitted, f"Slurm job {job.id} submitted"

@@ -1,4 +1,4 @@
-"""Pods as they stand in manifests, before they exist: `slurm-bridge explain -f` (O4).
+"""Pods of manifests, before they exist: `slurm-bridge explain -f` (O4).
 
 A pod is itself; of a workload object its pod template is taken, with the object as the pod's owner, because annotations there
 count for its pods too.  Pods of one template are alike, so one of them tells of all; but those of a gang share one job, and
@@ -23,7 +23,7 @@ from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from scheduler.translate.grouping import MAX_SIZE, Group, group_of
 
 MOST_BYTES = 16 * 2**20
-# Where the pod template stands in what makes pods.
+# Path of the pod template in each kind that makes pods.
 TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("spec", "template"),
     "ReplicaSet": ("spec", "template"),
@@ -53,7 +53,7 @@ class Planned:
 
     @property
     def pod(self) -> Pod:
-        """The one that tells of all."""
+        """The pod that represents all."""
         return self.pods[0]
 
 
@@ -74,7 +74,7 @@ class Contents:
 def read(path: str, namespace: str, now: float) -> Contents:
     """What a file ("-": standard input) holds.
 
-    namespace   for objects that name none; one that names another is refused, as kubectl does; "": "default" for both
+    namespace   for objects that name none; an object that names another one is refused, as by kubectl; "": "default"
     Raises ConfigError.
     """
     planned: list[Planned] = []
@@ -134,7 +134,7 @@ def _planned(thing: dict[str, Any], path: str, number: int, namespace: str, now:
 
 
 def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Planned:
-    """As many of them as are of one gang; those beyond its size stand for themselves."""
+    """The pods of one gang, up to its size; further pods are workloads of their own."""
     group, pod = group_of(planned.pod), planned.pod
     if not isinstance(group, Group):
         return planned

@@ -18,7 +18,18 @@ from bridge import settings
 from bridge.cli import policy_namespaces
 from bridge.cli.doctor import slurm_checks
 from bridge.cli.doctor.command import PAGE_WIDTH
-from bridge.cli.doctor.findings import NOT_CHECKED, Finding, Level, Said, count, exit_code, findings, ok, some, warning
+from bridge.cli.doctor.findings import (
+    Finding,
+    Level,
+    Result,
+    count,
+    exit_code,
+    findings,
+    not_checked,
+    ok,
+    some,
+    warning,
+)
 from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
 from bridge.cli.doctor.report import as_text
 from bridge.cli.doctor.views import Observations, managed_namespaces
@@ -56,13 +67,13 @@ def _space(given: str) -> Namespace:
 async def in_clusters(
     options: Mapping[str, str | None], chosen: Settings, given: Sequence[Namespace] = ()
 ) -> list[Finding]:
-    """What Slurm says of the policy, and what the policy gives to namespaces: those given, else those of Kubernetes."""
+    """Slurm's verdict on the policy, and what the policy gives to the namespaces named (else those of Kubernetes)."""
     spaces, missing = (given, "") if given else await _managed(options)
     filled = policy_namespaces.choices_in(policy_namespaces.pods_of(chosen.core_policy(""), spaces))
     seen = await look_at_slurm(options, os.environ, filled)
     said = in_slurm(chosen, seen)
     if missing:
-        return [*said, Finding("Namespaces", "namespaces", Level.UNKNOWN, f"{NOT_CHECKED}{missing}")]
+        return [*said, not_checked(str(missing)).at("Namespaces", "namespaces")]
     policy = chosen.core_policy(_slurm_user(seen))
     pods = policy_namespaces.pods_of(policy, spaces)
     of_spaces = policy_namespaces.judged(policy, pods, seen, named=bool(given))
@@ -91,17 +102,17 @@ def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
 
 
 def _slurm_user(seen: Observations) -> str:
-    """By whom Slurm runs; of a Slurm that does not tell it, the user of the token; "": not known."""
+    """SlurmUser; if Slurm does not show it, the user of the token; "": not known."""
     if seen.configuration.value is not None:
         return seen.configuration.value.slurm_user
     return seen.token.value.user if seen.token.value is not None else ""
 
 
 def _not_checked(why: str) -> Finding:
-    return Finding("Slurm", "names", Level.UNKNOWN, f"{NOT_CHECKED}{why}")
+    return not_checked(why).at("Slurm", "names")
 
 
-def _judged(chosen: Settings) -> Iterator[tuple[str, Said]]:
+def _judged(chosen: Settings) -> Iterator[tuple[str, Result]]:
     policy = chosen.core_policy("")
     default = " and a default" if policy.default else ""
     yield "file", ok(f"{count(len(policy.rules), 'rule')}{default}")
@@ -118,7 +129,7 @@ def _judged(chosen: Settings) -> Iterator[tuple[str, Said]]:
 # --- rules that are never reached -----------------------------------------------------------------------------------
 
 
-def _unreached(policy: Policy) -> Iterator[Said]:
+def _unreached(policy: Policy) -> Iterator[Result]:
     for place, rule in enumerate(policy.rules):
         before = next((other for other in range(place) if takes_all_of(policy.rules[other], rule)), None)
         if before is not None:
@@ -135,7 +146,7 @@ def _unreached(policy: Policy) -> Iterator[Said]:
 
 
 def takes_all_of(one: Rule, other: Rule) -> bool:
-    """True if every pod that the other rule is about is one of the first's; False also where that cannot be told."""
+    """True if the first rule matches every pod that the other one matches; False also if that cannot be decided."""
     return (
         set(one.selector) <= set(other.selector)
         and _all_covered(one.namespaces, other.namespaces)
@@ -155,7 +166,7 @@ def _all_covered(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """True if every name that the narrow pattern matches is matched by the wide one, as far as that is easily told."""
+    """True if the wide pattern matches every name that the narrow one matches, as far as that is easily decided."""
     fixed = wide[:-1]
     if wide.endswith(ANY) and not _is_pattern(fixed):
         return narrow.startswith(fixed) and not _is_pattern(narrow[: len(fixed)])
@@ -169,7 +180,7 @@ def _is_pattern(text: str) -> bool:
 # --- users that others choose ---------------------------------------------------------------------------------------
 
 
-def _chosen_by_others(policy: Policy) -> Iterator[Said]:
+def _chosen_by_others(policy: Policy) -> Iterator[Result]:
     for place, tenant in enumerate(policy.tenants):
         named = templates.sources(tenant.user)
         called = policy.called(place)
@@ -189,7 +200,7 @@ def _accounts_are_named(policy: Policy, place: int) -> bool:
     return bool(accounts) and not any(map(_is_pattern, accounts))
 
 
-def _priorities(policy: Policy) -> Iterator[Said]:
+def _priorities(policy: Policy) -> Iterator[Result]:
     for name, priority in sorted(policy.priorities.items()):
         refusing = [place for place, tenant in enumerate(policy.tenants) if not _allows(tenant, priority.qos)]
         if priority.qos and refusing and len(refusing) == len(policy.tenants):

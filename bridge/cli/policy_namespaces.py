@@ -1,7 +1,7 @@
 """What a policy gives to namespaces that there are: of Kubernetes, or named on the command line.
 
 Templates are filled as for pods of that namespace (Policy.tenant).  What they give is tried in Slurm without effect, as the
-doctor tries what is written out.  Service accounts: `default`, and those that rules name without wildcards.
+doctor tries choices without templates.  Service accounts: `default`, and those that rules name without wildcards.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bridge.cli.doctor.findings import Said, count, error, ok, some, unknown, warning
-from bridge.cli.doctor.look import choices_of
+from bridge.cli.doctor.choices import choices_of
+from bridge.cli.doctor.findings import Result, count, error, ok, some, unknown, warning
 from bridge.cli.doctor.slurm_checks import accepted, refused
 from bridge.cli.doctor.views import Choice, Observations
 from scheduler.model.kubernetes import Namespace
@@ -26,7 +26,7 @@ MOST_NAMED = 5
 class Pods:
     """Pods of one namespace and one service account, and what the policy gives them.
 
-    matching   places of the rules that match, the one that decides first
+    matching   positions of the rules that match; the first one decides
     """
 
     namespace: str
@@ -57,7 +57,7 @@ def choices_in(found: Sequence[Pods]) -> list[Choice]:
 
 def judged(
     policy: Policy, found: Sequence[Pods], seen: Observations, *, named: bool = False
-) -> Iterator[tuple[str, Said]]:
+) -> Iterator[tuple[str, Result]]:
     """What is said of the namespaces, by check.
 
     named   an admin named these namespaces; there may be others, for which a rule decides that decides for none of these
@@ -90,8 +90,8 @@ def _matching(policy: Policy, space: Namespace, account: str) -> tuple[int, ...]
     return tuple(place for place, rule in enumerate(policy.rules) if rule.matches(origin))
 
 
-def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
-    """Pods that the policy itself refuses: no rule, a label that is missing, a user that nobody may be."""
+def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
+    """Pods that the policy itself refuses: no rule, a missing label, a user that is not allowed."""
     nobody = [each.called for each in found if not each.matching and policy.default is None]
     if nobody:
         yield warning(
@@ -103,7 +103,7 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
             yield error(f"Pods of namespace {each.called} are refused. {each.tenant.message}", "")
 
 
-def _overlaps(found: Sequence[Pods]) -> Iterator[Said]:
+def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
     """Several rules match; the first decides."""
     several: dict[tuple[int, ...], list[str]] = {}
     for each in found:
@@ -114,7 +114,7 @@ def _overlaps(found: Sequence[Pods]) -> Iterator[Said]:
         yield ok(f"rules {rules} match pods of {some(names, MOST_NAMED)}: rule {places[0] + 1} decides")
 
 
-def _without_effect(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
+def _without_effect(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Rules that decide nowhere, which is probably not meant so."""
     decide = {each.matching[0] for each in found if each.matching}
     match = {place for each in found for place in each.matching}
@@ -133,8 +133,8 @@ def _about(rule: Rule) -> str:
     return rule.about
 
 
-def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
-    """Texts under `allowed` that cannot be filled there: they allow nothing, without a word to anybody."""
+def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
+    """Templates under `allowed` that cannot be filled there: they allow nothing, and no message says so."""
     lost: dict[str, list[str]] = {}
     for each in found:
         if isinstance(each.tenant, Refusal):
@@ -151,7 +151,7 @@ def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Said]:
         )
 
 
-def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
+def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Result]:
     """Users, accounts, partitions and QOS that were filled in, and that Slurm does not take; each once."""
     if seen.jobs.missing is not None:
         yield unknown(f"not checked: {seen.jobs.missing.because or seen.jobs.missing.why}")
@@ -172,7 +172,7 @@ def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Sai
         first = pods[0].tenant
         given = first.filled if isinstance(first, Tenant) else ""
         concerned = some(dict.fromkeys(each.called for each in pods), MOST_NAMED)
-        yield Said(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
+        yield Result(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
     yield from _reservations(found, seen)
     if not wrong and seen.filled:
         yield ok(
@@ -180,7 +180,7 @@ def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Sai
         )
 
 
-def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
+def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Result]:
     there = seen.reservations.value
     if there is None:
         return
@@ -195,7 +195,7 @@ def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Said]:
             )
 
 
-def _given(found: Sequence[Pods]) -> Said:
+def _given(found: Sequence[Pods]) -> Result:
     by_user: dict[str, list[str]] = {}
     for each in found:
         if isinstance(each.tenant, Tenant):

@@ -1,4 +1,4 @@
-"""`slurm-bridge policy show`: who the pods of one namespace are in Slurm, and what they may ask for.
+"""`slurm-bridge policy show`: the Slurm user of the pods of one namespace, and what they may request.
 
 The labels of the namespace are read from Kubernetes if the policy asks for any, or given by hand, so that a policy can be
 tried before it is in force.
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 
 from bridge import settings
 from bridge.cli.terminal import printable
+from bridge.connections import Connections
 from bridge.errors import ConfigError, FarSideError, said
-from bridge.kube import auth
-from bridge.kube.client import KubeClient
-from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from scheduler.model.refusal import Refusal
 from scheduler.policy import templates
@@ -101,13 +99,12 @@ def labels_given(given: str, option: str) -> dict[str, str]:
 async def labels_of(chosen: Settings, namespace: str) -> dict[str, str]:
     """The labels of a namespace in Kubernetes.  Raises ConfigError."""
     advice = "Name a kubeconfig with --kubeconfig FILE, or give the labels: --labels KEY=VALUE,…"
-    transport = HttpTransport(await auth.load(chosen.kubeconfig or None))
-    try:
-        found = await KubeClient(transport, chosen.scheduler_name, time.time).namespace(namespace)
-    except FarSideError as error:
-        raise ConfigError(f"the labels of namespace {namespace} cannot be read: {said(error)}", advice) from None
-    finally:
-        await transport.close()
+    async with AsyncExitStack() as stack:
+        kube = await Connections(chosen, stack).kube()
+        try:
+            found = await kube.namespace(namespace)
+        except FarSideError as error:
+            raise ConfigError(f"the labels of namespace {namespace} cannot be read: {said(error)}", advice) from None
     if found is None:
         raise ConfigError(f"Kubernetes has no namespace {namespace}.", advice)
     return dict(found.labels)

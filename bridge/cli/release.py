@@ -1,7 +1,7 @@
-"""`slurm-bridge release`: the admin's word that jobs which Slurm lists no more are gone indeed (X6).
+"""`slurm-bridge release`: the admin confirms that jobs which Slurm lists no more are gone (X6).
 
-When many jobs vanish within seconds the bridge holds back and ends no pod for it.  This asks the running bridge to believe
-it, once, for what is missing now.  The bridge takes that word only from the machine (or the pod) that it runs on, or with
+When many jobs vanish within seconds, the bridge holds back and ends no pod for it.  This command confirms to the running
+bridge that the jobs missing now are gone.  The bridge accepts it only from the machine (or the pod) that it runs on, or with
 the token of the setting `http_token_file`.
 """
 
@@ -11,18 +11,18 @@ import asyncio
 import os
 from collections.abc import Mapping
 
-import aiohttp
-
 from bridge import settings
+from bridge.cli import bridge_client
+from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
-from bridge.http_access import HEADER, headers
+from bridge.http_access import HEADER
 
 DEADLINE_S = 10.0
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0, with what was released in a line.  Raises ConfigError where no bridge takes it.
+    """Exit code 0, and one line with what was released.  Raises ConfigError if no bridge accepts it.
 
     options   by field of Settings; `bridge`
     """
@@ -36,16 +36,12 @@ def main(options: Mapping[str, str | None]) -> int:
 
 async def ask(url: str, token_file: str = "") -> str:
     """What the bridge answers.  Raises ConfigError."""
-    shown = {HEADER: "release", **headers(token_file)}
     try:
-        patience = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with (
-            aiohttp.ClientSession(timeout=patience, headers=shown) as session,
-            session.post(f"{url}/release") as answer,
-        ):
-            said, status = (await answer.text()).strip(), answer.status
-    except (aiohttp.ClientError, TimeoutError, ValueError):
+        answer = await bridge_client.ask(
+            "POST", f"{url}/release", within_s=DEADLINE_S, headers={HEADER: "release"}, token_file=token_file
+        )
+    except NoBridgeError:
         raise ConfigError(f"no bridge answers at {url}: run this where it runs, or give --bridge URL.") from None
-    if status != 200:
-        raise ConfigError(f"{url} did not take it: {said or status}")
-    return said
+    if answer.status != 200:
+        raise ConfigError(f"{url} did not take it: {answer.text or answer.status}")
+    return answer.text

@@ -12,7 +12,7 @@ def printable(line: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """One entry is one line, and a traceback its lines: no name or message of somebody else's begins another line."""
+    """One entry is one line, and a traceback its lines: no name or message from outside begins another line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         """As logging calls it."""

@@ -1,4 +1,4 @@
-"""`slurm-bridge uninstall`: take back what the bridge put into both clusters, then end (docs/operations.md lists it).
+"""`slurm-bridge uninstall`: remove what the bridge put into both clusters, then end (docs/operations.md lists it).
 
 The command is a bridge that leaves (scheduler/rules/uninstall.py), with the same World, loop and executor.  So the rules of a
 bridge hold: it reads before it ends anything, handles unknown outcomes, and waits for the end of an outage.  The command
@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 import uvloop
 
 from bridge import app
-from bridge.app import Ends
+from bridge.app import Clusters
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
 from bridge.kube.lease import Lease
@@ -27,15 +27,15 @@ from bridge.settings import Settings
 from scheduler.rules import uninstall
 from scheduler.state.world import World
 
-LOOK_S = 1.0  # between two looks at what is left
-TELL_S = 5.0  # between two lines about what is still to be done
+CHECK_EVERY_S = 1.0  # between two checks of what is left
+STATUS_EVERY_S = 5.0  # between two lines about what is still to do
 NODES_S = 5.0  # between two polls of Slurm's nodes, at most
 NAMED_MOST = 3
 EXIT_STOPPED = 1
 
 
 def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -> int:
-    """Exit code 0: nothing is left, or would be; 1: it was stopped before.  Raises ConfigError.
+    """Exit code 0: nothing is left; 1: stopped before that.  Raises ConfigError.
 
     end_pods   running pods are ended; else they run to their end
     dry_run    what would be done is printed, and nothing is changed
@@ -70,22 +70,20 @@ class Uninstall:
     def __init__(self, *, dry_run: bool = False) -> None:
         self.done = False
         self._dry_run = dry_run
-        self._said, self._said_at = "", time.monotonic()
+        self._printed, self._printed_at = "", time.monotonic()
 
-    async def act(self, ends: Ends, lease: Lease | None, signalled: asyncio.Event) -> None:
-        """Until nothing is left, or the event is set.  Raises ConfigError where a bridge is at work."""
+    async def act(self, clusters: Clusters, lease: Lease | None, signalled: asyncio.Event) -> None:
+        """Work until nothing is left, or the event is set.  Raises ConfigError if a bridge is at work."""
         if self._dry_run:
-            ends.transport.may_write = lambda: False
-            for pool in ends.pools:
-                pool.may_write = lambda: False
+            clusters.connections.let_write(lambda: False)
         if lease is not None:
-            replica = ends.replica(lease)
+            replica = clusters.replica(lease)
             working = replica.run(signalled)
-            looking = self._look(lambda: replica.now.world if replica.now is not None else None, lease, ends.clock)
+            looking = self._watch(lambda: replica.now.world if replica.now is not None else None, lease, clusters.clock)
         else:
-            bridge = ends.bridge()
+            bridge = clusters.bridge()
             working = app.until_signalled(bridge, signalled)
-            looking = self._look(lambda: bridge.world, None, ends.clock)
+            looking = self._watch(lambda: bridge.world, None, clusters.clock)
         await self._until_done(working, looking, signalled)
 
     async def _until_done(
@@ -108,44 +106,44 @@ class Uninstall:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
+    async def _watch(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
         """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.
 
-        world   what the bridge knows; None: it waits for the lease
+        world   returns the bridge's World; None: it waits for the lease
         """
         while True:
             known = world()
             if known is None:
                 assert lease is not None, "without a lease there is a world from the start"
-                self._tell(_waits_for(lease))
+                self._print_status(_waits_for(lease))
             elif self._dry_run:
                 if not (why := uninstall.not_known(known)):
-                    self._tell_all(known, uninstall.todo(known, clock()))
+                    self._print_steps(known, uninstall.todo(known, clock()))
                     return
-                self._tell(why)
+                self._print_status(why)
             else:
                 why, todo = uninstall.waits_for(known, clock()), uninstall.todo(known, clock())
                 if not why and not todo:
                     _print(_nothing_left(known))
                     return
-                self._tell(" ".join(filter(None, (why, _in_short(todo)))))
-            await asyncio.sleep(LOOK_S)
+                self._print_status(" ".join(filter(None, (why, _in_short(todo)))))
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    def _tell(self, sentence: str) -> None:
-        """What it waits for, when that has changed, and not too often."""
+    def _print_status(self, sentence: str) -> None:
+        """Print what the command waits for, if that has changed, at most every TELL_S."""
         now = time.monotonic()
-        if sentence != self._said and now - self._said_at >= TELL_S:
-            self._said, self._said_at = sentence, now
+        if sentence != self._printed and now - self._printed_at >= STATUS_EVERY_S:
+            self._printed, self._printed_at = sentence, now
             _print(sentence)
 
-    def _tell_all(self, world: World, todo: Sequence[str]) -> None:
+    def _print_steps(self, world: World, todo: Sequence[str]) -> None:
         _print("slurm-bridge uninstall would:" if todo else _nothing_left(world))
         for each in todo:
             _print(f"  {each}")
 
 
 def _waits_for(lease: Lease) -> str:
-    """Why it does not hold the lease yet.  Raises ConfigError where a bridge renews it."""
+    """Why it does not hold the lease yet.  Raises ConfigError if a bridge renews it."""
     if lease.rival:
         namespace = lease.terms.namespace
         raise ConfigError(
@@ -158,7 +156,7 @@ def _waits_for(lease: Lease) -> str:
 
 
 def _in_short(todo: Sequence[str]) -> str:
-    """The first of what is still to be done, and how many more there are."""
+    """The first steps that are still to do, and the number of the others."""
     if not todo:
         return ""
     more = f"; and {len(todo) - NAMED_MOST} more" if len(todo) > NAMED_MOST else ""

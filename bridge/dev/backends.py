@@ -1,7 +1,7 @@
 """The two ends of `slurm-bridge dev`: each simulated, behind real HTTP on loopback, or a real one.
 
-Where one is real the simulated other has its nodes: a simulated Slurm knows the nodes of the real Kubernetes, a simulated
-Kubernetes those that the real Slurm has.  Where both are simulated there are a few with GPUs.
+If one is real, the simulated other one has its nodes: a simulated Slurm has the nodes of the real Kubernetes, a simulated
+Kubernetes those of the real Slurm.  If both are simulated, there are a few nodes with GPUs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from bridge import app, settings
+from bridge import settings
+from bridge.connections import Connections
 from bridge.errors import ConfigError, FarSideError, said
-from bridge.kube import auth
+from bridge.kube.access import Access, anonymous
 from bridge.kube.client import KubeClient
-from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import connect
 from bridge.kube.watch import listed
 from bridge.kube.watch import nodes as watched_nodes
+from bridge.preflight.checks import check_kubernetes, check_slurm
 from bridge.simulation.http import serve_kube, serve_slurm
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
@@ -66,12 +68,12 @@ EXAMPLE = tuple(Size(f"x{number}", cpus=64, memory_mib=512_000, gpus=4) for numb
 class KubeSide:
     """Kubernetes.
 
-    space           the namespace of the pods that this makes
+    space           the namespace of the pods that are made
     scheduler_name  of those pods: on a real cluster a name of its own, so that a bridge that runs there is not disturbed
     simulated       None: it is real, and `kubeconfig` is the file that was given
     """
 
-    access: auth.Access
+    access: Access
     version: str
     nodes: tuple[Size, ...]
     cluster: str
@@ -82,7 +84,7 @@ class KubeSide:
     kubeconfig: str = ""
 
     async def look(self) -> None:
-        """Refresh what is seen.  Raises FarSideError."""
+        """Refresh the observations.  Raises FarSideError."""
         if isinstance(self.observations, KubeLooks):
             await self.observations.look()
 
@@ -91,7 +93,7 @@ class KubeSide:
 class SlurmSide:
     """Slurm.
 
-    user        whose jobs they are
+    user        the user of the jobs
     simulated   None: it is real, and `token_file` is the file that was given; "": the token is in SLURM_JWT
     """
 
@@ -108,16 +110,16 @@ class SlurmSide:
     token_file: str = ""
 
     def client(self, pool: HttpPool) -> SlurmClient:
-        """One for itself; `discover` comes first."""
+        """A client for this Slurm; its caller awaits `discover()` first."""
         return SlurmClient(pool, self.tokens, deadline_s=self.deadline_s)
 
     async def look(self) -> None:
-        """Refresh what is seen.  Raises FarSideError."""
+        """Refresh the observations.  Raises FarSideError."""
         if isinstance(self.observations, SlurmLooks):
             await self.observations.look()
 
     async def live(self, after: Callable[[], None]) -> None:
-        """A simulated slurmctld's own rounds, each followed by `after`.  Never returns."""
+        """Tick the simulated slurmctld, each time followed by `after`.  Never returns."""
         while True:
             await asyncio.sleep(TICK_S)
             if self.simulated is not None and self.ticking:
@@ -134,7 +136,7 @@ async def both(
     if slurm is None:
         slurm = await _simulated_slurm(stack, kube.nodes if kube else EXAMPLE, seed)
     if kube is None:
-        # Its uid is its mark in job names, and a real Slurm may see many of them.
+        # Its uid is part of job names, and a real Slurm may be used by many clusters.
         kube = await _simulated_kube(stack, slurm.nodes, seed if slurm.simulated else secrets.randbits(32))
     return kube, slurm
 
@@ -155,7 +157,7 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
     system = cluster.store.get("namespaces", "", "kube-system")
     assert system is not None
     return KubeSide(
-        auth.anonymous(url),
+        anonymous(url),
         "simulated",
         tuple(nodes),
         names.cluster_id(system["metadata"]["uid"]),
@@ -195,11 +197,10 @@ async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed:
 
 
 async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
-    access = await auth.load(kubeconfig)
-    transport = HttpTransport(access)
-    stack.push_async_callback(transport.close)
+    transport = await connect(kubeconfig, stack)
+    access = transport.access
     client = KubeClient(transport, REAL_SPACE, time.time)
-    version = await app.check_kubernetes(client, access.server)
+    version = await check_kubernetes(client, access.server)
     looks = KubeLooks(transport, REAL_SPACE)
     try:
         system = await client.namespace("kube-system")
@@ -223,11 +224,9 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
 
 async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: str) -> SlurmSide:
     chosen = settings.load({"slurm_url": url, "slurm_token_file": token_file or None}, {})
-    tokens = app.token_source(chosen, time.time())
-    pool = HttpPool(url, connections=2)
-    stack.callback(pool.close)
-    client = SlurmClient(pool, tokens)
-    found = await app.check_slurm(client, chosen, tokens.user)
+    connections = Connections(chosen, stack)
+    tokens, client = connections.tokens.own, connections.slurm
+    found = await check_slurm(client, chosen, tokens.user)
     try:
         nodes, partitions = await client.nodes(), await client.partitions()
     except FarSideError as error:

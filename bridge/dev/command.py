@@ -19,7 +19,7 @@ from bridge.dev.session import Session
 from bridge.dev.web import show
 from bridge.dev.workload_client import AGAIN_S, WorkloadClient
 from bridge.errors import ConfigError, FarSideError, said
-from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import opened
 
 LAST_PORT = 65535
 LIVE_PODS = 24  # on the page, at a time
@@ -32,7 +32,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line.  pods None: as many as is usual; "": simulated; port None: any free one."""
+    """The command line.  pods None: the default number; "": simulated; port None: any free one."""
 
     seed: int = 1
     pods: int | None = None
@@ -47,7 +47,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Exit code 0; 1 where a promise was broken, a pod failed or something stalled.  Raises ConfigError."""
+    """Exit code 0; 1 if an invariant was violated, a pod failed or the run stalled.  Raises ConfigError."""
     _check(options)
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     logging.getLogger("slurm-bridge").addHandler(logging.NullHandler())
@@ -55,7 +55,7 @@ def main(options: Options) -> int:
 
 
 def _check(options: Options) -> None:
-    """Nothing that somebody asked for is left aside in silence.  Raises ConfigError."""
+    """Raises ConfigError for options that would have no effect."""
     if options.pods is not None and options.pods < 1:
         raise ConfigError(f"--pods {options.pods}: at least 1 pod is needed.")
     if options.port is not None and not 0 <= options.port <= LAST_PORT:
@@ -82,7 +82,7 @@ class _Dev:
         self._began = time.time()
 
     async def run(self) -> int:
-        """Until it has ended, or is told to."""
+        """Run until the end, or until a signal."""
         task = asyncio.create_task(self._run())
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, task.cancel)  # a second Ctrl-C: at once
@@ -107,8 +107,7 @@ class _Dev:
                 user=options.slurm_user,
                 seed=options.seed,
             )
-            transport = HttpTransport(kube.access)
-            stack.push_async_callback(transport.close)
+            transport = opened(kube.access, stack)
             workload_client = WorkloadClient(transport, kube.space, time.time)
             load = Load(fitted(KINDS, kube.nodes), kube.scheduler_name, options.seed, options.image or IMAGE)
             session = Session(kube, slurm, options.seed)
@@ -178,20 +177,20 @@ class _Dev:
 
 
 def _end_once(task: asyncio.Task[int]) -> None:
-    """A closed terminal says so twice, by its shell too: that is no word against tidying up."""
+    """Cancel once: a closed terminal sends its signal twice, and the second must not interrupt the clean-up."""
     if not task.cancelling():
         task.cancel()
 
 
 async def _tidy(session: Session, workload_client: WorkloadClient) -> None:
-    """Leave nothing behind on a real end; the bridge still runs, and ends the jobs."""
+    """Leave nothing behind in a real cluster; the bridge still runs, and ends the jobs."""
     if session.kube.simulated and session.slurm.simulated:
         return
     try:
         async with asyncio.timeout(TIDY_S):
             session.cable.cut = False
             await workload_client.clear()
-            while await workload_client.pods() or session.left:  # noqa: ASYNC110 - asked, not told
+            while await workload_client.pods() or session.left:  # noqa: ASYNC110 - polled
                 await asyncio.sleep(AGAIN_S)
             if not session.kube.simulated:
                 await workload_client.close()

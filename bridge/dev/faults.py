@@ -1,4 +1,4 @@
-"""The faults that can be made, as a table: what each does, and where it cannot be made, why.
+"""The faults that can be made, as a table: what each does, and why it cannot be made if that is so.
 
 To add a fault is to add a line.  Each acts on the stage and says in a sentence what it did.
 """
@@ -43,7 +43,7 @@ class Fault:
     label      of the button
     does       what happens, for the tooltip
     act        makes it, and says what was done
-    on         of one that lasts: whether it does now
+    on         for a fault that lasts: True while it does
     needs      "slurm" or "kubernetes": that end must be simulated
     """
 

@@ -1,6 +1,6 @@
-"""The headless run: so many pods, until each was bound and has ended; a story for people, or one JSON object.
+"""The headless run: a number of pods, until each was bound and has ended; a log for people, or one JSON object.
 
-Then a replica set, whose job is cancelled in Slurm: its pod follows and is made anew.  What stalls is told: which pods are
+Then a replica set, whose job is cancelled in Slurm: its pod ends and is recreated.  A stall is reported: which pods are
 not there, and what they say.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.dev.load import SHORT_S, Kind, Load
 from bridge.dev.session import Session
-from bridge.dev.workload_client import Life, WorkloadClient
+from bridge.dev.workload_client import PodHistory, WorkloadClient
 from scheduler import names
 from scheduler.model.hostlist import fold
 
@@ -31,7 +31,7 @@ class StalledError(Exception):
 class Run:
     """One headless run.
 
-    say         told each line of the story
+    say         called with each line of the log
     give_up_s   how long a step may take
     """
 
@@ -61,7 +61,7 @@ class Run:
         await self._until("no job to be left", self._nothing_left)
 
     async def _service(self, kind: Kind) -> None:
-        """A job of it is cancelled in Slurm; its pod follows, and is made anew."""
+        """Cancel one of its jobs in Slurm; the pod ends, and is recreated."""
         self.say("", "a replica set; one of its jobs is cancelled in Slurm, that pod follows and is made anew")
         await self.workload_client.create("replicasets", self.load.service(kind))
         first = await self._until(f"{kind.weight} pods of {kind.name} to run", lambda: self._running(kind))
@@ -74,7 +74,7 @@ class Run:
         await self.workload_client.delete("replicasets", kind.name)
         await self._until("its pods to be gone", lambda: all(life.gone for life in self._of(kind)))
 
-    def _of(self, kind: Kind) -> list[Life]:
+    def _of(self, kind: Kind) -> list[PodHistory]:
         return [
             life
             for uid, life in self.workload_client.lives.items()
@@ -130,9 +130,9 @@ class Run:
         more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
         return f": {'; '.join(each.rstrip('.') for each in said[:5])}{more}" if said else ""
 
-    # --- what is told ---------------------------------------------------------------------------------------------
+    # --- what is reported ------------------------------------------------------------------------------------------
 
-    def _tell(self, life: Life) -> None:
+    def _tell(self, life: PodHistory) -> None:
         if life.gone:
             line = "gone"
         elif life.node:

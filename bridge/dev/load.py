@@ -27,7 +27,7 @@ class Kind:
 
     weight   how often, against the others
     runs_s   from … to
-    pods     of more than one: a gang
+    pods     number of pods; more than one: a gang
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The real bridge between two ends, the promises that watch it, and its lives: what `slurm-bridge dev` puts on.
+"""The session of `slurm-bridge dev`: the real bridge between two ends, its restarts, and the invariants that are checked.
 
 Everything between the ends is what `slurm-bridge run` runs.  The bridge can be killed at any instant and begins again with
 a new world; the ends, the promises and the traces live on.
@@ -16,16 +16,16 @@ from typing import Any
 
 from bridge import settings
 from bridge.app import Bridge
+from bridge.connections import slurm_pool
 from bridge.dev.backends import KubeSide, SlurmSide
 from bridge.dev.faults import FAULTS
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
-from bridge.kube.transport import HttpTransport
+from bridge.kube.transport import opened
 from bridge.page.snapshot import Item, Sections, detail, snapshot
 from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
-from bridge.simulation.invariants import PROMISES, Invariants, Violation
+from bridge.simulation.invariants import INVARIANTS, Invariants, Violation
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.pool import HttpPool
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome
@@ -33,11 +33,11 @@ from scheduler.events import ActionEnded, Event
 from scheduler.state.world import World
 
 LOOK_EVERY_S = 1.0
-RESTART_S = 1.0  # from the death of one bridge to the life of the next
+RESTART_S = 1.0  # between the end of one bridge and the start of the next
 TRACES = 1000
 SHOWN_VIOLATIONS = 20
 AT_ONCE_MOST = 20_000
-# With simulated ends a call lasts two seconds at most, so what must outlast one may be as short.
+# With simulated ends a call takes two seconds at most, so times that must outlast a call may be as short.
 QUICK = {"quiet_s": 2, "settle_s": 3}
 
 
@@ -48,7 +48,7 @@ class Session:
     outage       of the API server
     settings     of the bridge
     note         what the last fault did
-    calm_since   when the last one was made, or ended
+    calm_since   when the last fault was made, or ended
     at_once      keys of the last workloads that Slurm gave nodes at once
     """
 
@@ -80,7 +80,7 @@ class Session:
             on_broken=lambda _violation: None,  # they are remembered
         )
         self.bridge: Bridge | None = None
-        self._life: asyncio.Task[None] | None = None
+        self._bridge_task: asyncio.Task[None] | None = None
         self.settings = _settings(kube, slurm)
 
     @property
@@ -90,7 +90,7 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """Whether a job may be left in Slurm: one that was seen, or one that only the bridge knows of yet."""
+        """True if a job may be left in Slurm: one that was observed, or one that only the bridge knows of yet."""
         world = self.world
         if self.invariants.ours() or world is None:
             return bool(self.invariants.ours())
@@ -98,13 +98,17 @@ class Session:
 
     @property
     def violations(self) -> list[Violation]:
-        """Every promise that was broken."""
+        """Every violation of an invariant."""
         return self.invariants.violations
 
     async def run(self) -> None:
         """For ever; cancel it."""
-        await self._see()  # what was there before is not the bridge's
-        parts: list[Coroutine[Any, Any, None]] = [self._lives(), self._looks(), self.slurm.live(self.invariants.after)]
+        await self._observe()  # jobs that exist already are not the bridge's
+        parts: list[Coroutine[Any, Any, None]] = [
+            self._restart_for_ever(),
+            self._observe_for_ever(),
+            self.slurm.live(self.invariants.after),
+        ]
         if self.kube.simulated:
             parts.append(self.kube.simulated.live())
         try:
@@ -114,36 +118,33 @@ class Session:
         finally:
             self.telemetry.close()
 
-    # --- the bridge and its lives ---------------------------------------------------------------------------------
+    # --- the bridge and its restarts ------------------------------------------------------------------------------
 
     def kill_bridge(self) -> None:
-        """At whatever it is doing."""
-        if self._life is not None:
-            self._life.cancel()
+        """Kill the bridge at whatever point it is."""
+        if self._bridge_task is not None:
+            self._bridge_task.cancel()
 
-    async def _lives(self) -> None:
+    async def _restart_for_ever(self) -> None:
         while True:
             self.invariants.life += 1
             self.invariants.born = self.clock()
-            self._life = asyncio.create_task(self._one_life(), name="bridge")
+            self._bridge_task = asyncio.create_task(self._run_bridge(), name="bridge")
             try:
-                await self._life
+                await self._bridge_task
             except asyncio.CancelledError:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
-                    raise  # it is not the bridge that was killed
-            except FarSideError as error:  # Slurm is away just as it starts
+                    raise  # the session was cancelled, not the bridge
+            except FarSideError as error:  # Slurm does not answer while the bridge starts
                 self.note = f"The bridge cannot start: {error}"
             await asyncio.sleep(RESTART_S)
 
-    async def _one_life(self) -> None:
+    async def _run_bridge(self) -> None:
         async with AsyncExitStack() as stack:
-            transport = HttpTransport(self.kube.access)
-            stack.push_async_callback(transport.close)
-            faulty_wire = KubeFaults(transport, self.invariants, self.outage)
-            pool, polls = HttpPool(self.slurm.url), HttpPool(self.slurm.url, connections=1)
-            stack.callback(pool.close)
-            stack.callback(polls.close)
+            faulty_wire = KubeFaults(opened(self.kube.access, stack), self.invariants, self.outage)
+            pool = slurm_pool(self.settings, stack, self.settings.slurm_connections)
+            polls = slurm_pool(self.settings, stack, 1)
             slurm = SlurmClient(
                 SlurmFaults(pool, self.cable, self.invariants),
                 self.slurm.tokens,
@@ -178,18 +179,18 @@ class Session:
         """See bridge.loop.Observer."""
         self.telemetry.passed(world, took_s)
 
-    # --- the promises ---------------------------------------------------------------------------------------------
+    # --- the invariants -------------------------------------------------------------------------------------------
 
-    async def _looks(self) -> None:
-        """See both sides again and again, and judge."""
+    async def _observe_for_ever(self) -> None:
+        """Observe both sides again and again, and check the invariants."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             began = self.clock()
-            if await self._see():
+            if await self._observe():
                 self.invariants.looked(began, float("inf") if self.troubled else self.calm_since)
 
-    async def _see(self) -> bool:
-        """False where a side cannot be seen: then nothing is judged."""
+    async def _observe(self) -> bool:
+        """Observe both sides; False if one cannot be observed: then nothing is checked."""
         try:
             await self.slurm.look()
             await self.kube.look()
@@ -200,7 +201,7 @@ class Session:
 
     @property
     def troubled(self) -> bool:
-        """A fault that lasts was made, and lasts."""
+        """True while a lasting fault is on."""
         return any(fault.on(self) for fault in FAULTS.values() if fault.on is not None)
 
     async def make(self, name: str) -> str:
@@ -218,19 +219,16 @@ class Session:
         self.calm_since = self.clock()
 
     async def cancel_job(self, job_id: int) -> None:
-        """As its user, and as an admin would in a simulated one.  Raises FarSideError."""
+        """Cancel a job as its user, or as an admin in a simulated Slurm.  Raises FarSideError."""
         if self.slurm.simulated is not None:
             self.slurm.simulated.cancel(job_id, self.clock())
             return
-        pool = HttpPool(self.slurm.url, connections=1)
-        client = self.slurm.client(pool)
-        try:
+        async with AsyncExitStack() as stack:
+            client = self.slurm.client(slurm_pool(self.settings, stack, 1))
             await client.discover()
             job = await client.job(job_id)
             if job is not None:
                 await client.cancel(job_id, job.name, self.slurm.user)
-        finally:
-            pool.close()
 
     # --- what the page shows --------------------------------------------------------------------------------------
 
@@ -259,7 +257,7 @@ class Session:
         broken = Counter(violation.invariant for violation in self.violations)
         return {
             name: {"says": says, "checked": self.invariants.checked[name], "broken": broken[name]}
-            for name, says in PROMISES.items()
+            for name, says in INVARIANTS.items()
         }
 
     def _broken(self) -> Mapping[str, Item]:

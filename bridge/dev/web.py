@@ -25,9 +25,9 @@ from bridge.dev.faults import FAULTS
 from bridge.dev.headless import OUTLIVED_S
 from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.session import Session
-from bridge.dev.workload_client import Life, WorkloadClient
+from bridge.dev.workload_client import PodHistory, WorkloadClient
 from bridge.errors import ConfigError, FarSideError
-from bridge.health import explained, not_ready, partly, readiness, undecoded
+from bridge.health import degraded, explained, not_ready, readiness, undecoded
 from bridge.page.server import Page
 from bridge.page.snapshot import Sections
 from bridge.simulation.http import LOOPBACK
@@ -39,7 +39,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pod.yaml"
 
 
 async def show(session: Session, workload_client: WorkloadClient, load: Load, *, most: int, port: int) -> None:
-    """Until it is cancelled.  most: pods at a time.  Raises ConfigError, FarSideError where it cannot begin."""
+    """Until it is cancelled.  most: pods at a time.  Raises ConfigError, FarSideError if it cannot begin."""
     with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as name:  # 0700
         folder = Path(name)
         kubeconfig = _kubeconfig(session, folder)
@@ -88,7 +88,7 @@ async def _busy(session: Session, workload_client: WorkloadClient, load: Load, m
         runs_s = {uid: seconds for uid, seconds in runs_s.items() if uid in workload_client.lives}
 
 
-def _is_over(life: Life, runs_s: int, now: float) -> bool:
+def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
     """It has ended a while ago; or it should have, where nothing really runs."""
     if life.gone:
         return False
@@ -101,13 +101,13 @@ def _is_over(life: Life, runs_s: int, now: float) -> bool:
 
 
 def _answers_commands(app: web.Application, session: Session) -> None:
-    """What `explain` and `doctor` ask of a running bridge: the one that lives at that moment."""
+    """The endpoints that `explain` and `doctor` use, answered by the bridge that runs at that moment."""
 
     async def ready(_: web.Request) -> web.StreamResponse:
         world, now = session.world, time.time()
         if world is None:
             return readiness([NOT_STARTED])
-        return readiness(not_ready(world, [session.slurm.tokens], now), undecoded(world), *partly(world, now))
+        return readiness(not_ready(world, [session.slurm.tokens], now), undecoded(world), *degraded(world, now))
 
     async def explain(request: web.Request) -> web.StreamResponse:
         world = session.world
@@ -143,7 +143,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _kubeconfig(session: Session, folder: Path) -> Path:
-    """A kubeconfig of the simulated Kubernetes, for as long as it lives; of a real one, the one that was given."""
+    """A kubeconfig of the simulated Kubernetes while it runs; for a real one, the given kubeconfig."""
     if session.kube.simulated is None:
         return Path(session.kube.kubeconfig)
     name = "slurm-bridge-dev"
@@ -159,7 +159,7 @@ def _kubeconfig(session: Session, folder: Path) -> Path:
 
 
 def _commands(session: Session, kubectl: str) -> list[str]:
-    """What somebody may want to try.  On a real Kubernetes the pods are of another scheduler, in another namespace."""
+    """Commands to try.  On a real Kubernetes the pods name another scheduler, in another namespace."""
     real = session.kube.simulated is None
     kubectl += f" -n {session.kube.space}" if real else ""
     commands = [f"{kubectl} get pods -o wide -w"]
@@ -188,7 +188,7 @@ def _fault_maker(session: Session) -> Callable[[web.Request], Awaitable[web.Stre
 
 @asynccontextmanager
 async def _served(app: web.Application, port: int) -> AsyncIterator[str]:
-    """Raises ConfigError where the port cannot be had."""
+    """Raises ConfigError if the port cannot be had."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     try:

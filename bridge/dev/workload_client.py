@@ -27,10 +27,10 @@ ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
-class Life:
-    """What was seen of one pod; epoch seconds, None: not yet.
+class PodHistory:
+    """The observed times of one pod, epoch seconds; None: not yet.
 
-    created   when it was asked for; None: somebody else made it
+    created   when this client created it; None: another client did
     gone      it was deleted; last its last state
     """
 
@@ -48,7 +48,7 @@ class Life:
 
     @property
     def node(self) -> str:
-        """Where it stands; "" nowhere."""
+        """Its node; "": none."""
         return str(self.last["spec"].get("nodeName") or "")
 
     @property
@@ -67,19 +67,19 @@ class Life:
 
 
 class WorkloadClient:
-    """In one namespace.  on_change: told a pod whose state was seen to change."""
+    """Makes and watches pods in one namespace.  on_change: called with a pod whose state has changed."""
 
     def __init__(self, transport: Transport, space: str, clock: Callable[[], float]) -> None:
         self._transport = transport
         self._space = space
         self._clock = clock
-        self.lives: dict[str, Life] = {}
-        self.on_change: Callable[[Life], None] = lambda _life: None
+        self.lives: dict[str, PodHistory] = {}
+        self.on_change: Callable[[PodHistory], None] = lambda _life: None
 
     async def open(self) -> None:
-        """Make the namespace; one of an earlier run that is still going is waited for.
+        """Create the namespace, after that of an earlier run is gone.
 
-        Where it does not come to take pods, or somebody does not want to wait for that, it is deleted again.
+        If it does not accept pods in time, or the wait is cancelled, it is deleted again.
         Raises ConfigError.
         """
         await self._make()
@@ -154,7 +154,7 @@ class WorkloadClient:
         made = _read(await self._send("POST", self._path(resource), thing))
         uid = str(made["metadata"]["uid"])
         if resource == "pods":
-            life = self.lives.setdefault(uid, Life(made["metadata"]["name"], made))
+            life = self.lives.setdefault(uid, PodHistory(made["metadata"]["name"], made))
             life.created = began
         return uid
 
@@ -200,7 +200,7 @@ class WorkloadClient:
         async for line in lines:
             event = msgspec.json.decode(line)
             if event["type"] == "ERROR":
-                return  # list anew
+                return  # list again
             if event["type"] in ("ADDED", "MODIFIED"):
                 self._see(event["object"])
             elif event["type"] == "DELETED":
@@ -208,7 +208,7 @@ class WorkloadClient:
                 self._lose(self.lives[event["object"]["metadata"]["uid"]])
 
     def _see(self, pod: Object) -> None:
-        life = self.lives.setdefault(pod["metadata"]["uid"], Life(pod["metadata"]["name"], pod))
+        life = self.lives.setdefault(pod["metadata"]["uid"], PodHistory(pod["metadata"]["name"], pod))
         life.last = pod
         if life.node and life.bound is None:
             life.bound = self._clock()
@@ -216,7 +216,7 @@ class WorkloadClient:
             life.ended = self._clock()
         self.on_change(life)
 
-    def _lose(self, life: Life) -> None:
+    def _lose(self, life: PodHistory) -> None:
         if not life.gone:
             life.gone = True
             life.ended = life.ended or self._clock()

@@ -1,7 +1,7 @@
-"""What only somebody who looks asks of the API server: who we are to it, what time it has, and what was said of a pod.
+"""Reads that only diagnostic commands need: the own user name, the time of the API server, and the events of a pod.
 
-Not told by the API server: when a client certificate ends (openssl x509 -enddate tells), and, before Kubernetes 1.28,
-who one is.
+The API server does not show when a client certificate ends (openssl x509 -enddate does), nor, before Kubernetes 1.28, the own
+user name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verbs of the Kubernetes end: one method, one question or one change, and an honest answer to "did it happen?".
+"""The Kubernetes client: each method is one read or one change, and its errors say whether the change took effect.
 
 Every write names the pod's uid, so that it can only hit the pod it was decided for, never a re-created namesake: a
 binding carries it, a patch carries it in its metadata, a deletion has it as a precondition.  Where it is another one the
@@ -86,12 +86,12 @@ _Ending = DeletePod | FailByDeadline | SetDeadline | EvictPod
 
 @dataclass(slots=True)
 class KubeClient:
-    """What the bridge asks of one API server.
+    """The requests of the bridge to one API server.
 
-    component  who the bridge is in events and as field manager
+    component  name of the bridge in events and as field manager
     clock      epoch seconds
-    on_call    told each call: operation, seconds, outcome ("ok" or the error's class in lower case)
-    on_forbidden   told each request that lacked a right: the namespace of its object; "": it has none
+    on_call    called for each call: operation, seconds, outcome ("ok" or the error's class in lower case)
+    on_forbidden   called for each request that lacked a right, with the namespace of its object; "": it has none
     """
 
     transport: Transport
@@ -106,11 +106,9 @@ class KubeClient:
     async def bind(self, action: BindPod) -> None:
         """Bind the pod to the node and write the annotations, in one write.
 
-        Returns when the pod stands on that node, by this call or an earlier one for the same job.
-        Raises Conflict: it stands elsewhere or for another job, is another incarnation, gated or being deleted; NotFound: it
-        is gone.
-        The server does not look whether the node exists or fits: the caller has.
-        Source: Kubernetes facts 1.
+        Returns when the pod is bound to that node, by this call or an earlier one for the same job.  Raises Conflict: it is
+        bound elsewhere or for another job, is another incarnation, gated or being deleted; NotFound: it is gone.  The server
+        does not look whether the node exists or fits: the caller has.  Source: Kubernetes facts 1.
         """
         body = {
             "apiVersion": "v1",
@@ -126,7 +124,7 @@ class KubeClient:
                 raise conflict from None
 
     async def _stands_on(self, action: BindPod) -> bool:
-        """After a conflict: is it the one that an earlier, unanswered bind of ours makes?"""
+        """After a conflict: True if the pod is as an earlier, unanswered bind of the bridge makes it."""
         try:
             pod = await self.read_pod(action.namespace, action.name)
         except FarSideError as error:
@@ -143,12 +141,12 @@ class KubeClient:
             return None
         return codec.PODS.one(reply.body)
 
-    async def evict_by_delete(self, action: DeletePod) -> None:
-        """Say why (condition DisruptionTarget), then delete with the pod's grace, or `grace_s` where it is given.
+    async def delete_pod(self, action: DeletePod) -> None:
+        """Set the condition DisruptionTarget, then delete with the pod's grace, or with `grace_s` if it is given.
 
-        Returns when this incarnation is being deleted or is gone, whoever did it.
+        Returns when this incarnation is being deleted or is gone, by this call or another client.
         """
-        if not await self._say_disruption(action):
+        if not await self._set_disruption_target(action):
             return
         options: dict[str, Any] = {
             "apiVersion": "v1",
@@ -163,22 +161,22 @@ class KubeClient:
             except (NotFound, Conflict) as no:
                 await self._must_be_gone(no, action)
 
-    async def end_by_deadline(self, action: FailByDeadline) -> None:
+    async def fail_by_deadline(self, action: FailByDeadline) -> None:
         """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
 
-        Nothing is said where it `counts`: DisruptionTarget would have controllers not count it.
+        If the failure `counts`, the condition is not set: with DisruptionTarget controllers would not count it.
         Returns when it is written, or this incarnation is gone.  The field can be lowered on a bound pod, never raised.
         """
         if action.counts:
             await self._set_deadline("end pod", action, 1)
-        elif await self._say_disruption(action):
+        elif await self._set_disruption_target(action):
             async with self._unless_refused(action):
                 await self._set_deadline("end pod", action, 1)
 
-    async def hand_deadline(self, action: SetDeadline) -> None:
+    async def set_deadline(self, action: SetDeadline) -> None:
         """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
 
-        Returns when it is written, or this incarnation is gone.  Raises Invalid where its deadline is nearer already.
+        Returns when it is written, or this incarnation is gone.  Raises Invalid if its deadline is nearer already.
         """
         await self._set_deadline("hand deadline", action, action.seconds)
 
@@ -192,7 +190,7 @@ class KubeClient:
     async def evict(self, action: EvictPod) -> None:
         """Ask the Eviction API: a deletion with the pod's grace, unless a PodDisruptionBudget is in the way.
 
-        Returns when this incarnation is being deleted or is gone.  Raises Exhausted where a budget refuses it now.
+        Returns when this incarnation is being deleted or is gone.  Raises Exhausted if a budget refuses it now.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -209,24 +207,24 @@ class KubeClient:
     async def set_condition(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
         """Write PodScheduled=False with this reason and message.
 
-        Raises NotFound, Conflict where the pod is gone or another one.
+        Raises NotFound, Conflict if the pod is gone or is another incarnation.
         """
         await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
 
     async def write_annotations(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None]
     ) -> None:
-        """Write these annotations of a pod; None takes one away.  Raises as `set_condition`."""
+        """Write these annotations of a pod; None removes one.  Raises as `set_condition`."""
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self._patch("write annotations", _pod_path(namespace, name), body, MERGE)
 
-    async def report_running(self, action: SetJobCondition) -> None:
+    async def set_job_condition(self, action: SetJobCondition) -> None:
         """Write the condition of bound pods.  Raises as `set_condition`."""
         status = "True" if action.runs else "False"
         condition = (names.RUNNING_CONDITION, status, action.condition, action.message)
         await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
-    async def _say_disruption(self, action: DeletePod | FailByDeadline) -> bool:
+    async def _set_disruption_target(self, action: DeletePod | FailByDeadline) -> bool:
         """False: this incarnation is gone.
 
         Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
@@ -270,7 +268,7 @@ class KubeClient:
     async def _set_condition(
         self, operation: str, namespace: str, name: str, uid: str, condition: tuple[str, str, str, str]
     ) -> None:
-        """A strategic patch merges conditions by type, so those of others stay.
+        """A strategic patch merges conditions by type, so those of other components stay.
 
         The time is now, always: Kubernetes takes a DisruptionTarget back that is two minutes old on a living pod.
         """
@@ -287,10 +285,10 @@ class KubeClient:
 
     # --- nodes ---
 
-    async def show_node(self, action: SetNodeCondition) -> None:
+    async def set_node_condition(self, action: SetNodeCondition) -> None:
         """Write how Slurm sees the node: our condition, beside kubelet's.
 
-        Raises NotFound, Conflict where the node is gone or another one.
+        Raises NotFound, Conflict if the node is gone or is another incarnation.
         """
         now = _rfc3339(self.clock())
         said = {
@@ -307,8 +305,8 @@ class KubeClient:
     async def taint_node(self, node: str, uid: str) -> None:
         """Keep other schedulers away; nothing that runs there is touched (NoSchedule).
 
-        Taints have no key to merge by: the whole list is written, if nobody else wrote meanwhile.
-        Raises NotFound, Conflict (another node, or somebody else was faster).
+        Taints have no key to merge by: the whole list is written, on condition that no other client wrote meanwhile.
+        Raises NotFound, Conflict (another incarnation, or another client was faster).
         """
         meta, taints = await self._taints(node)
         if not any(taint.get("key") == names.MANAGED_TAINT for taint in taints):
@@ -318,7 +316,7 @@ class KubeClient:
     async def release_node(self, node: str, uid: str) -> None:
         """Take our taint, then our condition; the condition last, since it says that the taint is ours.
 
-        Raises NotFound, Conflict (another node, or somebody else was faster).
+        Raises NotFound, Conflict (another incarnation, or another client was faster).
         """
         meta, taints = await self._taints(node)
         others = [taint for taint in taints if taint.get("key") != names.MANAGED_TAINT]
@@ -345,7 +343,7 @@ class KubeClient:
     ) -> None:
         """An event on the pod, or where namespace is "" on the node of that name.
 
-        The same one again raises the count of the first, also across our restarts.
+        The same event again raises the count of the first, also across restarts of the bridge.
 
         at   when it happened, epoch seconds
 
@@ -353,9 +351,9 @@ class KubeClient:
         worth no repetition.
         """
         message = message[:EVENT_MESSAGE_MOST]
-        # The name follows from what is said, so that a later life finds the event of an earlier one.
-        said = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
-        event = f"{name[:200]}.{said}"
+        # The name follows from the content, so that a later process finds the event of an earlier one.
+        digest = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
+        event = f"{name[:200]}.{digest}"
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
         if not namespace:
             about = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
@@ -363,28 +361,33 @@ class KubeClient:
         path = f"/api/v1/namespaces/{_q(namespace)}/events"
         if event in self._events and await self._count_event(path, event, at):
             return
+        body = self._event_body({"name": event, "namespace": namespace}, about, reason, message, at)
+        body["type"] = "Warning" if warning else "Normal"
+        try:
+            await self._write("post event", "POST", path, body)
+        except Conflict:  # an earlier process posted the same event
+            self._remember(event, await self._count_of(path, event))
+            await self._count_event(path, event, at)
+            return
+        self._remember(event, 1)
+
+    def _event_body(
+        self, metadata: Mapping[str, str], about: Mapping[str, str], reason: str, message: str, at: float
+    ) -> dict[str, Any]:
         when = _rfc3339(at)
-        body = {
+        return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": event, "namespace": namespace},
+            "metadata": metadata,
             "involvedObject": about,
             "reason": reason,
             "message": message,
-            "type": "Warning" if warning else "Normal",
             "source": {"component": self.component},
             "reportingComponent": self.component,
             "firstTimestamp": when,
             "lastTimestamp": when,
             "count": 1,
         }
-        try:
-            await self._write("post event", "POST", path, body)
-        except Conflict:  # an earlier life of ours said the same
-            self._remember(event, await self._count_of(path, event))
-            await self._count_event(path, event, at)
-            return
-        self._remember(event, 1)
 
     async def _count_event(self, path: str, event: str, at: float) -> bool:
         """Raise its count; False: the server has forgotten the event (they live an hour)."""
@@ -413,7 +416,7 @@ class KubeClient:
     # --- what pods refer to ---
 
     async def read_owner(self, ref: OwnerRef, namespace: str) -> Owner | None:
-        """A controller or a group; None: of a kind not known or served here, gone, made anew, or not ours to read (W2)."""
+        """A controller or a group; None: kind not known or not served, object gone or recreated, or not readable (W2)."""
         group = ref.api_version.rpartition("/")[0]
         optional = MAY_BE_MISSING.get((group, ref.kind))
         version, plural = optional or OWNERS.get((group, ref.kind), ("", ""))
@@ -458,7 +461,7 @@ class KubeClient:
         return Claim(name, True, node_terms(affinity.required) if affinity else None)
 
     async def _unbound(self, name: str, claim: WireClaim) -> Claim:
-        """A claim without a volume: it waits to be told where its pod goes (F4), or says what is wrong."""
+        """A claim without a volume: it waits for the selected node of its pod (F4), or shows what is wrong."""
         storage_class = claim.spec.storage_class_name
         if not storage_class:
             return Claim(name, False, problem=f"claim {name} is not bound to a volume yet")
@@ -520,13 +523,13 @@ class KubeClient:
         return await self._call(operation, method, path, NO_PARAMS, encode(body), "application/json")
 
     async def _patch(self, operation: str, path: str, body: Mapping[str, Any], content_type: str) -> Reply:
-        manager = {"fieldManager": self.component}  # told apart from what users wrote (T7)
+        manager = {"fieldManager": self.component}  # distinguished from what users wrote (T7)
         return await self._call(operation, "PATCH", path, manager, encode(body), content_type)
 
     async def _call(
         self, operation: str, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str
     ) -> Reply:
-        """One exchange, judged and told to `on_call`."""
+        """One exchange, classified and reported to `on_call`."""
         loop = asyncio.get_running_loop()
         began, outcome = loop.time(), "abandoned"
         try:

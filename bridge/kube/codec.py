@@ -54,7 +54,7 @@ class Changed(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Spoiled:
-    """A change of an object that cannot be decoded.  version: as of Changed; "" where it could not be found."""
+    """A change of an object that cannot be decoded.  version: as of Changed; "": it was not found."""
 
     object: Undecoded
     version: str
@@ -78,7 +78,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[M]):
-    """How one kind is read: a page of a list and what is on it, a line of a watch, an answer that is one."""
+    """The readers of one kind: a page of a list, an item on it, a line of a watch, an answer that is one object."""
 
     page: Callable[[bytes], Page]
     items: Callable[[Page], tuple[list[M], list[Undecoded]]]
@@ -90,7 +90,7 @@ class Codec(Generic[M]):
 
 
 def codec(kind: str, wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
-    """The four readers of one kind.  Each raises ContractError where the text is not what the API promises."""
+    """The four readers of one kind.  Each raises ContractError if the text is not as the API specifies."""
     objects = msgspec.json.Decoder(wire)
 
     def read(text: Text) -> M:
@@ -132,7 +132,7 @@ def codec(kind: str, wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
 
 
 def _page_in_parts(body: bytes, error: ContractError) -> Page:
-    """Where one item is no JSON, the others are.  Raises the error where the items cannot be told apart either."""
+    """The items of a page of which one is not JSON.  Raises the error if the items cannot be separated."""
     try:
         texts = fields(body)
         items = texts["items"]
@@ -153,7 +153,7 @@ def _no_change(envelope: Envelope) -> Bookmark | Failed:
 
 
 def _spoiled(kind: str, line: bytes, error: ContractError) -> Spoiled:
-    """Raises the error where the line does not say what happened to which object."""
+    """Raises the error if the line does not say what happened to which object."""
     head = head_of(line)
     why = f"it is longer than {MAX_LINE >> 20} MiB" if isinstance(line, Cut) else error.message
     found = undecoded(kind, head, ("object",), why)

@@ -19,7 +19,7 @@ FIRST = ("cpu", "memory")
 
 
 def cut(pod: Pod) -> Pod:
-    """The pod; of one beyond the limits those fields in short that are too long."""
+    """The pod; if it is beyond the limits, its long fields are shortened."""
     too_much = beyond_limits(pod)
     if not too_much:
         return pod
@@ -48,7 +48,7 @@ def _is_too_much(**said: Any) -> bool:
 
 
 def _sum(pod: Pod) -> Amounts:
-    """What it asks of its node.  Of too many kinds those that every node has, and the first."""
+    """Its requests.  If there are too many resources: those that every node has, and the first others."""
     wanted = {kind: number for kind, number in summed(pod).items() if kind != "pods"}
     kinds = sorted(wanted, key=lambda kind: (kind not in FIRST, "/" in kind))
     return {kind: wanted[kind] for kind in kinds[:MAX_KINDS]}

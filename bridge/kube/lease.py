@@ -3,11 +3,11 @@
 The holder renews the Lease several times before it ends.  Three clocks take part and none is compared with another:
 
     holder     works until `works_for_s` after it *sent* the last renewal that the API server confirmed, by its own monotonic
-               clock.  That is a quarter shorter than the lease, so that work stops before anybody else may begin.
+               clock.  That is a quarter shorter than the lease, so that work stops before another replica may begin.
     standby    takes the lease when it has seen the same record for the whole duration, by its own monotonic clock.
     the times  in the Lease are for people.  No decision reads them.
 
-Every write names the resourceVersion that was read, so that of two writers one gets a Conflict and reads again.
+Every write names the resourceVersion that was read.  So if two replicas write, one gets a Conflict and reads again.
 
 The holder's identity is the replica's name, which survives a restart.  A process that starts and finds its own name takes the
 lease at once: the process of that name before it has ended.  Each process also writes a random mark.  A process that wakes
@@ -95,7 +95,7 @@ class Terms:
 class Record:
     """What a Lease says.
 
-    holder      the replica that holds it; "": nobody
+    holder      the replica that holds it; "": none
     process     mark of the process that took it last
     drained     its last holder released it, and none of that holder's requests can take effect any more
     duration_s  as written, if that is possible; else None
@@ -141,9 +141,9 @@ class Lease:
     """One replica's part in the election.
 
     clock     monotonic seconds; wall: epoch seconds, for people
-    on_wrong  told a sentence when something about the Lease is wrong, not each time that it is found to be
-    holder    the replica that leads, as far as is known; "": nobody
-    rival     another replica that was seen to renew it while this one waited; "": none was
+    on_wrong  called with a sentence when something about the Lease goes wrong, once for each problem
+    holder    the replica that leads, as far as is known; "": none
+    rival     another replica that renewed it while this one waited; "": none
     trouble   why the Lease cannot be read or written now, as a sentence; "": it can be
     """
 
@@ -174,7 +174,7 @@ class Lease:
         self._collection, self._path = path, f"{path}/{quote(terms.name, safe='')}"
 
     def holds(self) -> bool:
-        """Whether this replica may act now."""
+        """True if this replica may act now."""
         return self._clock() < self._works_until
 
     # --- to get it ------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Lease:
                 if drained is not None and self.holds():
                     return drained
             except Conflict:
-                pass  # somebody else wrote it in between
+                pass  # another client wrote it in between
             except FarSideError as error:
                 self._is_wrong(self._cannot(error))
             await asyncio.sleep(max(0.0, self.terms.look_every_s - (self._clock() - began)))
@@ -242,7 +242,7 @@ class Lease:
                 break
             renewed = False
             try:
-                within_s = max(RENEWAL_S, left_s / 2)  # one answer that is lost leaves time for a second try
+                within_s = max(RENEWAL_S, left_s / 2)  # if one answer is lost, there is time for a second try
                 await self._write(self._with(self._renewed(), {PROCESS: self._process, DRAINED: None}), within_s)
                 renewed, why = True, ""
                 self._is_wrong("")
@@ -257,7 +257,7 @@ class Lease:
         return why or f"This process stood still for longer than the lease {self.terms.readable} lasts."
 
     async def _taken_by_another(self) -> str:
-        """After a Conflict: that another process holds the lease, as a sentence; "": nobody else does, or who knows."""
+        """After a Conflict: a sentence that another process holds the lease; "": none does, or that is not known."""
         try:
             record = await self._read(max(RETRY_S, self._works_until - self._clock()))
         except FarSideError:
@@ -297,7 +297,7 @@ class Lease:
         self.holder = ""
 
     async def _put_released(self, body: dict[str, Any]) -> None:
-        """Once more after a Conflict with this process's own last renewal, whose answer nobody waited for."""
+        """Renew again after a Conflict with this process's own last renewal, whose answer was not awaited."""
         try:
             await self._exchange("release lease", "PUT", self._path, body, RELEASE_S)
         except Conflict:
@@ -392,7 +392,7 @@ class Lease:
         )
 
     def _is_wrong(self, sentence: str) -> None:
-        """Keep the sentence, and tell it: when trouble begins, and another one at most every few seconds."""
+        """Keep the sentence, and report it: when the problem begins, and a changed sentence at most every few seconds."""
         before, self.trouble = self.trouble, sentence
         now = self._clock()
         if sentence and (not before or (sentence != self._told and now - self._told_at >= TOLD_EVERY_S)):

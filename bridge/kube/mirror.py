@@ -1,7 +1,7 @@
 """What a standby knows of Kubernetes: the last state of each object that the watches report, and nothing derived from it.
 
 A standby lists and watches, so that it can begin at once when it leads.  It decides nothing, so that it needs no World, and
-a World that nobody decides on would never forget a workload.  A Mirror keeps the last state of each object instead.  When its
+a World without decisions would never forget a workload.  A Mirror keeps the last state of each object instead.  When its
 replica leads, the Mirror gives these states as lists to the World of a bridge that has just started, and then each new event.
 
 A watch may be behind: by milliseconds, by seconds after an outage, by minutes if its connection hangs.  So all is listed once
@@ -28,7 +28,7 @@ Named = TypeVar("Named", Node, Namespace)
 
 
 class Mirror:
-    """Keeps what `watches` emit, until it is handed over.
+    """Keeps what the watches emit, until it is handed over.
 
     lost   why Kubernetes does not answer now; None: it does
     """
@@ -44,7 +44,7 @@ class Mirror:
         self._hear: Callable[[Event], None] | None = None
         self._hear_undecoded: Callable[[Undecoded], None] = lambda _object: None
         self._again = asyncio.Event()
-        self._drained = False  # the predecessor left nothing behind: to be told when the pods are listed anew
+        self._drained = False  # the predecessor left nothing behind; emitted when the pods are listed again
         self._awaited: set[Scope] = set()
 
     async def run(self) -> None:

@@ -32,19 +32,19 @@ from scheduler.model.quantity import QuantityError, amount
 from scheduler.translate.grouping import ANNOTATIONS
 from scheduler.translate.values import MAX_TEXT
 
-# Annotations that somebody reads.  Others are not kept: there may be 256 KiB of them on each object.
+# Annotations that the scheduler reads.  Others are not kept: there may be 256 KiB of them on each object.
 READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)
 MOST_ANNOTATIONS = 64  # more than there are keys
 WISHES = frozenset(names.PREFIX + key for key in names.JOB_OPTIONS) | {
     names.ALIAS_PREFIX + key for key in names.ALIASES
 }
 KNOWN = WISHES | {names.PREFIX + key for key in names.WRITTEN_BY_US | names.GROUPING} | ANNOTATIONS
-LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # of those that the bridge writes the long ones
+LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # the long ones of those that the bridge writes
 MOST_WRITTEN = 64 * 2**10  # characters of an annotation that the bridge writes: job-nodes lists all nodes of a gang
 MOST_MESSAGE = 8 * 2**10  # characters of a condition's message: more than the bridge writes
-MOST_WORD = 256  # characters of a reason, an address, or a name that somebody else may choose freely
+MOST_WORD = 256  # characters of a reason, an address, or a name that other clients may choose freely
 MOST_ADDRESS = 64  # characters of an IP address
-MOST_OF_LABEL = 64  # characters of a value that a label has to have: no label has one of more than 63
+MOST_OF_LABEL = 64  # characters of a selector's value: no value of a label is longer than 63
 MOST_OF_NODE = 1024  # labels, taints and kinds of resources of a node: node-feature-discovery writes some hundreds
 MOST_OF_SPACE = 256  # labels of a namespace
 MIN_YEAR, MAX_YEAR = 1970, 9998  # outside are no times of a cluster; one inside can be shown, also with a margin added
@@ -53,7 +53,7 @@ MOST_TIME = 40  # characters of one
 
 
 def to_node(wire: WireNode) -> model.Node:
-    """A node; one whose Ready condition is missing or Unknown is not ready."""
+    """A node; if its Ready condition is missing or Unknown, it is not ready."""
     said = {condition.type: condition for condition in wire.status.conditions or ()}
     ready = "Ready" in said and said["Ready"].status == "True"
     silent = "Ready" in said and said["Ready"].status == "Unknown"
@@ -150,14 +150,14 @@ def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
 
 
 def _taints(wires: list[WireTaint]) -> tuple[model.Taint, ...]:
-    """Of too many those of the bridge and the first: no pod tolerates one by one as many as that."""
+    """The taints; of too many, those of the bridge and the first others: no pod tolerates that many one by one."""
     if len(wires) > MOST_OF_NODE:
         wires = sorted(wires, key=lambda taint: not taint.key.startswith(names.PREFIX))[:MOST_OF_NODE]
     return tuple(model.Taint(t.key, t.value or "", t.effect) for t in wires)
 
 
 def _some(texts: Mapping[str, str] | None, most: int) -> Mapping[str, str]:
-    """These; of too many those first that a kubelet may not write, then those of Kubernetes."""
+    """The labels; of too many, those that a kubelet may not write first, then those of Kubernetes."""
     if not texts:
         return NO_TEXT
     if len(texts) <= most:
@@ -176,7 +176,7 @@ def _rank(key: str) -> tuple[int, str]:
 
 
 def annotations_of(meta: Meta, *, bound: bool = False) -> Mapping[str, str]:
-    """Its annotations that somebody reads.  bound: it may show what the bridge wrote"""
+    """The annotations that the scheduler reads.  bound: the pod may show what the bridge wrote"""
     said = meta.annotations
     if not said:
         return NO_TEXT
@@ -185,14 +185,14 @@ def annotations_of(meta: Meta, *, bound: bool = False) -> Mapping[str, str]:
         for key, text in said.items()
         if key.startswith(READ_PREFIXES) or key in ANNOTATIONS
     }
-    if len(kept) > MOST_ANNOTATIONS:  # most of them are misspelt: the first ones are enough to say so
+    if len(kept) > MOST_ANNOTATIONS:  # most of them are misspelt: the first ones are enough to report that
         known = {key: text for key, text in kept.items() if key in KNOWN}
         return dict(islice((known | kept).items(), MOST_ANNOTATIONS))
     return kept or NO_TEXT
 
 
 def _cut(key: str, text: str, bound: bool) -> str:
-    """What is kept of a long text: of one longer than any that a user may write enough for it to be refused (T9).
+    """The part of a long text that is kept.  A text that is too long stays too long, so that it is refused (T9).
 
     For a misspelt key, and for a key that the bridge has not written yet, only the presence of the key matters.
     """
@@ -204,7 +204,7 @@ def _cut(key: str, text: str, bound: bool) -> str:
 
 
 def controller_of(meta: Meta) -> model.OwnerRef | None:
-    """Who made it, and makes it again; None: nobody."""
+    """The controller that made it, and would make it again; None: there is none."""
     for owner in meta.owner_references or ():
         # The API server bounds these texts only where the object is made: one with such a name cannot be.
         if owner.controller and max(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) <= MOST_REFERENCE:
@@ -218,7 +218,7 @@ def condition_of(wire: WireCondition) -> model.Condition:
 
 
 def epoch(text: str | None) -> float | None:
-    """Seconds since 1970; None where there is no time, or none that can be read (a kubelet may write any)."""
+    """Seconds since 1970; None if there is no time, or none that can be read (a kubelet may write any)."""
     return None if text is None or len(text) > MOST_TIME else _epoch(text)
 
 

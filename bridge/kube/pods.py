@@ -1,6 +1,6 @@
 """A pod as the scheduler's noun.
 
-One odd pod must never take a whole list with it.  So a quantity that cannot be read is not an error here: it becomes one of
+One malformed pod must not make a whole list fail.  So a quantity that cannot be read is not an error here: it becomes one of
 the pod's `refused_fields`, in words, and the pod alone is refused for it.
 """
 
@@ -53,7 +53,7 @@ from scheduler.translate.pod_limits import MAX_KINDS, MAX_PORTS, listed
 HOSTNAME = "kubernetes.io/hostname"
 OWN_GRACE_S = 30  # where the pod says nothing
 LEAST_GRACE_S = 1  # a negative grace counts as this, as Kubernetes has it since 1.27
-# Kubelet gives a pod that is deleted by force its own grace, and nobody can shorten that: its object is gone.
+# Kubelet gives a pod that is deleted by force the grace of its spec, which cannot be shortened: its object is gone.
 MOST_GRACE_S = 86_400
 
 
@@ -63,15 +63,10 @@ def to_pod(wire: WirePod) -> model.Pod:
     refused = list(_refused_fields(spec))
     containers = _containers(spec.containers, refused)
     init_containers = _containers(spec.init_containers, refused)
-    asked = spec.resources
     exit_code, end_reason = _end(spec, status)
     scheduled, bound_at, on_job, disrupted = _conditions(status.conditions)
     own_deadline, handed_deadline = _deadlines(meta, spec)
     waits, waited_on = _waits(spec, status)
-    grace = spec.termination_grace_period_seconds
-    if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
-        # Not 0, by force: its kubelet may give its containers their own all the same.
-        grace = meta.deletion_grace_period_seconds
     pod = model.Pod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace),
@@ -87,7 +82,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         node=sys.intern(spec.node_name),
         phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
         deleting_at=epoch(meta.deletion_timestamp),
-        grace_s=OWN_GRACE_S if grace is None else grace if grace >= 0 else LEAST_GRACE_S,
+        grace_s=_grace_s(meta, spec),
         gated=bool(spec.scheduling_gates),
         restart_policy=sys.intern(spec.restart_policy),
         active_deadline_s=own_deadline,
@@ -95,8 +90,8 @@ def to_pod(wire: WirePod) -> model.Pod:
         containers=containers,
         init_containers=init_containers,
         overhead=_asked(spec.overhead, "overhead", refused),
-        pod_requests=_asked(asked.requests, "requests", refused) if asked else EMPTY,
-        pod_limits=_asked(asked.limits, "limits", refused) if asked else EMPTY,
+        pod_requests=_asked(spec.resources.requests, "requests", refused) if spec.resources else EMPTY,
+        pod_limits=_asked(spec.resources.limits, "limits", refused) if spec.resources else EMPTY,
         node_selector=spec.node_selector or NO_TEXT,
         node_affinity=_required_nodes(spec.affinity),
         apart=_pod_terms(meta, spec.affinity.pod_anti_affinity, "anti-affinity", refused) if spec.affinity else (),
@@ -119,8 +114,18 @@ def to_pod(wire: WirePod) -> model.Pod:
     return pod if _is_plain(spec) else cut(pod)
 
 
+def _grace_s(meta: PodMeta, spec: PodSpec) -> int:
+    """Seconds from the deletion to the end; of a pod that is deleted by force, those of its spec, which kubelet may use."""
+    grace = spec.termination_grace_period_seconds
+    if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
+        grace = meta.deletion_grace_period_seconds
+    if grace is None:
+        return OWN_GRACE_S
+    return grace if grace >= 0 else LEAST_GRACE_S
+
+
 def _is_plain(spec: PodSpec) -> bool:
-    """True if it is within every limit; found without counting, as most pods are."""
+    """True if it is surely within every limit, as most pods are; found without counting."""
     containers = [*(spec.containers or ()), *(spec.init_containers or ())]
     if spec.affinity or spec.resources or spec.overhead or len(containers) > _FEW:
         return False
@@ -142,7 +147,7 @@ _PHASES = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 
 
 def _refused_fields(spec: PodSpec) -> Iterable[str]:
-    """Demands that would be broken silently if they were not refused (T11, F5)."""
+    """Requirements that the bridge would break silently if it did not refuse them (T11, F5)."""
     if spec.resource_claims:
         yield "resourceClaims (dynamic resource allocation)"
     if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
@@ -151,9 +156,9 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
         yield f"terminationGracePeriodSeconds {grace_s} (at most {MOST_GRACE_S})"
 
 
-# What pods of one template have in common is kept once: ten thousand of them then cost a third of the memory, and whoever
-# compares two of them mostly compares an object with itself.  Nobody changes what is shared: the nouns are frozen.  What is
-# large is not kept: tenants choose how much there is of it, and it would stay when its pod is gone.
+# What pods of one template have in common is kept once: ten thousand of them then take a third of the memory, and a
+# comparison of two pods mostly compares an object with itself.  Shared objects are frozen.  Large objects are not kept:
+# tenants choose how many there are, and they would stay when their pods are gone.
 MOST_SHARED = 4 * 2**20  # bytes of each kind, about, as _weight counts them
 _FEW = 16
 MOST_LABELS = 128  # Kubernetes bounds their lengths, not their number: ten thousand fit on one pod
@@ -174,7 +179,7 @@ def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[mode
 
 
 def _weight(texts: object) -> int:
-    """About how many bytes these texts are, with what is made of them."""
+    """About how many bytes these texts take, with the objects made from them."""
     return 64 + (len(texts) if isinstance(texts, str) else sum(map(_weight, texts)) if isinstance(texts, tuple) else 0)
 
 
@@ -201,7 +206,7 @@ def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, 
 
 
 def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
-    """All of them: any may be what another pod's (anti-)affinity selects by.  Of too many those that are read here."""
+    """All labels: a term of another pod may select by any of them.  Of too many, those that are read here."""
     if not labels:
         return NO_TEXT
     if len(labels) <= _FEW:
@@ -232,7 +237,7 @@ _known_tolerations: Weighed[tuple[tuple[str, str, str, str], ...], tuple[model.T
 
 
 def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:
-    """What is asked for, rounded up."""
+    """The amounts, rounded up."""
     if not texts:
         return EMPTY
     try:
@@ -304,7 +309,7 @@ def _conditions(
 
 
 def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
-    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and whoever wrote it last owns it (T7)."""
+    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and its last writer owns it (T7)."""
     deadline = spec.active_deadline_seconds
     if deadline is None:
         return None, None
@@ -315,44 +320,50 @@ def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
     return (None, deadline) if ours else (deadline, None)
 
 
-# What kubelet says of a container of which there is nothing to say: another one is in its way.
-IN_TURN = ("PodInitializing", "")
+IN_TURN = ("PodInitializing", "")  # kubelet says this of each container that waits for another container
 WAITS_MOST = 200  # characters of a container's own message; the rest is in its events
 
 
 def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
     """(why no container starts, as kubelet says; when the last init container ended well).
 
-    A pod of which one of its own containers runs, or ran, has started.  An init container that runs is on its way.
-    Where there are init containers kubelet says PodInitializing of all that have not run, whatever they wait for: it means
-    something of the container whose turn it is (a volume, a secret, the network, its image) and of no other.
+    A pod has started if one of its own containers runs, or ran.  If an init container runs, the pod is on its way.
     If one container needs a person, that is why the pod does not start.
     """
     if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
         return "", None
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
-    ended_at: float | None = None
-    turn: ContainerStatus | None = None
+    initial = status.init_container_statuses or []
+    if any(_state(each).running is not None and each.name not in sidecars for each in initial):
+        return "", None
+    turn = _next_to_start(status)
+    waiting = [_waiting(each) for each in (*initial, *(status.container_statuses or ())) if _has_reason(each, turn)]
+    if not waiting:
+        return "", None
+    ended = (_state(each).terminated for each in initial)
+    ended_at = (epoch(each.finished_at) or 0.0 for each in ended if each is not None and each.exit_code == 0)
+    return next(filter(kubelet.needs_a_person, waiting), waiting[0]), max(ended_at, default=None)
+
+
+def _next_to_start(status: PodStatus) -> ContainerStatus | None:
+    """The container whose turn it is; None: the pod has no init containers, so all containers start together.
+
+    kubelet says PodInitializing of all containers that have not run, whatever they wait for.  It means something (a volume, a
+    secret, the network, the image) for the container whose turn it is, and for no other.
+    """
     for container in status.init_container_statuses or ():
-        state = container.state or ContainerState()
-        if state.running is not None and container.name not in sidecars:
-            return "", None
-        if state.terminated is not None and state.terminated.exit_code == 0:
-            ended_at = max(ended_at or 0.0, epoch(state.terminated.finished_at) or 0.0)
-        elif turn is None and state.running is None:
-            turn = container
-    if turn is None and status.init_container_statuses:
-        turn = next(iter(status.container_statuses or ()), None)
-    waiting = [
-        _waiting(container)
-        for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-        if _says_why(container, turn)
-    ]
-    return (next(filter(kubelet.needs_a_person, waiting), waiting[0]), ended_at) if waiting else ("", None)
+        state = _state(container)
+        if state.running is None and (state.terminated is None or state.terminated.exit_code != 0):
+            return container
+    return next(iter(status.container_statuses or ()), None) if status.init_container_statuses else None
 
 
-def _says_why(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
-    waits = container.state.waiting if container.state else None
+def _state(container: ContainerStatus) -> ContainerState:
+    return container.state or ContainerState()
+
+
+def _has_reason(container: ContainerStatus, turn: ContainerStatus | None) -> bool:
+    waits = _state(container).waiting
     return waits is not None and ((waits.reason or "") not in IN_TURN or (container is turn and bool(waits.reason)))
 
 
@@ -382,7 +393,7 @@ def _crashes(status: PodStatus) -> str:
 def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
     """(exit code, reason) of the containers that ended.
 
-    Sidecars are ended by the kubelet and say nothing.  Nor does what it says last of one that it never made (137).
+    Sidecars are ended by the kubelet and do not count, nor does the status 137 of a container that the kubelet never made.
     """
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     worst: tuple[int, str] | None = None

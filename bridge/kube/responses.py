@@ -1,7 +1,7 @@
 """What an HTTP answer of the API server means: done, or one of the errors of `bridge/errors.py`.
 
 Judged by the status and by the `reason` of the Status in the body, never by its text.  A 404 that is no Status is the
-word of something else (an ingress, a wrong URL), and proves nothing about any object; nor does one that names no object
+answer of another program (an ingress, a wrong URL), and proves nothing about any object; nor does one that names no object
 (the server does not serve that kind).
 """
 
@@ -20,7 +20,7 @@ _DIGITS = 10
 
 
 def judged(operation: str, reply: Reply) -> Reply:
-    """The reply, where it is a 2xx; else raises what `refusal` says."""
+    """The reply, if it is a 2xx; else raises the error that `refusal` returns."""
     if 200 <= reply.status < 300:
         return reply
     raise refusal(operation, reply)
@@ -81,7 +81,7 @@ def _retry_after(reply: Reply, status: Status | None) -> float | None:
 
 
 def http_date(text: str) -> float | None:
-    """Epoch seconds; None where it is no date."""
+    """Epoch seconds; None if it is no date."""
     try:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError, TypeError, IndexError):  # of a year beyond 9999, or of half a date

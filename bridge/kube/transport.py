@@ -1,8 +1,8 @@
-"""One exchange with the API server, or one stream of lines from it; and, of every failure, whether anything was sent.
+"""One exchange with the API server, or one stream of lines from it; each failure says whether anything was sent.
 
 A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTransport` here, and the simulated cluster's
-in-process one.  What a status means is the client's to say; what a broken connection means is said here, because only
-here it is known how far the request got:
+in-process one.  The client interprets the status.  A broken connection is classified here, because only here it is known how
+far the request got:
 
     Unreachable   no byte of the request left us (no route, no connection, TLS refused, pool exhausted)
     Unanswered    it left, and no whole answer came back
@@ -22,7 +22,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -31,7 +31,8 @@ import aiohttp
 from multidict import CIMultiDict
 
 from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
-from bridge.kube.auth import Access, Credentials, Headers
+from bridge.kube import auth
+from bridge.kube.access import Access, Credentials, Headers
 
 SIDE = "Kubernetes"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
@@ -101,7 +102,7 @@ class StreamRefused(Exception):
 
 
 class Transport(Protocol):
-    """The wire to one API server."""
+    """Carries requests to one API server."""
 
     async def exchange(self, call: Call) -> Reply:
         """Send one request and read its whole answer, whatever its status.
@@ -122,7 +123,7 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         ...
 
 
@@ -180,7 +181,7 @@ TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSS
 class HttpTransport:
     """A Transport over aiohttp.
 
-    may_write   asked at the last moment before a request that changes something is sent; where it says no, it is not sent
+    may_write   called right before a request that changes something is sent; if it returns False, the request is not sent
     """
 
     access: Access
@@ -445,3 +446,18 @@ def _tls_reason(error: BaseException) -> str:
         if message := getattr(inner, "verify_message", "") or getattr(inner, "reason", ""):
             return str(message)
     return "the certificate is not trusted" if "ertificate" in type(error).__name__ else "no common ground"
+
+
+async def connect(kubeconfig: str | None, stack: AsyncExitStack) -> HttpTransport:
+    """A transport to the API server of that kubeconfig ("", None: as `auth.load` finds it), which `stack` closes.
+
+    Raises ConfigError.
+    """
+    return opened(await auth.load(kubeconfig or None), stack)
+
+
+def opened(access: Access, stack: AsyncExitStack) -> HttpTransport:
+    """A transport with this access, which `stack` closes."""
+    transport = HttpTransport(access)
+    stack.push_async_callback(transport.close)
+    return transport

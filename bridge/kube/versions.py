@@ -20,14 +20,14 @@ MOST_DIGITS = 20  # of a number of 64 bits
 
 
 class SeenVersions:
-    """By path of the resource.  It outlives the watches, which a replica begins anew each time that it stands by."""
+    """By path of the resource.  It outlives the watches, which a replica begins again each time that it stands by."""
 
     def __init__(self) -> None:
         self._newest: dict[str, int] = {}
         self._older_since: dict[str, float] = {}
 
     def see(self, path: str, version: str) -> None:
-        """Note that a list or a watch of that resource told this version."""
+        """Note that a list or a watch of that resource showed this version."""
         if (number := _number(version)) is not None:
             self._newest[path] = max(number, self._newest.get(path, 0))
 

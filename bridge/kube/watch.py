@@ -1,6 +1,6 @@
 """List-watch: first all there is, then every change, for as long as we live.
 
-A list says what exists at one resourceVersion; a watch from there says everything that happens after it.  Together they
+A list shows what exists at one resourceVersion; a watch from there shows everything that happens after it.  Together they
 are the whole truth, as long as no gap is left between the two, and the machine below exists for the gaps:
 
                     ┌──────────── version too old (410), or an answer that makes no sense ───────────┐
@@ -10,14 +10,14 @@ are the whole truth, as long as no gap is left between the two, and the machine 
        └── a page failed, or its token expired ──┐          └────────── again from that version ─────┘
 
 Each state's `step` returns the next state; what went wrong on the way is a wait before it, longer each time and never the
-same for two copies.  A list is an atomic swap: pages are gathered and emitted as one event, so that nobody ever sees half
-a cluster and takes the other half for deleted.  A list that is older than what was seen before is a failure, too
+same for two copies.  A list is an atomic swap: pages are gathered and emitted as one event, so that the scheduler never sees
+half a cluster and takes the other half for deleted.  A list that is older than what was seen before is a failure, too
 (bridge/kube/versions.py).
 
 An object that cannot be decoded, or is too long to be read, exists: a list names it as `undecoded`, beside what it could
 decode, and a watch goes on behind it.  Where such an object is deleted, only a new list proves which one is gone.
 
-A watch that says nothing looks like one that works.  So the server is asked to end it after some minutes
+A watch that sends nothing looks like one that works.  So the server is asked to end it after some minutes
 (`timeoutSeconds`), and a stream that stays silent longer than that is given up; sooner where the server is known to send
 bookmarks, which come once a minute.  Dead paths are found by TCP keepalive, which a server that hangs still answers.
 """
@@ -51,7 +51,7 @@ BOOKMARK_STALL_S = 150.0  # a bookmark comes every minute, the first of a watch 
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 4.0  # what happened while the server was away is seen within 5 s of its return (X2)
 RETRY_AFTER_MOST_S = 30.0
-STEADY_S = 5.0  # a watch that lived this long, or said anything, was a working one
+STEADY_S = 5.0  # a watch that lasted this long, or sent anything, worked
 
 M = TypeVar("M")
 Emit = Callable[[Event], None]
@@ -69,7 +69,7 @@ class Listed(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[M]):
-    """One thing to watch: where, which of it, and the events that tell it."""
+    """One resource to watch: its path, the selection, and the events for it."""
 
     name: str
     kind: str
@@ -83,12 +83,12 @@ class Resource(Generic[M]):
 
 
 def our_pods(scheduler_name: str) -> Resource[model.Pod]:
-    """Every pod that names this scheduler, ended ones too: their end is what Slurm waits for."""
+    """Every pod that names this scheduler, also ended pods: Slurm waits for their end."""
     return _pods("our pods", Scope.OURS, f"spec.schedulerName={scheduler_name}")
 
 
 def other_pods(scheduler_name: str) -> Resource[model.Pod]:
-    """What else takes room on the nodes (V3, F6).  A pod that ends leaves the selector, and is told as gone."""
+    """Other pods that take room on the nodes (V3, F6).  A pod that ends leaves the selector, and is reported as deleted."""
     standing = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
     return _pods("other pods", Scope.OTHERS, f"spec.schedulerName!={scheduler_name},{standing}")
 
@@ -147,7 +147,7 @@ async def listed(
 ) -> Listed[M]:
     """Every page of one consistent list.  Raises Expired, and what any read raises.
 
-    While one page is decoded the server makes the next.  on_reply: told each answer that is a page
+    While one page is decoded the server makes the next.  on_reply: called for each answer that is a page
     """
     pages = _Pages(transport, resource, page_size, on_reply)
     found: list[M] = []
@@ -234,7 +234,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Everything up to `version` has been told."""
+    """Everything up to `version` has been emitted."""
 
     version: str
 
@@ -244,14 +244,14 @@ State = Listing | Watching
 
 @dataclass(slots=True)
 class ListWatch(Generic[M]):
-    """One resource, told to `emit` for ever.
+    """Lists and watches one resource; `emit` receives the events.
 
-    clock       the bridge's one clock, epoch seconds; waiting goes through asyncio, so a virtual loop moves both
+    clock       epoch seconds; waiting goes through asyncio, so a virtual loop moves both
     on_trouble  called with a sentence at each failure; the facts are getting old
     on_fine     called when a list came whole, and when a watch was accepted: the facts are fresh
     on_undecoded  called for each object that could not be decoded, each time
     on_time     called with what the server says what time it is, before the list that it says it with
-    chance      where jitter comes from; a seeded one makes a run repeatable
+    rng         source of jitter; a seeded one makes a run repeatable
     seen        the versions that this process has seen
     """
 
@@ -259,8 +259,8 @@ class ListWatch(Generic[M]):
     resource: Resource[M]
     emit: Emit
     clock: Clock
-    on_trouble: Callable[[str], None] = lambda _why: None
-    on_fine: Callable[[], None] = lambda: None
+    on_failure: Callable[[str], None] = lambda _why: None
+    on_recovered: Callable[[], None] = lambda: None
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
     on_time: Callable[[ClockTold], None] = lambda _told: None
     rng: random.Random = field(default_factory=random.Random)
@@ -282,14 +282,14 @@ class ListWatch(Generic[M]):
         except ContractError as error:  # what it said cannot be trusted, nor what followed from it
             await self._wait(error)
             return Listing()
-        except _TooOld:  # ordinary once: list again; twice with nothing told between them is a failure
+        except _TooOld:  # ordinary once: list again; twice with nothing emitted in between is a failure
             if self.failures:
                 await self._wait(FarSideError("watch", "Kubernetes", "the server forgets faster than it tells", 410))
             self.failures += 1
             return Listing()
         except _Interrupted as error:  # ordinary once too: a load balancer, a server that restarts
             if self.failures:
-                self.on_trouble(str(error.cause))
+                self.on_failure(str(error.cause))
             await self._pause(error.cause)
             return Watching(error.version)
         except FarSideError as error:
@@ -297,11 +297,11 @@ class ListWatch(Generic[M]):
             return state
 
     async def _list(self) -> State:
-        """Every page of one consistent list, told as one event."""
+        """Emit every page of one consistent list as one event."""
         try:
             began, seen_before = self.clock(), self.seen.newest(self.resource.path)
             everything = await listed(
-                self.transport, self.resource, self.page_size, lambda reply: self._hear_the_time(reply, began)
+                self.transport, self.resource, self.page_size, lambda reply: self._emit_time(reply, began)
             )
         except Expired:
             raise _TooOld from None
@@ -311,16 +311,16 @@ class ListWatch(Generic[M]):
         self.emit(self.resource.listed(everything, self.clock()))
         for each in everything.undecoded:
             self.on_undecoded(each)
-        self.on_fine()
+        self.on_recovered()
         return Watching(everything.version)
 
-    def _hear_the_time(self, reply: Reply, began: float) -> None:
+    def _emit_time(self, reply: Reply, began: float) -> None:
         """What time it is for the server, which every answer says: its clock may be another than ours."""
         if (theirs := http_date(reply.headers.get("date", ""))) is not None:
             self.on_time(ClockTold(Side.KUBERNETES, theirs, began, self.clock()))
 
     async def _watch(self, state: Watching) -> State:
-        """Tell changes until the server ends the stream; then again from the last version it told."""
+        """Emit changes until the server ends the stream; then watch again from the last version."""
         version = state.version
         lasts = self.rng.randint(*WATCH_S)
         params = {
@@ -335,7 +335,7 @@ class ListWatch(Generic[M]):
             stall_s = BOOKMARK_STALL_S if self.bookmarked else lasts + STALL_MARGIN_S
             async with self.transport.stream(self.resource.path, params=params, stall_s=stall_s) as lines:
                 accepted = self.clock()
-                self.on_fine()
+                self.on_recovered()
                 async for line in lines:
                     version = self._told(self.resource.codec.line(line), version)
                     self.seen.see(self.resource.path, version)
@@ -358,7 +358,7 @@ class ListWatch(Generic[M]):
         return Listing() if silent else Watching(version)
 
     def _told(self, change: Changed[M] | Spoiled | Bookmark | Failed, version: str) -> str:
-        """Emit one change; the version up to which everything has been told now."""
+        """Emit one change; returns the version up to which everything has been emitted."""
         match change:
             case Changed(thing, newer, gone=True):
                 self.emit(self.resource.gone(thing, self.clock()))
@@ -378,11 +378,11 @@ class ListWatch(Generic[M]):
             case Failed(410, _):
                 raise _TooOld
             case Failed(code, message):
-                # The server could not tell a change: there may be a gap, so list again.
+                # The server could not send a change: there may be a gap, so list again.
                 raise ContractError(f"watch {self.resource.name}", "Kubernetes", message, code)
 
     async def _wait(self, error: FarSideError) -> None:
-        self.on_trouble(str(error))
+        self.on_failure(str(error))
         await self._pause(error)
 
     async def _pause(self, error: FarSideError) -> None:
@@ -404,7 +404,7 @@ class _TooOld(Exception):
 
 
 class _Interrupted(Exception):
-    """The stream broke after it had told everything up to `version`."""
+    """The stream broke after it had shown everything up to `version`."""
 
     def __init__(self, version: str, cause: FarSideError) -> None:
         super().__init__(version)
@@ -417,10 +417,9 @@ class _Interrupted(Exception):
 
 @dataclass(slots=True)
 class KubeWatches:
-    """The four list-watches of the bridge, and one word on the health of them all.
+    """The four list-watches of the bridge, and the health of all of them as one.
 
-    Emits SideLost when the first of them fails and SideBack when the last has recovered.  `synced` is set once every
-    resource has been listed: before that nothing may be concluded from what is missing.
+    Emits SideLost when the first of them fails and SideBack when the last has recovered.
 
     on_undecoded, seen   as of ListWatch
     """
@@ -433,9 +432,7 @@ class KubeWatches:
     page_size: int = PAGE_SIZE
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
     seen: SeenVersions = field(default_factory=SeenVersions)
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
     _troubled: dict[str, str] = field(default_factory=dict)
-    _listed: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
         """Never returns; cancel it."""
@@ -455,8 +452,8 @@ class KubeWatches:
             resource,
             self.emit,
             self.clock,
-            on_trouble=lambda why: self._trouble(resource.name, why),
-            on_fine=lambda: self._fine(resource.name),
+            on_failure=lambda why: self._failed(resource.name, why),
+            on_recovered=lambda: self._recovered(resource.name),
             on_undecoded=self.on_undecoded,
             on_time=self.emit,
             rng=self.rng,
@@ -464,14 +461,11 @@ class KubeWatches:
             seen=self.seen,
         )
 
-    def _trouble(self, name: str, why: str) -> None:
+    def _failed(self, name: str, why: str) -> None:
         if not self._troubled:
             self.emit(SideLost(Side.KUBERNETES, self.clock(), why))
         self._troubled[name] = why
 
-    def _fine(self, name: str) -> None:
-        self._listed.add(name)
-        if len(self._listed) == 4:
-            self.synced.set()
+    def _recovered(self, name: str) -> None:
         if self._troubled.pop(name, None) is not None and not self._troubled:
             self.emit(SideBack(Side.KUBERNETES, self.clock()))

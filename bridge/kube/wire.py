@@ -50,7 +50,7 @@ class Meta(Wire):
 
 
 class ManagedFields(Wire):
-    """`metadata.managedFields[]`: who wrote which fields last; those are read where somebody asks."""
+    """`metadata.managedFields[]`: which client wrote which fields last; the fields are read when they are needed."""
 
     fields_v1: msgspec.Raw = msgspec.Raw(b"")
     manager: str = ""
@@ -305,7 +305,7 @@ class WireNode(Wire):
 
 
 class AllTaints(Wire):
-    """`spec` of a node whose taints are written: as they are, with what others put into them."""
+    """`spec` of a node whose taints are written: all taints as they are, with unknown fields."""
 
     taints: list[dict[str, Any]] | None = None
 
@@ -337,7 +337,7 @@ class JobTemplate(Wire):
 
 
 class DependsOn(Wire):
-    """`dependsOn[]` of a replicated Job: which other one must be Ready, or Complete, before this one is made."""
+    """`dependsOn[]` of a replicated Job: another replicated Job that must be Ready, or Complete, before this one is made."""
 
     name: str = ""
     status: str = ""
@@ -390,7 +390,7 @@ class OwnerStatus(Wire):
 
 
 class WireOwner(Wire):
-    """A controller of pods, or of such a one, or a group of them."""
+    """A controller of pods, a controller of such a controller, or a group of pods."""
 
     metadata: Meta
     spec: OwnerSpec | None = None

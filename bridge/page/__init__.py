@@ -4,7 +4,7 @@
     server.py     the files, one stream of changes, one detail at a time; read only
     page.html, page.css, page.js   plain: no build step, nothing from elsewhere
 
-A *section* is a mapping of items by key ("pods" by UID, "nodes" by name).  The stream tells, section by section, the items
-that changed, and null for those that are gone; so whoever serves the page may add sections of his own, as
-`slurm-bridge dev` adds its faults and promises, and the page shows those that are there.
+A *section* is a mapping of items by key ("pods" by UID, "nodes" by name).  The stream sends, section by section, the items
+that changed, and null for those that are gone.  So a server of the page may add sections, as `slurm-bridge dev` adds its
+faults and invariants, and the page shows the sections that exist.
 """

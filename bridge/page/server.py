@@ -2,9 +2,9 @@
 
 A stream begins with everything and goes on with what changed: four looks a second at most, shared by all readers.  Each
 reader has its own coroutine and remembers what it has sent; one that reads slowly is sent the newest state when it is
-ready, not what it missed, and one that does not read at all is dropped.  Nobody reading costs nothing.
+ready, not what it missed, and a reader that does not read is dropped.  Without readers there is no work.
 
-Whoever asks under another name than an address of this machine is refused: a page of somebody else must not read here by
+A request under a name other than an address of this machine is refused: a page of another site must not read here by
 giving its own name our address.
 """
 
@@ -39,7 +39,7 @@ HEADERS = {
 
 
 def changes(before: Sections, after: Sections) -> dict[str, dict[str, Item]]:
-    """What to send to somebody who knows `before`: items that differ, and None for those that are gone."""
+    """What to send to a reader that has `before`: the items that differ, and None for those that are gone."""
     changed: dict[str, dict[str, Item]] = {}
     for section in before.keys() | after.keys():
         old, new = before.get(section, {}), after.get(section, {})
@@ -51,7 +51,7 @@ def changes(before: Sections, after: Sections) -> dict[str, dict[str, Item]]:
 
 
 class Page:
-    """Serves what `look` and `detail` tell.
+    """Serves what `look` and `detail` return.
 
     look     everything, now
     detail   one workload by its key; None: not known

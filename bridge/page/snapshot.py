@@ -25,7 +25,7 @@ Sections = Mapping[str, Mapping[str, Item]]
 ROWS_A_PHASE = 100
 NODES_MOST = 200
 SENTENCE_MOST = 400
-# Where what was done last to a gang was done to one of its pods, and says nothing of the others.
+# Actions on one pod of a gang, which mean nothing for its other pods.
 BY_ITSELF = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.GRANTED, Phase.BOUND)
 # Those that want attention first; within a phase the newest come first.
 ORDER = (Phase.ORPHANED, Phase.GRANTED, Phase.UNSUBMITTED, Phase.GATHERING, Phase.QUEUED, Phase.BOUND, Phase.DONE)
@@ -84,8 +84,9 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """What the pod was told, while it waits; what it holds, while it runs, or what to know then; how it ended; else what was
-    done last.  Of a gang the story is all its pods', so that there each says where it stands itself.
+    """The message of a pod that waits; the resources of one that runs, or a warning; how it ended; else the last action.
+
+    A gang has one history, so each of its pods shows its own node.
     """
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
@@ -184,7 +185,7 @@ def _held(world: World) -> dict[str, dict[str, int]]:
 
 
 def sides(world: World, now: float) -> Mapping[str, Item]:
-    """Whether each side answers, and since when not; when Slurm's jobs were last told, and what is still waited for."""
+    """Which sides answer, and since when they do not; the time of the last poll of Slurm's jobs; what is still awaited."""
     lost = {side.value: world.lost.get(side) for side in Side} | {"slurmdbd": world.accounting_lost}
     waits = {
         name: {"since": each.since if each else None, "why": each.why[:SENTENCE_MOST] if each else ""}
@@ -209,7 +210,7 @@ RUNS = "runs"
 
 
 def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
-    """Story and waterfall of one workload; None where nothing is known of it."""
+    """History and waterfall of one workload; None if it is not known."""
     workload, steps = world.workloads.get(key), [step for step in steps if step.name in STEPS]
     if workload is None and not steps:
         return None
@@ -251,7 +252,7 @@ def _last(traced: Mapping[str, Step]) -> float:
 def _waits(
     workload: Workload | None, job: Placeholder | None, released: Step | None, now: float
 ) -> Iterator[Mapping[str, Item]]:
-    """Before the bind, or of a bind that another life traced."""
+    """The steps before the bind, or of a bind that an earlier process traced."""
     if workload is None:
         return
     until = released.start if released is not None else None

@@ -1,4 +1,4 @@
-"""Between the bridge and each end: where requests are shown to the promises, and where faults of the way there are made.
+"""Transports between the bridge and each end: they show requests to the invariants, and inject faults.
 
 The same for simulated and for real ends, so that these faults can be made with either: nothing reaches slurmrestd, or one
 answer of it is lost.
@@ -30,7 +30,7 @@ class Cable:
 
     cut        nothing reaches it
     lose_next  the answer to the next write is lost
-    on_lost    told what was asked when that happened
+    on_lost    called with the operation when that happens
     """
 
     cut: bool = False
@@ -39,7 +39,7 @@ class Cable:
 
 
 class Outage:
-    """Whether nothing reaches the API server; streams that are open break off when that begins."""
+    """True while nothing reaches the API server; open streams break off when that begins."""
 
     def __init__(self) -> None:
         self._began = asyncio.Event()

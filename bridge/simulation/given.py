@@ -1,7 +1,7 @@
 """Whom the policy gave each namespace, now and before: what the promise V8 is judged by.
 
-The bridge learns of another policy at once, and of another label when its watch tells it.  So a job that is made now may be
-made by the policy of this moment, filled with labels of a minute ago, but by no policy or label older than that.
+The bridge learns of a changed policy at once, and of a changed label when its watch shows it.  So a job that is made now may
+be made by the policy of this moment, filled with labels of a minute ago, but by no policy or label older than that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 Labels = Mapping[str, str]
 
 POLICY_S = 1.0  # a request is sent within this after the pass that decided it
-LABELS_S = 60.0  # the longest outage of the API server in a life, and the backoff of a watch after it
+LABELS_S = 60.0  # the longest outage of the API server in a run, and the backoff of a watch after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ Gives = Callable[[str, Labels], Who | None]
 
 
 class Given:
-    """The policies and labels of a life, each with the time since which it has been there."""
+    """The policies and labels of a run, each with the time since which it is in force."""
 
     def __init__(self, gives: Gives, labels: Mapping[str, Labels]) -> None:
         start = float("-inf")

@@ -33,22 +33,22 @@ from scheduler.translate import values
 
 # A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
 ON_ITS_WAY_S = 30.0
-# What somebody else binds to a node has been heard of within this: until then it cannot have been reckoned with (V3).
+# A bind by another scheduler is observed within this time: until then the bridge cannot have considered it (V3).
 UNHEARD_S = ON_ITS_WAY_S
-# A workload whose job Slurm started is bound within this (L3).
+# A workload whose job Slurm started is bound within this time (L3).
 SOON_S = 60.0
-# A workload waits without end if so many of its grants are given back in vain (L3).  Counted since the last fault: the first
-# grant, and each later one all of whose nodes had been granted in vain before.  Not counted: grants on nodes that another pod
-# of ours was bound to meanwhile, because of two grants for one place one is given back.
+# A workload waits without end if so many of its grants are released unused (L3).  Counted since the last fault: the first
+# grant, and each later one whose nodes had all been granted in vain before.  Not counted: grants on nodes to which another
+# pod of the bridge was bound meanwhile, because of two grants for one place one is released.
 GRANTS_IN_VAIN = 3
 VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
-# A gang that was granted nodes stands on them wholly, or not at all, within this (V4).
+# A gang that was granted nodes is bound wholly, or not at all, within this time (V4).
 GANG_S = 30.0
-# A pod whose job is over is deleted with a short grace within this after the longest grace that counts (L4).
+# A pod whose job has ended is deleted with a short grace within this time after the longest grace that counts (L4).
 DELETED_S = 45.0
 # An id that is given out again is noticed within some polls.
 GIVEN_AGAIN_S = 5.0
-# Slurm tells times in whole seconds, by a clock that need not be ours.
+# Slurm's times are in whole seconds, by a clock that may differ from the bridge's.
 CLOCKS_S = 2.0
 MAKES_JOBS = ("/job/submit", "/job/allocate")
 # Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
@@ -59,7 +59,7 @@ MAX_REMEMBERED = 200
 JOBS_REMEMBERED = 20_000
 STORY_MOST = 1000
 
-PROMISES: Mapping[str, str] = {
+INVARIANTS: Mapping[str, str] = {
     "V1": "one running job a workload",
     "V2": "a pod stands where its job is",
     "V3": "a pod is bound only where it fits",
@@ -76,7 +76,7 @@ PROMISES: Mapping[str, str] = {
 
 
 class Violation(AssertionError):
-    """A promise was broken.  at: when, by the clock of the promises."""
+    """An invariant was violated.  at: when, by the clock of the invariants."""
 
     def __init__(self, invariant: str, what: str, at: float) -> None:
         super().__init__(f"{invariant}: {what}")
@@ -116,12 +116,12 @@ class Invariants:
     """Watches every request of the bridge, and the state that it leaves.
 
     users        the Slurm user that the policy gives, by namespace; of policies that change, the first one's
-    given        whom the policy gives each namespace, and gave it before; by default `users`, for ever
-    partitions   those that the policy gives
+    given        the users that the policy gives each namespace, and gave it before; by default `users`, always
+    partitions   the partitions that the policy gives
     cluster      this Kubernetes' mark in job names
     exact        what is seen is the truth of this moment
-    on_broken    told each violation; by default it is raised
-    life         which life of the bridge this is
+    on_broken    called with each violation; by default it is raised
+    life         number of the bridge process
     born         when that began
     lost_at      when slurmctld lost jobs last
     calm_since   when the last fault ended; "inf" while there is one
@@ -129,7 +129,7 @@ class Invariants:
     ends_pods    an admin has the bridge end the pods that it bound, by slurm-bridge uninstall --end-pods
     stands_s     the longest grace that counts, as `silent_node_s` of scheduler/tuning.py
     renamed      what jobs of ours were called to which their users gave other names, by serial
-    checked      judgments made, by promise
+    checked      number of checks, by invariant
     """
 
     kube: KubeObservations
@@ -157,15 +157,15 @@ class Invariants:
     _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
     _others: dict[str, tuple[float, int | None]] = field(
         default_factory=dict
-    )  # uids of pods that somebody else bound: when, and the id of which job was written on them
+    )  # uids of pods that another scheduler bound: when, and the job id in their annotations
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
-    _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they stand
+    _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they hold
     _told: set[tuple[str, str]] = field(default_factory=set)
     _idle: dict[object, tuple[SeenJob, set[str]]] = field(
         default_factory=dict
     )  # by serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before
-    _used: set[object] = field(default_factory=set)  # serials of those that hold nodes and have served a pod
+    _used: set[object] = field(default_factory=set)  # serials of jobs that have nodes and had a pod bound to them
     _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(
         default_factory=dict
     )  # workload key to when idle grants of it ended, and their nodes
@@ -175,7 +175,7 @@ class Invariants:
         self.given = Given.always(self.users)
 
     def note(self, what: str) -> None:
-        """A line of the story that a failure is told with."""
+        """Add a line to the log that a failure shows."""
         self.log.append((self.clock(), what))
         if len(self.log) > 2 * STORY_MOST:
             del self.log[:STORY_MOST]
@@ -193,7 +193,7 @@ class Invariants:
         self.on_broken(violation)
 
     def _judge(self, invariant: str, judge: Callable[[], str]) -> bool:
-        """Whether nothing speaks against it, as far as can be said now."""
+        """True if nothing contradicts it, as far as is known now."""
         self.checked[invariant] += 1
         if not self.exact:
             self._suspects.append(_Suspect(invariant, judge, self.clock()))
@@ -203,7 +203,7 @@ class Invariants:
             self._broken(invariant, what)
         return not what
 
-    # --- whose is it ----------------------------------------------------------------------------------------------
+    # --- ownership of jobs ----------------------------------------------------------------------------------------------
 
     def is_ours(self, job: SeenJob) -> bool:
         """By its name and its user."""
@@ -221,7 +221,7 @@ class Invariants:
     # --- requests of the bridge -----------------------------------------------------------------------------------
 
     def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """V6: a write on a job as a user who might do harm there.  V8: a job as nobody whom the policy does not give."""
+        """V6: no write on a job as a user that might do harm there.  V8: no job as a user that the policy does not give."""
         user = headers.get("X-SLURM-USER-NAME", "")
         if method == "POST" and target.endswith(MAKES_JOBS):
             self._makes(json.loads(body), user)
@@ -305,7 +305,7 @@ class Invariants:
             self._harm(pod, method)
 
     def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
-        """A bind takes up room whenever it arrives; one of a life that is over, nobody alive can have reckoned with."""
+        """A bind takes room when it arrives; the present process cannot have considered the bind of an earlier one."""
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/binding", path)
         if match is None or sent_in != self.life:
             return
@@ -327,7 +327,7 @@ class Invariants:
         self.note(f"bind {who} to {node} for job {job_id}")
         self._sent.add(uid)
         if sent - self.lost_at < ON_ITS_WAY_S:
-            return  # slurmctld lost jobs a moment ago, and nobody could know
+            return  # slurmctld has just lost jobs, which the bridge could not know
         self.slurm.job(job_id)  # a look that does not know the job asks for it
 
         def if_bound(judge: Callable[[Object, SeenJob | None], str]) -> Callable[[], str]:
@@ -437,9 +437,9 @@ class Invariants:
         self._judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))
 
     def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
-        """The job that it says, or, where Slurm lost that, the one that has held its place for a while by now (S7).
+        """The job that the pod names; if Slurm lost that job, the one that has held its place for a while (S7).
 
-        A lost job's id may be that of its gang's others since, who stand elsewhere.
+        The id of a lost job may since belong to the other pods of its gang, which run elsewhere.
         """
         job = self.slurm.job(claimed)
         node = self._known_as(pod["spec"]["nodeName"])
@@ -524,7 +524,7 @@ class Invariants:
         return {said for pod in there if (said := _said(pod)) is not None}
 
     def _home(self, name: str) -> str:
-        """The namespace that the job of that name is for: its pod's, or, where that has gone unseen, the one in its name."""
+        """The namespace of the job of that name: that of its pod, or the one in its name if the pod was never observed."""
         whose = names.whose(name)
         assert whose is not None
         if whose[1] not in self._homes:
@@ -582,13 +582,13 @@ class Invariants:
         return f"{_name(pod)} stands on {node} {over_s:.0f} s after its job {job.id} was {job.state}"
 
     def _speaks(self, node: str) -> bool:
-        """The kubelet of the node says that the node is ready: else nobody can end a pod there."""
+        """True if the kubelet reports the node as ready: otherwise no pod there can be ended."""
         there = self.kube.node(node)
         said = there["status"].get("conditions") or [] if there is not None else []
         return any(each["type"] == "Ready" and each["status"] == "True" for each in said)
 
     def _granted_in_vain(self, mine: Mapping[str, list[Object]]) -> Iterator[Finding]:
-        """L3: a workload waits whose jobs are granted and given back without end.  mine: unfinished pods by workload key."""
+        """L3: a workload waits whose grants are released again and again.  mine: unfinished pods by workload key."""
         for key, grants in self._in_vain.items():
             waiting = [pod["metadata"]["name"] for pod in mine.get(key, ()) if not pod["spec"].get("nodeName")]
             ends = _repeated(each for each in grants if each[0] >= self.calm_since)
@@ -600,7 +600,7 @@ class Invariants:
     def _shown(self, job_id: int, besides: list[Object]) -> bool:
         """Another pod that runs shows this id, which slurmctld gave out again after it lost its state.
 
-        To a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it learns whose job that is now
+        For a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it learns the owner of that job
         when the job's turn comes to be read (S9).
         """
         uids = {pod["metadata"]["uid"] for pod in besides}
@@ -613,9 +613,9 @@ class Invariants:
         return leader is not None and leader.serial in self.renamed
 
     def _may_be_lost(self, pod: Object) -> bool:
-        """Of a pod whose job's id somebody else wrote: this life may take it for one whose job Slurm lost (S7, S4).
+        """A pod whose job id another client wrote: the bridge may take it for a pod whose job Slurm lost (S7, S4).
 
-        Nothing tells the two apart where the namespace is managed and an earlier life may have bound the pod.  At a start
+        Nothing distinguishes the two if the namespace is managed and an earlier process may have bound the pod.  At a start
         among faults the first list comes late.
         """
         meta = pod["metadata"]
@@ -635,7 +635,7 @@ class Invariants:
         return self.exact and uid not in self._sent
 
     def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
-        """A pod is bound for it, or stands on a node that it holds: the id on the pod may be of a job that was lost."""
+        """True if a pod is bound for the job, or runs on one of its nodes: the id on the pod may be that of a lost job."""
         for pod in pods:
             node = pod["spec"].get("nodeName")
             if node and (_said(pod) in (str(job.id), str(job.het_id)) or node in job.nodes):
@@ -643,7 +643,7 @@ class Invariants:
         return False
 
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
-        """V4: some members stand on what the job holds, and others have been waiting for too long.
+        """V4: some members run on the nodes of the job, and others have been waiting for too long.
 
         A pod that was created after the grant takes a free place of the gang; the pod may wait for that place, and says so.
         A pod that is created when every place is taken, or when others wait for all free places, asks for nodes of its own.
@@ -669,7 +669,7 @@ class Invariants:
         return made > self._of_slurm(job.starts) and names.GRANT_WAITS in said
 
     def _of_kube(self, told: str) -> float:
-        """A time that Kubernetes tells, by the clock of the promises."""
+        """A time of Kubernetes, by the clock of the invariants."""
         return epoch(told) - self.kube_ahead
 
     def _of_slurm(self, told: float) -> float:
@@ -684,10 +684,10 @@ class Invariants:
         others = (other for other in self.kube.pods() if other["metadata"]["uid"] != uid and not _finished(other))
         return [other for other in others if _gang(other) == gang]
 
-    # --- as time goes by, where lives do not end ------------------------------------------------------------------
+    # --- as time passes, if processes do not end ------------------------------------------------------------------
 
     def looked(self, began: float, calm_since: float) -> None:
-        """A look began then and was taken: what contradicts for the second time, or stands too long, counts.
+        """An observation began then and was made: a contradiction counts at its second observation, or if it lasts too long.
 
         calm_since   when the last fault ended; "inf" while there is one
         """
@@ -707,7 +707,7 @@ class Invariants:
                 self._broken(finding.invariant, finding.what)
 
     def _still(self, suspect: _Suspect, began: float) -> bool:
-        """Whether it is to be judged again."""
+        """True if it has to be checked again."""
         if began <= suspect.since:
             return True
         what = suspect.judge()

@@ -1,8 +1,8 @@
-"""What can be seen of the two clusters from outside the bridge: what the promises are checked on.
+"""What can be observed of the two clusters from outside the bridge: the invariants are checked on it.
 
 Two ways to see.  A simulated cluster is seen as it is, at any moment.  A real one is seen by asking its API now and then,
-so what is seen is of a moment ago, and the two clusters are seen at different moments: who judges by it looks twice.
-A real cluster may be large and is somebody's: only the pods of one namespace, the nodes that they stand on and the jobs
+so an observation is a moment old, and the two clusters are observed at different moments: a check needs two observations.
+A real cluster may be large and is used by others: only the pods of one namespace, the nodes that they run on and the jobs
 that came since the first look are asked for, so many a look.
 """
 
@@ -33,12 +33,12 @@ DEADLINE_S = 10.0
 
 
 class SeenJob(Protocol):
-    """A job as Slurm tells it.  Times are epoch seconds.
+    """A job as Slurm shows it.  Times are epoch seconds.
 
     serial   never given out twice
     nodes    what it holds, in Slurm's order
     tasks    how many it asked for
-    places   node to how many tasks what it holds there is enough for; {} where that is not known
+    places   node to the number of tasks that its resources there suffice for; {}: not known
     het_id   of a component of a heterogeneous job: the leader's id; 0: an ordinary job
     """
 
@@ -91,7 +91,7 @@ class KubeObservations(Protocol):
 
 
 class SlurmObservations(Protocol):
-    """Jobs as Slurm tells them."""
+    """Jobs as Slurm shows them."""
 
     def jobs(self) -> Iterable[SeenJob]:
         """Every job that can be seen, ended ones too."""
@@ -152,7 +152,7 @@ class KubeLooks:
         self._nodes: dict[str, Object] = {}
 
     async def look(self) -> None:
-        """Ask anew.  Raises FarSideError."""
+        """Observe again.  Raises FarSideError."""
         pods = (await self._get(f"/api/v1/namespaces/{quote(self._namespace)}/pods"))["items"]
         standing = sorted({pod["spec"]["nodeName"] for pod in pods if _stands(pod)})
         nodes = {}
@@ -245,7 +245,7 @@ class ReadJob:
 
     @property
     def preempted(self) -> float:
-        """When its grace began; 0: nobody preempts it."""
+        """When its grace began; 0: it is not preempted."""
         return self.job.preempted or 0.0
 
     @property
@@ -258,7 +258,7 @@ class ReadJob:
 
 
 class SlurmLooks:
-    """A real Slurm: the jobs that came since the first look, and those that somebody asked about."""
+    """A real Slurm: the jobs that came since the first observation, and those that were asked for."""
 
     def __init__(self, client: SlurmClient) -> None:
         self._client = client
@@ -267,7 +267,7 @@ class SlurmLooks:
         self._asked: set[int] = set()
 
     async def look(self) -> None:
-        """Ask anew.  Raises FarSideError."""
+        """Observe again.  Raises FarSideError."""
         states = await self._client.states()
         if self._before is None:
             self._before = max(states, default=0)

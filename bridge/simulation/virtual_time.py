@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps: hours of waiting pass in milliseconds, and always in the same order.
+"""An event loop whose clock jumps: hours of waiting pass in milliseconds, in an order that is always the same.
 
 An event loop waits for two things, sockets and timers.  Code that uses no sockets waits for timers alone, and then the
 next moment at which anything can happen is known: it is the next timer.  So when nothing is ready this loop does not

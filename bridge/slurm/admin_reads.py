@@ -1,11 +1,11 @@
-"""What only somebody who looks asks of Slurm: its configuration, its clock, how its nodes are made, and what a user may do.
+"""Reads that only diagnostic commands need: Slurm's configuration, its clock, its nodes in detail, and what a user may do.
 
 Nothing here changes anything.  What a user may do is *tried without effect*: a submission in his name that excludes a node
-which no Slurm has.  slurmctld checks who asks, partition, account and QOS, and only then node names, so error 2018 means
+which no Slurm has.  slurmctld checks user, partition, account and QOS, and only then node names, so error 2018 means
 that everything before was accepted; it keeps no record of it (26.05.5, measured).  The job is asked for held, too: were it
 ever taken it would not start, and it is cancelled at once.
 
-Not told by slurmrestd: slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, whether slurmctld can resolve an address.
+slurmrestd does not show slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, and whether slurmctld can resolve an address.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NodeDetails:
 
     address      NodeAddr; the node's own name where none was given
     reason       an admin's words, for drained and down nodes
-    lost         it counts as used though no CPU of it is: its devices were lost (Slurm facts 7); how many is not told
+    lost         it counts as used though none of its CPUs is: it lost devices (Slurm facts 7); Slurm does not show how many
     """
 
     node: SlurmNode
@@ -71,7 +71,7 @@ class NodeDetails:
 
     @property
     def static(self) -> bool:
-        """It stands in slurm.conf, where external nodes lose GPUs and tell no indices (Slurm facts 7)."""
+        """It is in slurm.conf, where external nodes lose GPUs and show no indices (Slurm facts 7)."""
         return "DYNAMIC_NORM" not in self.node.states
 
 
@@ -81,7 +81,7 @@ class PartitionDetails:
 
     preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
     default_min   None: no default limit
-    node_sets     what of its Nodes in slurm.conf is "ALL" or a NodeSet: "" where it lists nodes by name alone
+    node_sets     the part of its Nodes in slurm.conf that is "ALL" or a NodeSet; "": it lists nodes by name alone
     """
 
     name: str
@@ -196,7 +196,7 @@ _ID = msgspec.json.Decoder(IdAnswer)
 
 
 async def configuration(slurm: SlurmClient) -> Configuration | None:
-    """slurm.conf as slurmctld has it; None: this API version does not tell it."""
+    """slurm.conf as slurmctld has it; None: this API version does not show it."""
     if slurm.discovery is None or slurm.discovery.api < CONFIGURATION_SINCE:
         return None
     found = (await slurm.ask("configuration", "GET", "conf/", _CONF)).slurm_conf
@@ -219,7 +219,7 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
 
 
 async def clock(slurm: SlurmClient) -> float:
-    """slurmctld's clock, epoch seconds, whole.  Raises ContractError where it is none."""
+    """slurmctld's clock, whole epoch seconds.  Raises ContractError if the answer has none."""
     told = (await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time
     if (now := moment(told)) is None:
         raise ContractError("clock", SIDE, f"a clock that makes no sense: {plain(str(told))}")
@@ -248,10 +248,10 @@ def _lost(told: _DetailedNode) -> bool:
 
 
 async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> bool:
-    """Whether the token of that user is told of everybody's jobs, whatever PrivateData says.
+    """True if Slurm shows all users' jobs to the token of that user, whatever PrivateData says.
 
-    With PrivateData=jobs `jobs/state` shows every job to everybody, and GET job/{id} denies that those of others exist, with
-    the very number of a job that is gone (2017; 26.05.5, measured).
+    With PrivateData=jobs `jobs/state` shows every job to every user, and GET job/{id} denies that jobs of other users exist,
+    with the very number of a job that is gone (2017; 26.05.5, measured).
     """
     if "JOBS" not in conf.private_data or user in (conf.slurm_user, "root"):
         return True
@@ -284,7 +284,7 @@ async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: 
 async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     """Would Slurm take this job?  User, account, QOS, partition, features and devices are tried, nodes are not.
 
-    The components of a heterogeneous job are tried one by one, since it is whichever is refused that counts.
+    The components of a heterogeneous job are tried one by one; the first refusal counts.
     Raises what any call raises but Refused: that is the answer.
     """
     tried = [await _tried(slurm, part) for part in (replace(spec, parts=()), *spec.parts)]

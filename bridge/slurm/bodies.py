@@ -14,7 +14,7 @@ from scheduler.translate.job_update import unchangeable
 _EXCLUSIVE = {"exclusive": "none", "user": "user", "mcs": "mcs"}
 
 # Each field of a JobSpec in slurmrestd's words.  For a new job a field with nothing in it is left out; in an update it
-# is sent, and clears.  `user` is no field of a job but who sends the request (I2).
+# is sent, and clears.  `user` is not a field of a job: the request is sent as that user (I2).
 _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "name": lambda spec: {"name": spec.name},
     "cpus_per_task": lambda spec: _cpus(spec),
@@ -31,8 +31,8 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "time_least_min": lambda spec: {"time_minimum": {"set": True, "number": spec.time_least_min or 0}},  # 0 clears
     "nice": lambda spec: {"nice": spec.nice or 0},
     "exclusive": lambda spec: {"shared": [_EXCLUSIVE[spec.exclusive]]},
-    # one element: slurmctld reads a folded hostlist as fast as it reads none, a list of names 20 times slower (F2)
-    # and an empty one clears, where an empty list would change nothing
+    # one element: slurmctld reads a folded hostlist 20 times as fast as a list of names (F2)
+    # an empty text clears the field; an empty list would change nothing
     "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
     "required_nodes": lambda spec: {"required_nodes": [spec.required_nodes]},
     "licenses": lambda spec: {"licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses)},
@@ -71,7 +71,7 @@ def _layout(spec: JobSpec) -> dict[str, Any]:
 
 
 def _places(spec: JobSpec) -> int | None:
-    """On every node that it gets; None where that is Slurm's to decide."""
+    """Tasks on every node of the job; None: Slurm decides."""
     return 1 if spec.tasks == 1 else spec.tasks_per_node
 
 
@@ -83,7 +83,7 @@ def _cpus(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def _memory(spec: JobSpec) -> Mapping[str, Any]:
-    """Of a node where it is known how many tasks that has, else for each CPU, so that no task gets less than it asks for.
+    """Memory of a node if the number of tasks on it is known, else for each CPU, so that no task gets too little.
 
     (For each CPU is the lesser choice: an exclusive job is charged for all CPUs of its nodes.)
     """
@@ -101,7 +101,7 @@ def _gres(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
-    """The named fields of `spec`, empty ones too; only what Slurm changes of a waiting job (edits.py)."""
+    """The named fields of `spec`, also empty ones; only those that Slurm changes in a pending job (job_update.py)."""
     assert not unchangeable(spec, changes), "decided against Slurm's rules"
     wanted: dict[str, Any] = {}
     for field in sorted(changes):
@@ -109,12 +109,12 @@ def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
     return msgspec.json.encode(wanted)
 
 
-# An update without any field (the kick).  slurmctld looks at its queue after every update that it accepts.
+# An update without any field (the nudge).  slurmctld looks at its queue after every update that it accepts.
 NO_CHANGE = b"{}"
 
 
 def end_body(exit_code: int, comment: str) -> bytes:
-    """What accounting is told at the end.  Slurm wants the wait status: the code in the high byte (Slurm facts 2)."""
+    """The record for accounting at the end.  Slurm expects the wait status: the code in the high byte (Slurm facts 2)."""
     return msgspec.json.encode(
         {
             "derived_exit_code": {"return_code": {"set": True, "number": (exit_code & 0xFF) << 8}},
@@ -129,7 +129,7 @@ def _time_limit(minutes: int | None) -> Mapping[str, Any]:
 
 
 def node_body(spec: NodeSpec) -> bytes:
-    """A new external node, as a line of slurm.conf tells it (N1, Slurm facts 7): no slurmd, and each device by a file's name.
+    """A new external node, as a line of slurm.conf (N1, Slurm facts 7): without slurmd, each device with the name of a file.
 
     The files need not exist; they give Slurm's devices their indices.
     """
@@ -152,7 +152,7 @@ def node_body(spec: NodeSpec) -> bytes:
 
 
 def _device_files(spec: NodeSpec) -> Iterator[str]:
-    """One item a GRES, with types of one name numbered one after the other."""
+    """One item for each GRES; types of one name are numbered one after the other."""
     used: dict[str, int] = {}
     for gres, count in spec.gres:
         name, _, kind = gres.partition(":")
@@ -163,6 +163,6 @@ def _device_files(spec: NodeSpec) -> Iterator[str]:
 
 
 def node_change_body(change: NodeChange, reason: str) -> bytes:
-    """What is done to a node; a resume takes no reason, it clears the one that is there."""
+    """The change of a node.  A resume takes no reason: it clears the present one."""
     told = {} if change is NodeChange.RESUME else {"reason": reason}
     return msgspec.json.encode({"state": [change.value], **told})

@@ -1,13 +1,11 @@
-"""Slurm by its REST interface: one method a call.
+"""The Slurm client, over its REST interface: one method for each call.
 
-Every method asks slurmrestd one thing, checks the answer (answers.py) and returns the core's nouns (codec.py).  All may
-raise what bridge/errors.py lists: Refused and its kinds (nothing happened), Unreachable (nothing was sent), Unanswered
-and, for a write, ContractError (it may have happened: look before repeating it).  "Raises" below names what is
-particular.
+Every method sends one request, checks the answer (responses.py) and returns the scheduler's nouns (codec.py).  All may raise
+what bridge/errors.py lists: Refused and its kinds (nothing happened), Unreachable (nothing was sent), Unanswered and, for a
+write, ContractError (it may have taken effect: read before repeating it).  "Raises" below names what is particular.
 
 Jobs are made, changed and ended *as their tenant* (I2): `X-SLURM-USER-NAME` beside our token, or beside the tenant's own
-(user_tokens.py).  So Slurm itself keeps us from ending somebody else's job whose id was given out a
-second time (V6).
+(user_tokens.py).  So Slurm itself refuses to end another user's job that reuses an id (V6).
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ class Discovery:
     cluster     Slurm's ClusterName
     accounting  slurmdbd is there: jobs can be found by name, ends recorded
     responding  slurmctld answers slurmrestd
-    slurm_user  by whom Slurm runs, as its configuration says; "": nobody has asked
+    slurm_user  SlurmUser of slurm.conf; "": not read
     """
 
     api: str
@@ -87,11 +85,11 @@ class Discovery:
 
 
 def _no_hook(operation: str, seconds: float, outcome: str) -> None:
-    """Nobody listens."""
+    """Does nothing."""
 
 
 def _no_witness(what: str, which: str, why: str) -> None:
-    """Nobody listens."""
+    """Does nothing."""
 
 
 class SlurmClient:
@@ -100,11 +98,11 @@ class SlurmClient:
     transport     for everything but the poll
     tokens        the bridge's own token: sees all jobs, and acts for users unless `acting_tokens` does
     polls         transport of `states()`, so that a burst does not delay the poll; None: the same
-    acting_tokens the token of the acting role, where it is another (ARCHITECTURE 4)
-    user_tokens   a token for each user: all that is done as a user is done with it, and `acting_tokens` is then for nodes
+    acting_tokens the token of the acting role, if it is another one (ARCHITECTURE 4)
+    user_tokens   the token of each user, for requests as that user; `acting_tokens` is then for nodes
     deadline_s    for each call, a second attempt with a renewed token included
-    on_call       told (operation, seconds, outcome) of each call; outcome "ok" or the error's class in lower case
-    on_left_out   told (list, id or name, why) of each item of a list that could not be read, each time
+    on_call       called with (operation, seconds, outcome) for each call; outcome: "ok" or the error's class in lower case
+    on_left_out   called with (list, id or name, why) for each item of a list that could not be read, each time
     """
 
     def __init__(
@@ -136,9 +134,9 @@ class SlurmClient:
         self._discovery: Discovery | None = None
         self._states_reader = Unchanged(_STATES)
         self._shown: tuple[ListAnswer[wire.JobState], Listed[Mapping[int, States]]] | None = None
-        # CPUs a core by node, of the last nodes(): resources/ tells cores only.
+        # CPUs a core by node, from the last nodes(): resources/ has cores only.
         self._cpus_per_core: Mapping[str, int] = {}
-        self._single_cpus: bool | None = None  # whether Slurm gives away threads of a core one by one; None: not known
+        self._single_cpus: bool | None = None  # whether Slurm allocates single threads of a core; None: not known
 
     @property
     def discovery(self) -> Discovery | None:
@@ -150,7 +148,7 @@ class SlurmClient:
     async def discover(self) -> Discovery:
         """Find the newest API version that both know (`GET ping/` of each, newest first).
 
-        Raises ContractError where slurmrestd serves none of them: this Slurm is too old, or the URL leads elsewhere.
+        Raises ContractError if slurmrestd serves none of them: this Slurm is too old, or the URL leads elsewhere.
         """
         refusal: ContractError | None = None
         for version in self._versions:
@@ -179,21 +177,16 @@ class SlurmClient:
             refusal.code if refusal else 0,
         )
 
-    async def ping(self) -> bool:
-        """Whether slurmctld answers slurmrestd (`responding`; the status is 200 either way, Slurm facts 4)."""
-        answer = await self._get("ping", self._path("ping/"), _PING)
-        return any(ping.responding for ping in answer.pings)
-
     # --- placeholders
 
     async def allocate_now(self, spec: JobSpec) -> int:
-        """Ask for nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
+        """Request nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
 
-        Returns the job id: granted.  What, says `grant(id)`.
+        Returns the job id of the granted job; `grant(id)` reads its nodes.
         Only for a job that depends on nothing but singleton, may begin now and is not heterogeneous.
         Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: a twin of this name lives; look
         for it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED
-        record, and where partitions preempt, 2016 may have ended lower jobs already: callers ration it (ARCHITECTURE 5).
+        record, and where partitions preempt, 2016 may have ended lower jobs already: callers limit its rate (ARCHITECTURE 5).
         """
         body = bodies.job_body(spec, immediate=True)
         return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
@@ -201,8 +194,8 @@ class SlurmClient:
     async def submit(self, spec: JobSpec) -> int:
         """Stand in Slurm's queue as `spec.user` (`POST job/submit`).
 
-        Returns the job id, of a heterogeneous job the leader's: `job(id)` tells the other components.
-        A second one of a name waits (singleton), so this may be repeated after Unanswered.
+        Returns the job id (that of the leader of a heterogeneous job; `job(id)` reads the other components).
+        A second job of the same name waits (singleton), so this call may be repeated after Unanswered.
         Raises Exhausted (a limit on jobs), Invalid (2038: it depends on a job that Slurm does not know).
         """
         body = bodies.job_body(spec, immediate=False)
@@ -212,28 +205,28 @@ class SlurmClient:
         """Give the named fields of `spec` to a job of that user (`POST job/{id}`).
 
         changes  none that is unchangeable (scheduler/translate/job_update.py)
-        Raises Invalid where Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
-        has ended (2084), NotFound where it is gone.
+        Raises Invalid if Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
+        has ended (2084), NotFound if it is gone.
         """
         body = bodies.update_body(spec, changes)
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
-    async def kick(self, job_id: int, user: str) -> None:
+    async def nudge(self, job_id: int, user: str) -> None:
         """Make slurmctld look at its queue now: an update of a waiting job without any field (ARCHITECTURE 5).
 
         The update writes nothing, so it cannot undo what the job's user changes at the same time.
-        Raises NotFound where the job is gone, Invalid where it has ended (2084).
+        Raises NotFound if the job is gone, Invalid if it has ended (2084).
         """
-        await self._write("kick", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
+        await self._write("nudge", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
 
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
-        """End the job of that id where it has that name and is that user's (`DELETE jobs/`, docs/decisions/0003).
+        """End the job of that id if it has that name and that user (`DELETE jobs/`, docs/decisions/0003).
 
         Without a signal: others break external nodes (Slurm facts 2).
-        By its leader a heterogeneous job ends wholly; by another component, that one alone.
-        Returns False where it had ended already, Slurm does not know it, or gave its id to another (2021, 2017, 2172): it is
+        With the leader's id a heterogeneous job ends wholly; with that of another component, this component alone.
+        Returns False if it had ended already, Slurm does not know it, or reused its id (2021, 2017, 2172): it is
         not there any more.  (Also where a component of it had ended, and the others did so now.)
-        Raises Invalid where the job is not that user's (2002).
+        Raises Invalid if the job is not that user's (2002).
         """
         wished = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
         answer = await self._write("cancel", "DELETE", self._path("jobs/"), wished, _KILL, user=user)
@@ -250,7 +243,7 @@ class SlurmClient:
         return (await self.listed_states()).found
 
     async def listed_states(self) -> Listed[Mapping[int, States]]:
-        """The states of every job that Slurm knows, by id, on the poller's own lane (`GET jobs/state/`).
+        """The states of every job that Slurm knows, by id, over the poller's own connection (`GET jobs/state/`).
 
         The very same mapping as long as nothing changes; not to be changed.
         """
@@ -275,8 +268,8 @@ class SlurmClient:
     async def grant(self, job_id: int, user: str) -> Grant:
         """What a running job or component holds, node by node (`GET resources/{id}`, 0.3 kB a node).
 
-        user   whose job it is: Slurm tells this to the job's user and to operators alone (2010)
-        Raises NotFound where the job is gone, Invalid where it holds nothing, yet or any more (2085).
+        user   the user of the job: Slurm shows this to the job's user and to operators alone (2010)
+        Raises NotFound if the job is gone, Invalid if it has no nodes, yet or any more (2085).
         """
         began = self._stopwatch()
         answer = await self._get(
@@ -286,7 +279,7 @@ class SlurmClient:
         return _sensible("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
 
     def _tells_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
-        """A job of several nodes may hold one thread of a core, whose core is told: how many tasks are where is not clear."""
+        """True if a node may have one thread of a core: Slurm shows the core, so the tasks of a node are not known."""
         shared = any(node.node in self._cpus_per_core for node in answer.nodes)
         return self._single_cpus is not False and shared and len(answer.nodes) > 1
 
@@ -309,7 +302,7 @@ class SlurmClient:
         return self._told("nodes", codec.nodes(answer))
 
     async def node(self, name: str) -> SlurmNode:
-        """One node (`GET node/{name}`).  Raises Unanswered where Slurm has none: its answer has no number for that."""
+        """One node (`GET node/{name}`).  Raises Unanswered if Slurm has none: its answer has no number for that."""
         answer = await self._get("node", self._path(_node_path(name)), _NODE)
         return _sensible("node", lambda a: codec.node(a, name), answer)
 
@@ -331,7 +324,7 @@ class SlurmClient:
     # --- nodes: as the acting role itself, since Slurm lets no tenant do this
 
     async def register_node(self, spec: NodeSpec) -> None:
-        """Make one external node (`POST new/node`).  It survives a restart of slurmctld.
+        """Register one external node (`POST new/node`).  It survives a restart of slurmctld.
 
         One a call: Slurm reads the devices of several for the first alone.
         A GRES that slurm.conf does not know is dropped without a word.
@@ -348,7 +341,7 @@ class SlurmClient:
         await self._change("change_node", "POST", _node_path(name), bodies.node_change_body(change, reason))
 
     async def remove_node(self, name: str) -> None:
-        """Delete one that was made by `new/node` (`DELETE node/{name}`).
+        """Delete a node that was registered by `new/node` (`DELETE node/{name}`).
 
         Raises Exhausted (2016: it is busy), Invalid (2018: Slurm has no such node; 2028: it is in slurm.conf).
         """
@@ -375,7 +368,7 @@ class SlurmClient:
         """Ids of jobs of exactly this name that accounting believes to live; () where there is no slurmdbd.
 
         Accounting may lag behind slurmctld and still believe in a job that slurmctld lost: read what is found.
-        Raises ContractError where a record can be read so little that it may be any job.
+        Raises ContractError if a record can be read so little that it may be any job.
         """
         if not self._accounting:
             return ()
@@ -387,10 +380,10 @@ class SlurmClient:
     async def record_end(self, job_id: int, user: str, exit_code: int, comment: str) -> bool:
         """Write how the pods ended into an ended job's accounting record (derived exit code and comment, S2).
 
-        user     whose job it is: with a token of that user's own, he does it himself
+        user     the user of the job, as whom the request is sent if that user has a token
         comment  the whole new comment
-        Returns False where there is no slurmdbd: nothing was sent.
-        Raises NotFound where accounting has no such job.
+        Returns False if there is no slurmdbd: nothing was sent.
+        Raises NotFound if accounting has no such job.
         """
         if not self._accounting:
             return False
@@ -412,7 +405,7 @@ class SlurmClient:
         user: str = "",
         side: str = "slurm",
     ) -> _E:
-        """What the bridge itself never asks, for those who do (survey.py).
+        """A read that the bridge itself does not need (admin_reads.py).
 
         rest   what follows the API version; side: "slurm", or "slurmdb" for accounting
         """
@@ -442,7 +435,7 @@ class SlurmClient:
         user: str = "",
         began: float | None = None,
     ) -> _E:
-        """began: when the call began that this is a further part of; None: it is one by itself."""
+        """began: when the call began of which this is a further part; None: it is a call of its own."""
         return await self._call(
             operation, "GET", target, b"", decoder, transport=transport or self._transport, user=user, began=began
         )
@@ -484,7 +477,7 @@ class SlurmClient:
             return answer
         except Invalid as error:
             outcome = "invalid"
-            if error.code == UNKNOWN_USER:  # Slurm's own text speaks of a user nobody
+            if error.code == UNKNOWN_USER:  # Slurm's own text names the user "nobody"
                 raise Invalid(operation, SIDE, f"Slurm does not know the user {user}", error.code) from None
             raise
         except Unauthorized as error:
@@ -510,7 +503,7 @@ class SlurmClient:
         user: str,
         began: float,
     ) -> Reply:
-        """The answer; where Slurm does not accept the token and there is another by now, the answer to that one.
+        """The answer.  If Slurm does not accept the token and there is a newer one, the request is repeated with that one.
 
         One deadline holds for both: what was asked the second time had no effect the first time.
         """
@@ -557,7 +550,7 @@ class SlurmClient:
         return user if self.user_tokens is not None else ""
 
     def _tokens_for(self, user: str) -> TokenSource:
-        """With which token that user is acted for; "": nobody is."""
+        """The token for requests as that user; "": the bridge's own request."""
         if not user:
             return self._tokens
         return self._acting_tokens if self.user_tokens is None else self.user_tokens.of(user)
@@ -589,7 +582,7 @@ def _node_path(name: str) -> str:
 
 
 def _sensible(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
-    """What the codec makes of an answer.  Raises ContractError where it makes no sense."""
+    """What the codec makes of an answer.  Raises ContractError if the answer makes no sense."""
     try:
         return decode(answer)
     except UNDECODABLE as error:

@@ -1,7 +1,7 @@
 """slurmrestd's answers as the core's nouns.
 
-A number that is none is a ValueError.  In an answer about one object the client makes a ContractError of it; in a list the
-one item is left out and told (lists.py).
+A malformed number is a ValueError.  In an answer about one object the client raises a ContractError for it; in a list the one
+item is left out and reported (lists.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scheduler.model.slurm import UNLIMITED, Grant, GrantedNode, Job, Partition,
 MAX_INTERNED = 4096
 MOST_LETTERS = 256
 MOST_REASON = 1024  # characters of a node's reason
-MOST_COMMENT = 2048  # characters at the end of a job's comment, where the name of its pod stands
+MOST_COMMENT = 2048  # characters at the end of a job's comment, which hold the name of its pod
 _interned: dict[tuple[str, ...], States] = {}
 
 
@@ -42,14 +42,14 @@ _I = TypeVar("_I")
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[_T]):
-    """What a list says.  left_out: its items that could not be read; what they are about exists all the same."""
+    """A decoded list.  left_out: its items that could not be read; their objects exist all the same."""
 
     found: _T
     left_out: tuple[LeftOut, ...] = ()
 
 
 def job_states(answer: ListAnswer[wire.JobState]) -> Listed[Mapping[int, States]]:
-    """Job id to states.  Tasks of an array share an id here; of those, one that has not ended is shown."""
+    """Job id to states.  The tasks of an array share an id; one that has not ended is shown first."""
     found: dict[int, States] = {}
     left_out: list[LeftOut] = list(answer.left_out)
     for job in answer.items:
@@ -81,10 +81,10 @@ def job_number(told: str | int) -> int:
 
 
 def job(answer: wire.JobAnswer, job_id: int) -> Job:
-    """The job of that id; the leader of a heterogeneous one with its further components, in their order.
+    """The job of that id; the leader of a heterogeneous job comes with its further components, in their order.
 
     Slurm answers with all components where the leader was asked for, and of an array with all its tasks.
-    Raises ValueError where the answer does not hold it.
+    Raises ValueError if the answer does not hold it.
     """
     seen = next((candidate for candidate in answer.jobs if candidate.job_id == job_id), None)
     if seen is None:
@@ -128,9 +128,9 @@ def _one_job(seen: wire.Job) -> Job:
 def grant(
     answer: wire.ResourcesAnswer, job_id: int, threads_per_core: Mapping[str, int], cpus: Mapping[str, int] = EMPTY
 ) -> Grant:
-    """What the job holds.  Slurm tells cores; CPUs are cores times the node's CPUs a core (1 where not known).
+    """The nodes of the job.  Slurm shows cores; CPUs are cores times the node's CPUs a core (1 if not known).
 
-    cpus   node name to the CPUs that it holds there, where that is known exactly
+    cpus   node name to the CPUs of the job there, if that is known exactly
     """
     return Grant(
         job_id,
@@ -142,7 +142,7 @@ def grant(
 
 
 def cpus_held(answer: wire.JobResourcesAnswer, job_id: int) -> tuple[bool, Mapping[str, int]]:
-    """Whether this Slurm gives away single CPUs (CR_CPU…: threads, not cores), and how many the job holds on each node."""
+    """Whether this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and how many the job has on each node."""
     held = next((job.job_resources for job in answer.jobs if job.job_id == job_id), None)
     if held is None:
         return False, {}
@@ -208,14 +208,14 @@ def slurm_node(node: wire.Node) -> SlurmNode:
 
 
 def node(answer: wire.NodesAnswer, name: str) -> SlurmNode:
-    """The one of that name.  Raises ValueError where it is another, or cannot be read."""
+    """The node of that name.  Raises ValueError if it is another one, or cannot be read."""
     if [each.name for each in answer.nodes] != [name]:
         raise ValueError(f"asked for node {name}, told of {', '.join(each.name for each in answer.nodes) or 'none'}")
     return slurm_node(answer.nodes[0])
 
 
 def cpus_per_core(nodes: Iterable[wire.Node]) -> dict[str, int]:
-    """Node name to CPUs a core, only where that is not 1.
+    """Node name to CPUs a core, of nodes with more than 1.
 
     Its threads, unless slurm.conf says that the node has no more CPUs than cores.
     """
@@ -249,12 +249,12 @@ def gres_counts(text: str) -> dict[str, int]:
 
 
 def _names(name: str, kind: str) -> tuple[str, ...]:
-    """A typed device counts under its plain name too: whoever asks for a "gpu" takes any."""
+    """A typed device counts under its plain name, too: a request for "gpu" takes any type."""
     return (name, f"{name}:{kind}") if kind else (name,)
 
 
 def partitions(answer: ListAnswer[wire.Partition]) -> Listed[tuple[Partition, ...]]:
-    """The partitions.  v0.0.44 does not tell which is the default one."""
+    """The partitions.  v0.0.44 does not show which one is the default."""
     return _each(answer, _partition, lambda partition: partition.name)
 
 
@@ -270,7 +270,7 @@ def _partition(seen: wire.Partition) -> Partition:
 def live_ids(answer: ListAnswer[wire.AccountedJob], name: str) -> tuple[int, ...]:
     """Ids of the jobs of exactly this name that accounting believes to live, oldest first, each once.
 
-    A record that cannot be read may be such a job: its id is among them.  Raises ValueError where it has none.
+    A record that cannot be read may be such a job: its id is among them.  Raises ValueError if it has none.
     """
     alive = {
         job.job_id

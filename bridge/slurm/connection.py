@@ -44,10 +44,10 @@ class ClosedError(Exception):
 class Connection(asyncio.Protocol):
     """One connection.
 
-    A protocol rather than a pair of streams: it hears at once when an idle connection is closed or speaks unasked, so
+    A protocol rather than a pair of streams: it notices at once if an idle connection is closed or receives bytes, so
     neither is ever found out by the next request.
 
-    on_unasked  told that it spoke without having been asked, or answered twice
+    on_unasked  called if the server sends bytes without a request, or answers twice
     may_write   asked at the last moment before a request that changes something is sent
     reusable    it may be asked once more
     idle_since  when its last exchange ended, by the clock of the event loop
@@ -57,12 +57,12 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         answer_limit: int,
-        on_unasked: Callable[[], None] = lambda: None,
+        on_unsolicited: Callable[[], None] = lambda: None,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._limit = answer_limit
-        self._on_unasked = on_unasked
+        self._on_unsolicited = on_unsolicited
         self._may_write = may_write
         self._transport: asyncio.Transport | None = None
         self._asked: Request | None = None
@@ -95,14 +95,14 @@ class Connection(asyncio.Protocol):
             self._answer = None
 
     def drop(self) -> None:
-        """End the connection at once; whatever still comes on it is nobody's."""
+        """Close the connection at once; what still arrives on it is discarded."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
 
     @property
     def _waiting(self) -> asyncio.Future[Reply] | None:
-        """Who waits for an answer; None: nobody does any more."""
+        """The future of the caller that waits for an answer; None: no caller waits."""
         return self._answer if self._answer is not None and not self._answer.done() else None
 
     # --- called by the event loop
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiting is None:
-            self._on_unasked()
+            self._on_unsolicited()
             self.drop()
             return
         self._heard = True
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
             self._refuse(f"headers of more than {MOST_HEAD_BYTES >> 10} KiB")
 
     def eof_received(self) -> None:
-        # A body whose length nobody told ends with the connection.  Any other was cut off: connection_lost says so.
+        # A body without a length ends with the connection.  Any other body was cut off, which connection_lost reports.
         if self._in_body and not self._headers.keys() & {"content-length", "transfer-encoding"}:
             self.on_message_complete()
 
@@ -139,13 +139,13 @@ class Connection(asyncio.Protocol):
     # --- called by the parser
 
     def on_message_begin(self) -> None:
-        if self._waiting is None:  # a second answer to one question
-            self._on_unasked()
+        if self._waiting is None:  # a second answer to one request
+            self._on_unsolicited()
             self.reusable = False
         self._begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:  # a trailer says nothing that anybody reads
+        if not self._in_body:  # trailers are not used
             self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:

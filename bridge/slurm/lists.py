@@ -1,12 +1,12 @@
-"""Lists of slurmrestd, decoded so that one item that makes no sense does not hide the others.
+"""Decodes lists of slurmrestd; one item that makes no sense does not hide the others.
 
 A list is decoded as a whole first: that is fast, and nearly always enough.  If that fails, each item is decoded alone, and
 an item that cannot be decoded is left out.  A left-out item is not an absent one: the object exists, and what was known of
 it before stays true.  So the items that were left out are part of the answer, with their ids or names where those can be
 read.
 
-msgspec refuses text that is nested about 1,000 deep (RecursionError) or that is no JSON at one place (NaN, a lone
-surrogate), wherever in the text it stands.  `parts` splits such a text without recursion.
+msgspec refuses a whole text if any part is nested about 1,000 deep (RecursionError) or is not JSON (NaN, a lone surrogate).
+`parts` splits such a text without recursion.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ UNDECODABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An item that cannot be read.  key: its id or name as the server wrote it; None where that cannot be read either."""
+    """An item that cannot be read.  key: its id or name as the server wrote it; None if that cannot be read either."""
 
     key: str | int | None
     why: str
 
 
 class ListAnswer(Envelope, Generic[_I_co], kw_only=True):
-    """An answer whose one purpose is a list."""
+    """An answer that is a list."""
 
     items: tuple[_I_co, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -58,7 +58,7 @@ class ListDecoder(Generic[_I]):
         self._name = msgspec.json.Decoder(msgspec.defstruct("Named", [(key, str | int)]))
 
     def decode(self, body: bytes, /) -> ListAnswer[_I]:
-        """The answer.  Raises UNDECODABLE where not even the list's items can be told apart."""
+        """The answer.  Raises UNDECODABLE if not even the items of the list can be separated."""
         try:
             whole = self._whole.decode(body)
         except UNDECODABLE:

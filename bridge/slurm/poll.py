@@ -1,7 +1,7 @@
 """The one poller: what runs and waits in Slurm, and on which nodes (ARCHITECTURE 5, Q1).
 
 `jobs/state` serves every workload with 80 bytes a job; `GET /jobs` is never asked (20 kB a job, and slurmrestd keeps the
-memory).  slurmctld starts jobs on a one-second tick, so while jobs of ours wait there are two polls a second, and one of
+memory).  slurmctld starts jobs on a one-second tick, so while placeholders wait there are two polls a second, and one of
 them is moved to just behind that tick: a grant is then seen some 30 ms after it happened, at no more calls.
 """
 
@@ -31,7 +31,7 @@ from scheduler.model.slurm import Partition, States, holds_nodes
 
 TICK_S = 1.0
 BEHIND_TICK_S = 0.03  # what slurmctld needs to work a tick off before the answer shows it
-BUSY = 2  # in a burst polls take so many times as long: seen ends come within 2.5 s all the same
+BUSY = 2  # factor of the interval during a burst; ends are still seen within 2.5 s
 NARROW_S = 0.05  # a window this narrow is good enough to aim at
 FIRST_BACKOFF_S = 0.5
 ACCOUNTING_RETRY_S = 5.0
@@ -66,14 +66,14 @@ class Tick:
 
     @property
     def aim(self) -> float:
-        """Where in the second to poll: behind the tick once that is known, else the middle of where it may be."""
+        """The moment of a second at which to poll: behind the tick once that is known, else the middle of its window."""
         if self._low is None:
             return 0.0
         share = 1.0 if self._width <= NARROW_S else 0.5
         return (self._low + self._width * share + (BEHIND_TICK_S if share == 1.0 else 0.0)) % TICK_S
 
     def next_poll(self, now: float, *, every_s: float) -> float:
-        """About `every_s` from now, at the moment of a second that is aimed at (of half a second, where it is shorter)."""
+        """About `every_s` from now, at the chosen moment of a second (of half a second if `every_s` is shorter)."""
         step = min(every_s, TICK_S)
         after = now + every_s - step
         ahead = (self.aim - after) % step
@@ -81,7 +81,7 @@ class Tick:
 
 
 class Poller:
-    """Asks, and tells the loop; never decides.
+    """Polls Slurm and emits events; decides nothing.
 
     waiting      whether jobs of ours wait in Slurm's queue: then two polls a second
     allocating   whether nodes are being asked for: then half as many as usual
@@ -116,7 +116,7 @@ class Poller:
         self._accounting_due = float("-inf")
 
     async def run(self) -> None:
-        """Poll for ever; a failure is told once and tried again with backoff."""
+        """Poll for ever.  A failure is reported once, and the poll is repeated with backoff."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
@@ -169,7 +169,7 @@ class Poller:
         self._emit(replace(polled, at=self._clock()))
 
     async def _partitions(self) -> Listed[tuple[Partition, ...]] | None:
-        """None: slurmdbd is away, without which slurmrestd does not tell them."""
+        """None: slurmdbd does not answer, and without it slurmrestd does not list them."""
         try:
             found = await self._client.listed_partitions()
         except AccountingAway as error:
@@ -182,12 +182,12 @@ class Poller:
         return found
 
     async def _try_accounting(self) -> None:
-        """Whether slurmdbd answers again; then partitions are read with the nodes at once."""
+        """True if slurmdbd answers again; then the partitions are read with the nodes at once."""
         if await self._partitions() is not None:
             self._nodes_due = float("-inf")
 
     def _answered(self) -> None:
-        """Everything that was asked: a side that tells half of what is needed is not back."""
+        """Everything that was requested: Slurm is not back if it answers half of the requests."""
         if self._lost:
             self._lost = False
             self._emit(SideBack(Side.SLURM, self._clock()))

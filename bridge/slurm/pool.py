@@ -1,20 +1,21 @@
-"""One request, one answer, and the truth about what became of the request.
+"""One request and its answer; each failure says whether the request may have taken effect.
 
-slurmrestd is a small HTTP/1.1 server with habits that ordinary clients stumble over (Slurm facts 4, 5): 26.05 answers
-errors twice on one connection, so the second copy would be read as the answer to the next request; a call may hang for
-ever; a server with too many connections does not refuse a new one, it lets it hang.  Hence:
+slurmrestd is a small HTTP/1.1 server whose behaviour breaks ordinary clients (Slurm facts 4, 5): 26.05 answers errors twice
+on one connection, so the second copy would be read as the answer to the next request; a call may hang for ever; a server with
+too many connections lets a new one hang.  Hence:
 
-* One lane is one connection with one exchange at a time.  A lane that speaks unasked, answers with anything but 200, or
-  says `Connection: close`, is dropped, never reused.
-* A fixed number of lanes; whoever finds none free waits its turn, and its deadline runs meanwhile.
-* Several addresses of its name are tried as browsers do: the next one a quarter of a second after the one before.
-* A firewall may forget a connection that is idle, and swallow what is sent on it.  So a lane that was idle for long is closed
-  instead of used, and the kernel probes the others and gives up on one that does not acknowledge.
-* Nothing was sent (no connection, or the deadline passed before a lane was free): Unreachable.  A byte may have left
+* A connection carries one exchange at a time.  It is dropped if it receives bytes without a request, an answer other than
+200,
+  or `Connection: close`.
+* The number of connections is fixed.  A request waits for a free one, and its deadline runs meanwhile.  * If the name has
+several addresses, they are tried as browsers do: the next one a quarter of a second later.  * A firewall may forget an idle
+connection, and drop what is sent on it.  So a connection that was idle for long is closed instead
+  of used, and the kernel probes the others and closes those that do not acknowledge.
+* Nothing was sent (no connection, or the deadline passed before a connection was free): Unreachable.  A byte may have left
   and no whole answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
 
-The poller has a pool of its own with one lane, so a burst of submissions never delays it (Slurm facts 5).
-No header is ever logged or put into an error: one of them is the token.
+The poller has a pool of its own with one connection, so a burst of submissions never delays it (Slurm facts 5).
+No header is logged or put into an error, because one of them is the token.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class HttpPool:
     ssl_context  for https, instead of tls
     tls          for https; None: the system's trust, and no client certificate
     idle_s       a connection that was idle for longer is not used again
-    on_unasked   told each time that a connection answers twice, or unasked
-    may_write    an attribute, asked at the last moment before a request that changes something is sent; where it says no, the
+    on_unasked   called each time that a connection answers twice, or without a request
+    may_write    an attribute, called right before a request that changes something is sent; if it returns False, the
                  request is not sent (Unreachable)
     Raises ConfigError for a URL that is none, and for TLS files that cannot be used.
     """
@@ -70,14 +71,14 @@ class HttpPool:
         ssl_context: ssl.SSLContext | None = None,
         tls: TlsFiles | None = None,
         idle_s: float = DEFAULT_IDLE_S,
-        on_unasked: Callable[[], None] = lambda: None,
+        on_unsolicited: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_unasked = on_unasked
+        self._on_unsolicited = on_unsolicited
         self.may_write: Callable[[], bool] = lambda: True
         self._server = _Server.of(base_url)
         self._tls = tls or TlsFiles()
         self._given = ssl_context
-        self._context()  # what cannot be used is told at start
+        self._context()  # files that cannot be used are reported at start
         self._idle_s = idle_s
         self._free = asyncio.Semaphore(connections)
         self._idle: list[Connection] = []
@@ -99,7 +100,7 @@ class HttpPool:
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
     ) -> Reply:
-        """See Transport.  A GET whose reused connection turns out to be closed is sent once more, on a fresh one."""
+        """See Transport.  If a reused connection turns out to be closed, a GET is sent again on a new one."""
         operation = f"{method} {target.partition('?')[0]}"
         request = Request(operation, method, self._server.prefix + target, {"Host": str(self._server), **headers}, body)
         try:
@@ -135,7 +136,9 @@ class HttpPool:
     async def _ask(self, connection: Connection, request: Request) -> Reply:
         try:
             reply = await connection.ask(request)
-        except BaseException:  # a deadline or a cancelled caller leaves an answer on its way: nobody else may read it
+        except (
+            BaseException
+        ):  # after a deadline or a cancelled caller an answer may still come: no other caller may read it
             connection.drop()
             raise
         if connection.reusable:
@@ -146,7 +149,7 @@ class HttpPool:
         return reply
 
     def _take_idle(self) -> Connection | None:
-        """The one that was used last.  What is not to be used any more is closed."""
+        """The connection that was used last; connections that were idle too long are closed."""
         oldest = asyncio.get_running_loop().time() - self._idle_s
         context = self._context()
         kept: list[Connection] = []
@@ -173,7 +176,7 @@ class HttpPool:
             )
             _watched(connected)
             _, connection = await loop.create_connection(
-                lambda: Connection(self._answer_limit, self._on_unasked, lambda: self.may_write()),
+                lambda: Connection(self._answer_limit, self._on_unsolicited, lambda: self.may_write()),
                 sock=connected,
                 ssl=context,
                 server_hostname=server.host if context is not None else None,
@@ -191,7 +194,7 @@ class HttpPool:
 
 
 def _watched(connection: socket.socket) -> None:
-    """The kernel finds out by itself that nobody is there any more, or that what was sent does not arrive."""
+    """Let the kernel find out that the other end is gone, or that what was sent does not arrive."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         for name, value in KEEPALIVE.items():

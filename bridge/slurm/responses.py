@@ -1,8 +1,8 @@
 """What an answer of slurmrestd means: did it happen?
 
 By status and Slurm's error *number*, never by text (Slurm facts 4).  Slurm answers 200 to things it did not do (errors are in
-the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is
-down, and 404 both for a job and for a URL that it does not know: only the number tells.  What has no number, or one of
+the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is down,
+and 404 both for a job and for a URL that it does not know: only the number distinguishes them.  What has no number, or one of
 the machine (below 1000) or of the connection (below 2000), proves nothing: it may have happened.
 """
 
@@ -53,7 +53,7 @@ MEANING: Mapping[int, type[FarSideError]] = {
     2050: Exhausted,  # a limit of the user, account or QOS (MaxSubmitJobs, MaxJobs, GrpTRES with `immediate`)
     2068: Exhausted,  # the nodes that would do are down, drained or reserved
     2168: Conflict,  # a node of that name exists
-    2125: Exhausted,  # SchedulerParameters=defer: nothing immediate here, a place in the queue all the same
+    2125: Exhausted,  # SchedulerParameters=defer: no immediate allocations; the job may be submitted to the queue
     5004: Unanswered,  # slurmctld did not answer in time; it may have acted
 }
 # slurm_strerror of "no particular reason"; it proves nothing.
@@ -80,7 +80,7 @@ _E_co = TypeVar("_E_co", bound=Envelope, covariant=True)
 
 
 class Decoder(Protocol[_E_co]):
-    """Text to an answer; raises one of UNDECODABLE where it is none."""
+    """Decodes a text to an answer; raises one of UNDECODABLE if it is none."""
 
     def decode(self, body: bytes, /) -> _E_co:
         """The answer."""
@@ -88,7 +88,7 @@ class Decoder(Protocol[_E_co]):
 
 
 class Unchanged(Generic[_E]):
-    """Reads a text only where it is another than the one before: most polls say what the last one said."""
+    """Decodes a text only if it differs from the previous one: most polls repeat the last answer."""
 
     def __init__(self, decoder: Decoder[_E]) -> None:
         self._decoder = decoder
@@ -105,9 +105,9 @@ _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
 def read(operation: str, reply: Reply, decoder: Decoder[_E], *, write: bool) -> _E:
-    """The decoded answer, where it means yes.
+    """The decoded answer, if it means success.
 
-    write  warnings count: Slurm says in one that it ignored a field, so what happened is not what was asked
+    write  warnings count: with a warning Slurm reports that it ignored a field, so the effect is not what was requested
     Raises what MEANING says, Unauthorized, Unanswered, or ContractError (no JSON, a field missing, such a warning).
     """
     if reply.status != 200:
@@ -129,7 +129,7 @@ def read(operation: str, reply: Reply, decoder: Decoder[_E], *, write: bool) -> 
 
 
 def failure(operation: str, reply: Reply) -> FarSideError:
-    """The error that an answer with another status than 200 stands for."""
+    """The error for an answer with a status other than 200."""
     status, entries = reply.status, _errors(reply.body)
     for entry in entries:
         if entry.error_number not in _NO_NUMBER or _of_accounting(entry):
@@ -144,7 +144,7 @@ def failure(operation: str, reply: Reply) -> FarSideError:
     if status >= 500 and entries:
         return _without_number(operation, entries[0], status)
     text = plain(reply.body[: 4 * MAX_TEXT].decode("utf-8", "replace"))
-    if status >= 500 and text.startswith("{"):  # for machines: nobody reads it on a pod
+    if status >= 500 and text.startswith("{"):  # JSON, which is not for people
         return Unanswered(operation, SIDE, f"an answer without a reason; {WHERE_TO_LOOK}", status)
     if status >= 500:
         return Unanswered(
@@ -156,7 +156,7 @@ def failure(operation: str, reply: Reply) -> FarSideError:
 
 
 def retry_after_s(told: str) -> float | None:
-    """Seconds of a Retry-After header, at most MOST_RETRY_AFTER_S; None where it says no number of them."""
+    """Seconds of a Retry-After header, at most MOST_RETRY_AFTER_S; None if it holds no number."""
     told = told.strip()
     if not (told.isascii() and told.isdecimal()):
         return None  # absent; or a date, by a clock that is not ours
@@ -164,7 +164,7 @@ def retry_after_s(told: str) -> float | None:
 
 
 def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
-    """The error that one of Slurm's numbers stands for, with Slurm's own text."""
+    """The error for one of Slurm's numbers, with Slurm's own text."""
     if _of_accounting(entry):
         return AccountingAway(operation, SIDE, f"slurmdbd does not answer ({_text(entry)})", ACCOUNTING_AWAY)
     number = entry.error_number
@@ -172,9 +172,7 @@ def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     text += f": {HINTS[number]}" if number in HINTS else ""
     if number in _NO_NUMBER:
         return _without_number(operation, entry)
-    if (
-        number == DEPENDENCY and operation == "allocate"
-    ):  # it waits for nothing but singleton: a twin of this name lives
+    if number == DEPENDENCY and operation == "allocate":  # its only dependency is singleton: a twin of this name lives
         return Conflict(operation, SIDE, "a job of this name lives", number)
     default = Invalid if number >= FIRST_VERDICT else Unanswered
     return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)

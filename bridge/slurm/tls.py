@@ -1,6 +1,6 @@
-"""TLS towards slurmrestd, or the proxy before it: whom to trust, and the client certificate, from files that may be renewed.
+"""TLS towards slurmrestd, or the proxy before it: trusted authorities and the client certificate, from files.
 
-A context is made anew when one of its files changes (another inode, size or time).  Files that cannot be used then, as in the
+A new context is made when one of its files changes (another inode, size or time).  Files that cannot be used then, as in the
 middle of being written, leave the context before in place; they are tried again at the next connection.  Meanwhile `trouble`
 and the log say so: nothing else shows it before the older certificate expires.
 
@@ -56,7 +56,7 @@ class TlsFiles:
         self.trouble = ""
 
     def context(self) -> ssl.SSLContext:
-        """The context as it is now; another object once a file changed.  Raises ConfigError where it never could be made."""
+        """The current context; a new object after a file has changed.  Raises ConfigError if none could ever be made."""
         try:
             stamp = self._stamp()
             if self._known is None or self._known[0] != stamp:

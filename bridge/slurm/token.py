@@ -1,11 +1,11 @@
-"""Who we are to Slurm: a JWT, from a file that somebody renews, or from the environment.
+"""The token for Slurm: a JWT, from a file that another program renews, or from the environment.
 
 The token is read again whenever its file changes (another inode, size or time), so a renewed one is used from the next
-call on (I3).  A file that is empty, cut or gone, as in the middle of being written, leaves the token before in use, which
-`check` tells, and is read again at each call.  Where Slurm does not accept a token the file is read at once (`renewed`).
+call on (I3).  If the file is empty, cut or gone, as in the middle of being written, the previous token stays in use, `check`
+reports it, and the file is read again at each call.  If Slurm does not accept a token, the file is read at once (`renewed`).
 
-How long a token lives is read from its own `exp`, without verification: only Slurm can verify it, and we only want to warn in
-time.  An expired token is sent all the same, because whose clock is right is for Slurm to say.
+The end of a token is read from its own `exp`, without verification: only Slurm can verify it, and the bridge only warns in
+time.  An expired token is still sent, because Slurm decides whose clock is right.
 
 A token never leaves this module but as the return value of `token()`: no repr, no error text, no log holds it (I4).
 """
@@ -34,19 +34,19 @@ _JWT = re.compile(r"[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+")
 
 
 class TokenSource(Protocol):
-    """Where the token comes from."""
+    """Provides a token."""
 
     def token(self) -> str:
-        """The token as it is now.  Raises ConfigError, in words, where there is none."""
+        """The current token.  Raises ConfigError with a sentence if there is none."""
         ...
 
     def renewed(self, refused: str) -> bool:
-        """Whether there is another token by now than the one that Slurm did not accept, whoever found it out first."""
+        """True if there is a newer token than the one that Slurm did not accept."""
         ...
 
     @property
     def user(self) -> str:
-        """The Slurm user that the token names; "" where it names none."""
+        """The Slurm user that the token names; "": none."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class TokenSource(Protocol):
         ...
 
     def check(self, now: float) -> None:
-        """Raises ConfigError where something is wrong with it that can be seen from here."""
+        """Raises ConfigError if the token is missing, expired, or cannot be renewed."""
         ...
 
     def expires_at(self) -> float | None:
@@ -129,7 +129,7 @@ class FileToken:
 
     @property
     def user(self) -> str:
-        """The Slurm user that the token names; "" where it names none."""
+        """The Slurm user that the token names; "": none."""
         return self._current().claims.user
 
     def check(self, now: float) -> None:
@@ -155,11 +155,11 @@ class FileToken:
         return self._known
 
     def _is_excused(self, error: ConfigError) -> bool:
-        """Whether the token before is used though the file says this."""
+        """True if the previous token stays in use after this error."""
         return True
 
     def _as_it_is(self) -> Known:
-        """What the file holds.  Raises ConfigError where that is no token."""
+        """The content of the file.  Raises ConfigError if it is no token."""
         try:
             stat = os.stat(self._path)
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
@@ -200,7 +200,7 @@ class LiteralToken:
 
     @property
     def user(self) -> str:
-        """The Slurm user that the token names; "" where it names none."""
+        """The Slurm user that the token names; "": none."""
         return self._claims.user
 
     def check(self, now: float) -> None:
@@ -250,7 +250,7 @@ def _is_cut(token: str, before: str) -> bool:
 
 
 def claims_of(token: str) -> Claims:
-    """What the token says of itself; an unreadable one says nothing, and Slurm will refuse it."""
+    """The claims of the token; empty if it cannot be read, in which case Slurm refuses it."""
     part = [*token.split("."), "", ""][1].rstrip("=")
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=Claims)

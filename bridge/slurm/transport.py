@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-# slurmrestd itself gives up on a silent slurmctld after 9–10 s (Slurm facts 4): its own word is better than our silence.
+# slurmrestd itself gives up on a silent slurmctld after 9–10 s (Slurm facts 4): its error is better than none.
 DEFAULT_DEADLINE_S = 12.0
 
 SIDE = "Slurm"
@@ -22,7 +22,7 @@ class Reply:
 
 
 class Transport(Protocol):
-    """What carries requests: a pool of connections, recordings, or a simulated Slurm."""
+    """Carries requests: a pool of connections, recordings, or a simulated Slurm."""
 
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
@@ -30,7 +30,7 @@ class Transport(Protocol):
         """Send one request and return its whole answer, whatever its status.
 
         target      path and query, "/slurm/v0.0.45/ping/"
-        deadline_s  for all of it: waiting for a free lane, connecting, sending, reading
+        deadline_s  for all of it: waiting for a free connection, connecting, sending, reading
         Raises Unreachable (nothing was sent), Unanswered (it may have happened), ContractError (no HTTP, too large).
         """
         ...

@@ -1,8 +1,8 @@
 """One token for each Slurm user: DIR/NAME, the layout of a Secret that is mounted as a directory.
 
 With it the bridge makes, changes and ends the jobs of a user with that user's own token, and needs none that may name others.
-What is wrong with one file concerns the pods of that user alone: they say which file it is and what to do, and they are tried
-again as soon as the file changes.
+An error of one file concerns the pods of that user alone: their condition names the file and what to do, and their requests
+are repeated as soon as the file changes.
 
 A token here differs from the bridge's own in two ways.  It must be of the user that its file is named after: the claim is
 compared here, and Slurm compares the user, too, because each request names the user (`X-SLURM-USER-NAME`).  And once its file
@@ -23,7 +23,7 @@ from scheduler.events import Event, TokenBack, TokenLost
 from scheduler.model.text import line
 
 SETTING = "slurm_user_token_dir"
-LOOK_S = 1.0  # between two looks at the files of users who have none that can be used
+LOOK_S = 1.0  # between two reads of the files of users without a usable token
 MOST_USERS = 10_000  # templates of the policy can name any number
 LONGEST_SHOWN = 64  # characters of a name that a token gives
 
@@ -85,7 +85,7 @@ class _Lost:
 class UserTokens:
     """The tokens of all users, by name.
 
-    lost   Slurm users whose token was of no use when it was last needed, and why, in a sentence
+    lost   Slurm users whose token could not be used when it was last needed, and the reason, a sentence
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -103,7 +103,7 @@ class UserTokens:
         return known
 
     def refused(self, user: str, why: str, token: str = "") -> None:
-        """The token of that user is of no use.  token: the one that Slurm did not accept; "": there is none"""
+        """Record that the token of that user cannot be used.  token: the one that Slurm did not accept; "": there is none"""
         while len(self._lost) >= MOST_USERS:
             del self._lost[next(iter(self._lost))]
         self._lost[user] = _Lost(why, token)
@@ -129,7 +129,7 @@ class UserTokens:
                 del self._lost[user]
 
     def troubles(self, users: frozenset[str], now: float) -> Iterator[tuple[str, str]]:
-        """Which of these users, and of those in `lost`, have no token that can be used, by name; and why, in a sentence."""
+        """Users (of these, and in `lost`) without a usable token, by name, each with the reason, a sentence."""
         for user in sorted(users | self._lost.keys()):
             lost = self._lost.get(user)
             why = lost.why if lost is not None else problem(self.of(user), now)
@@ -138,7 +138,7 @@ class UserTokens:
 
 
 async def follow(tokens: UserTokens, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
-    """Tell, for ever, whose token is of no use, and when the file changed: TokenLost, TokenBack."""
+    """Emit TokenLost for users whose token cannot be used, and TokenBack when its file changes.  Never returns."""
     told: set[str] = set()
     while True:
         tokens.look()

@@ -20,7 +20,7 @@ import msgspec
 class ApiVersion:
     """One version of slurmrestd's interface.
 
-    name    as it stands in every path
+    name    as in every path
     since   the first Slurm release that serves it, for people
     """
 
@@ -51,16 +51,16 @@ class Number(msgspec.Struct):
 
     @property
     def value(self) -> int | None:
-        """A count; None where it is absent, infinite, or none that Slurm can have meant."""
+        """A count; None if it is absent, infinite, or out of range."""
         usable = self.set and not self.infinite and 0 <= self.number < FIRST_NO_COUNT
         return int(self.number) if usable else None
 
 
 def moment(told: object) -> float | None:
-    """Epoch seconds of a time as Slurm tells it, a number or {"set", "infinite", "number"}.
+    """Epoch seconds of a time as Slurm writes it, a number or {"set", "infinite", "number"}.
 
-    None where it is absent, 0 ("not known"), unreadable, or has no date: a user may give his job a begin time in the year
-    9999 and later.  A time is never worth more than that: an answer with an unreadable one is read all the same.
+    None if it is absent, 0 ("not known"), unreadable, or out of range (a user may set a begin time in the year 9999 and
+    later).  An answer with an unreadable time is still read.
     """
     if isinstance(told, dict):
         told = told.get("number") if told.get("set") is True and not told.get("infinite") else None
@@ -197,7 +197,7 @@ class JobWithResources(msgspec.Struct):
 
 
 class JobResourcesAnswer(Envelope, kw_only=True):
-    """`GET job/{id}`, of which what it holds: `resources/{id}` tells whole cores only."""
+    """The resources in `GET job/{id}`: `resources/{id}` has whole cores only."""
 
     jobs: tuple[JobWithResources, ...]
 

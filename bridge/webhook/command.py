@@ -13,9 +13,8 @@ from typing import Protocol
 
 from bridge.cli.terminal import LogFormatter
 from bridge.errors import ConfigError
-from bridge.kube import auth
-from bridge.kube.transport import HttpTransport
-from bridge.starting import Waiting, unless
+from bridge.kube.transport import connect
+from bridge.preflight.waiting import Waiting, unless
 from bridge.stopping import listening
 
 try:
@@ -78,9 +77,7 @@ async def _source(options: Options, server: Server, stack: AsyncExitStack) -> So
         return Given(certificate, key, server.use, time.time)
     if certificate or key:
         raise ConfigError(f"{CERTIFICATE} and {KEY} belong together.", "Name both files, or none.")
-    transport = HttpTransport(await auth.load(options.get("kubeconfig")))
-    stack.push_async_callback(transport.close)
-    return Own(transport, _places(options), server.use)
+    return Own(await connect(options.get("kubeconfig"), stack), _places(options), server.use)
 
 
 async def _first_look(source: Source) -> None:

@@ -52,7 +52,7 @@ STATUS = {
 }
 HEALTH = "bridge.health"
 READY_BY = frozenset(
-    {"not_ready", "undecoded", "quarantined", "partly", "_partly", "_lease_trouble", "role", "problem"}
+    {"not_ready", "undecoded", "quarantined", "degraded", "_degraded", "_lease_trouble", "role", "problem"}
 )
 READY = "The lines of /readyz: each reason with status 503, each note with either status."
 DOCTOR = """\

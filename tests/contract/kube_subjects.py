@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import pytest
 
 from bridge.kube import auth, codec
+from bridge.kube.access import anonymous
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import NO_PARAMS, Call, HttpTransport, Reply, StreamRefused, Transport
 from bridge.kube.watch import ListWatch, Resource
@@ -101,7 +102,7 @@ class Simulated:
         living = asyncio.create_task(self.kube.live())
         async with serve_kube(self.kube) as url:
             if self._served:
-                self.transport = HttpTransport(auth.anonymous(url))
+                self.transport = HttpTransport(anonymous(url))
             started.set()
             await self._done.wait()
             await self.transport.close()

@@ -77,15 +77,15 @@ async def test_a_node_tells_its_address_and_what_the_admin_wants(kube: Kube) -> 
 
 async def test_a_condition_stands_beside_those_of_kubelet(kube: Kube) -> None:
     async with a_node(kube) as node:
-        await kube.client.show_node(show(node))
+        await kube.client.set_node_condition(show(node))
         assert (await read(kube, node.name)).in_slurm == Condition(
             False, "SlurmNodeDrained", "Slurm node x1 is drained."
         )
         turned = await transition(kube, node.name)
         again = SetNodeCondition(node.name, node.uid, False, "SlurmNodeDown", "Slurm node x1 is down.", turns=False)
-        await kube.client.show_node(again)
+        await kube.client.set_node_condition(again)
         assert await transition(kube, node.name) == turned, "only its reason changed"
-        await kube.client.show_node(show(node, True))
+        await kube.client.set_node_condition(show(node, True))
         shown = await read(kube, node.name)
         assert shown.in_slurm is not None
         assert shown.in_slurm.status
@@ -95,7 +95,7 @@ async def test_a_condition_stands_beside_those_of_kubelet(kube: Kube) -> None:
 async def test_nothing_is_written_on_a_namesake(kube: Kube) -> None:
     async with a_node(kube) as node:
         with pytest.raises(Conflict):
-            await kube.client.show_node(show(node, uid=ANOTHER))
+            await kube.client.set_node_condition(show(node, uid=ANOTHER))
         with pytest.raises(Conflict):
             await kube.client.taint_node(node.name, ANOTHER)
         with pytest.raises(Conflict):
@@ -108,7 +108,9 @@ async def test_a_node_that_is_gone_is_not_found(kube: Kube) -> None:
     with pytest.raises(NotFound):
         await kube.client.taint_node("contract-nosuch", ANOTHER)
     with pytest.raises(NotFound):
-        await kube.client.show_node(SetNodeCondition("contract-nosuch", ANOTHER, False, "SlurmNodeDrained", "Drained."))
+        await kube.client.set_node_condition(
+            SetNodeCondition("contract-nosuch", ANOTHER, False, "SlurmNodeDrained", "Drained.")
+        )
 
 
 async def test_our_taint_comes_once_beside_others_and_goes_with_our_condition(kube: Kube) -> None:
@@ -117,7 +119,7 @@ async def test_our_taint_comes_once_beside_others_and_goes_with_our_condition(ku
         await retried(kube.client.taint_node, node)
         ours = {"key": names.MANAGED_TAINT, "value": "true", "effect": "NoSchedule"}
         assert await taints(kube, node.name) == [OTHERS, ours]
-        await kube.client.show_node(show(node))
+        await kube.client.set_node_condition(show(node))
 
         await retried(kube.client.release_node, node)
 

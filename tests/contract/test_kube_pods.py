@@ -66,7 +66,7 @@ async def test_an_eviction_says_why_and_deletes_with_the_grace_of_the_pod(kube: 
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
     await kube.bind("a", "contract-n1")
 
-    await kube.client.evict_by_delete(evict(pod))
+    await kube.client.delete_pod(evict(pod))
 
     evicted = await kube.read("a")
     assert evicted.disrupted
@@ -79,15 +79,15 @@ async def test_an_eviction_says_why_and_deletes_with_the_grace_of_the_pod(kube: 
 async def test_an_eviction_can_shorten_the_grace_but_never_lengthen_it(kube: Kube) -> None:
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
     await kube.bind("a", "contract-n1")
-    await kube.client.evict_by_delete(evict(pod, grace_s=20))
+    await kube.client.delete_pod(evict(pod, grace_s=20))
     assert (await kube.read("a")).grace_s == 20
-    await kube.client.evict_by_delete(evict(pod, grace_s=60))
+    await kube.client.delete_pod(evict(pod, grace_s=60))
     assert (await kube.read("a")).grace_s == 20
 
 
 async def test_an_eviction_never_hits_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a")
-    await kube.client.evict_by_delete(evict(pod, uid=ANOTHER))
+    await kube.client.delete_pod(evict(pod, uid=ANOTHER))
     untouched = await kube.read("a")
     assert untouched.deleting_at is None
     assert not untouched.disrupted
@@ -96,14 +96,14 @@ async def test_an_eviction_never_hits_a_namesake(kube: Kube) -> None:
 async def test_evicting_a_pod_that_is_gone_is_done(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.raw("DELETE", kube.path("a"))
-    await kube.client.evict_by_delete(evict(pod))
-    await kube.client.end_by_deadline(deadline(pod))
+    await kube.client.delete_pod(evict(pod))
+    await kube.client.fail_by_deadline(deadline(pod))
     assert await kube.client.read_pod(kube.namespace, "a") is None
 
 
 async def test_a_pod_that_is_on_no_node_is_deleted_at_once(kube: Kube) -> None:
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
-    await kube.client.evict_by_delete(evict(pod))
+    await kube.client.delete_pod(evict(pod))
     assert await kube.client.read_pod(kube.namespace, "a") is None
 
 
@@ -111,7 +111,7 @@ async def test_a_pod_that_has_ended_is_deleted_at_once(kube: Kube) -> None:
     pod = await kube.pod("a", terminationGracePeriodSeconds=77)
     await kube.bind("a", "contract-n1")
     await kube.end("a", "Succeeded")
-    await kube.client.evict_by_delete(evict(pod))
+    await kube.client.delete_pod(evict(pod))
     assert await kube.client.read_pod(kube.namespace, "a") is None
 
 
@@ -126,19 +126,19 @@ async def test_a_deadline_ends_the_pod_and_can_only_come_nearer(kube: Kube) -> N
     pod = await kube.pod("a", activeDeadlineSeconds=600)
     await kube.bind("a", "contract-n1")
 
-    await kube.client.end_by_deadline(deadline(pod))
+    await kube.client.fail_by_deadline(deadline(pod))
 
     ending = await kube.read("a")
     assert ending.active_deadline_s == 1
     assert ending.disrupted
     status, said = await kube.raw("PATCH", kube.path("a"), {"spec": {"activeDeadlineSeconds": 30}}, MERGE)
     assert (status, said["reason"]) == (422, "Invalid")
-    await kube.client.end_by_deadline(deadline(pod))
+    await kube.client.fail_by_deadline(deadline(pod))
 
 
 async def test_a_deadline_is_never_written_on_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a")
-    await kube.client.end_by_deadline(deadline(pod, uid=ANOTHER))
+    await kube.client.fail_by_deadline(deadline(pod, uid=ANOTHER))
     assert (await kube.read("a")).active_deadline_s is None
 
 
@@ -157,12 +157,12 @@ async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube:
     client = KubeClient(kube.transport, kube.scheduler, time.time)
     assert (pod.active_deadline_s, pod.handed_deadline_s) == (600, None)
 
-    await client.hand_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 500, "the time limit is near"))
+    await client.set_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 500, "the time limit is near"))
 
     handed = await kube.read("a")
     assert (handed.active_deadline_s, handed.handed_deadline_s, handed.disrupted) == (None, 500, False)
     with pytest.raises(Invalid):
-        await client.hand_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
+        await client.set_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
 
 async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_namesake_is_not(kube: Kube) -> None:
@@ -182,7 +182,7 @@ async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_names
 async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     pod = await kube.pod("a")
     end = FailByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
-    await KubeClient(kube.transport, kube.scheduler, time.time).end_by_deadline(end)
+    await KubeClient(kube.transport, kube.scheduler, time.time).fail_by_deadline(end)
     ending = await kube.read("a")
     assert (ending.handed_deadline_s, ending.disrupted) == (1, False)
 
@@ -202,7 +202,7 @@ async def test_what_is_said_of_a_bound_pods_job_stands_beside_what_was_said_of_i
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")
     said = SetJobCondition("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
-    await kube.client.report_running(said)
+    await kube.client.set_job_condition(said)
     told = await kube.read("a")
     assert told.on_job == Condition(False, names.SUSPENDED, "Suspended.")
     assert told.scheduled is not None

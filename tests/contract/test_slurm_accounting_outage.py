@@ -39,7 +39,7 @@ async def test_a_job_is_made_read_listed_changed_and_ended_all_the_same(without_
     job_id = await slurm.client.allocate_now(spec)
     assert (await slurm.client.grant(job_id, "alice")).nodes[0].name == slurm.place.name
     assert job_id in await slurm.client.states()
-    await slurm.client.kick(job_id, "alice")
+    await slurm.client.nudge(job_id, "alice")
     assert await slurm.client.cancel(job_id, spec.name, "alice") is True
 
 

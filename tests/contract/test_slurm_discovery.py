@@ -61,7 +61,7 @@ async def test_an_expired_token_is_told_with_its_age(slurm: Slurm) -> None:
 
 
 async def test_slurm_says_whether_its_controller_responds(slurm: Slurm) -> None:
-    assert await slurm.client.ping() is True
+    assert (await slurm.client.discover()).responding
 
 
 async def test_nodes_are_told_with_what_they_offer(slurm: Slurm) -> None:

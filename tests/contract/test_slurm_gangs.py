@@ -140,7 +140,7 @@ async def test_a_gang_that_is_larger_than_what_is_free_holds_nothing_and_starts_
     job = await slurm.until(lambda: read(slurm, gang), lambda job: job.reason == "Resources", within=100)
     assert (job.nodes, "PENDING" in job.states) == ("", True)
     await slurm.end(full)
-    await slurm.client.kick(gang, "alice")
+    await slurm.client.nudge(gang, "alice")
     await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
     assert cpus(await slurm.client.grant(gang, "alice"), slurm) == [a_node] * 3
 
@@ -152,7 +152,7 @@ async def test_a_waiting_gangs_changed_cpus_memory_and_devices_are_what_it_gets(
     changed = slurm.gang("gang", 4, cpus_per_task=3, memory_mib=301, gres=(("gpu:h100", 2),))
     await slurm.client.update(gang, "alice", changed, frozenset({"cpus_per_task", "gres", "memory_mib"}))
     await slurm.end(full)
-    await slurm.client.kick(gang, "alice")
+    await slurm.client.nudge(gang, "alice")
     await slurm.until(lambda: read(slurm, gang), lambda job: "RUNNING" in job.states, within=100)
     [node] = (await slurm.client.grant(gang, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (12, 12 * 101, 8)

@@ -81,7 +81,7 @@ async def test_a_job_behind_a_waiting_one_waits_for_its_priority(slurm: Slurm) -
 async def test_a_kick_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     await slurm.end(full)
-    await slurm.client.kick(queued, "alice")
+    await slurm.client.nudge(queued, "alice")
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=40)
 
 
@@ -92,7 +92,7 @@ async def test_a_kick_changes_nothing_of_the_job(slurm: Slurm) -> None:
     comment = slurm.spec("waiting", **wishes | {"comment": "new"})
     await slurm.client.update(queued, "alice", comment, frozenset({"comment"}))
     before = await read(slurm, queued)
-    await slurm.client.kick(queued, "alice")
+    await slurm.client.nudge(queued, "alice")
     after = await read(slurm, queued)
     assert after.comment == "new"
     told = (
@@ -172,7 +172,7 @@ async def test_of_a_running_job_the_time_limit_and_comment_can_be_changed_and_it
 async def test_nobody_elses_job_can_be_changed_or_ended(slurm: Slurm) -> None:
     job_id = await running(slurm, "alices")
     with pytest.raises(Invalid) as changed:
-        await slurm.client.kick(job_id, "bob")
+        await slurm.client.nudge(job_id, "bob")
     with pytest.raises(Invalid) as ended:
         await slurm.end(job_id, user="bob")
     assert (changed.value.code, ended.value.code) == (2010, 2002)
@@ -219,13 +219,13 @@ async def test_an_ended_job_holds_nothing_and_cannot_be_changed(slurm: Slurm) ->
     with pytest.raises(Invalid) as held:
         await slurm.client.grant(job_id, "alice")
     with pytest.raises(Invalid) as changed:
-        await slurm.client.kick(job_id, "alice")
+        await slurm.client.nudge(job_id, "alice")
     assert (held.value.code, changed.value.code) == (2085, 2084)
 
 
 async def test_an_unknown_job_cannot_be_changed(slurm: Slurm) -> None:
     with pytest.raises(NotFound) as caught:
-        await slurm.client.kick(UNKNOWN, "alice")
+        await slurm.client.nudge(UNKNOWN, "alice")
     assert caught.value.code == 2017
 
 
@@ -279,7 +279,7 @@ async def test_a_job_that_its_admin_holds_waits_and_says_so(slurm: Slurm) -> Non
     held = await slurm.until(lambda: read(slurm, queued), lambda job: job.reason.startswith("JobHeld"), within=50)
     assert "PENDING" in held.states
     await slurm.end(full)
-    await slurm.client.kick(queued, "alice")
+    await slurm.client.nudge(queued, "alice")
     assert "PENDING" in (await read(slurm, queued)).states
     await slurm.admin("POST", f"job/{queued}", {"hold": False})
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
@@ -290,7 +290,7 @@ async def test_an_updated_spec_is_what_a_new_job_is_granted(slurm: Slurm) -> Non
     more = replace(slurm.spec("waiting"), cpus_per_task=2, memory_mib=300, gres=(("gpu:h100", 1),))
     await slurm.client.update(queued, "alice", more, frozenset({"cpus_per_task", "memory_mib", "gres"}))
     await slurm.end(full)
-    await slurm.client.kick(queued, "alice")
+    await slurm.client.nudge(queued, "alice")
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=700)
     [node] = (await slurm.client.grant(queued, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres["gpu"]) == (2, 300, 1)

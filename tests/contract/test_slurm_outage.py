@@ -20,7 +20,7 @@ async def without_controller(slurm: Slurm) -> AsyncIterator[Slurm]:
 
 
 async def test_a_ping_is_answered_and_says_that_the_controller_does_not_respond(without_controller: Slurm) -> None:
-    assert await without_controller.client.ping() is False
+    assert not (await without_controller.client.discover()).responding
 
 
 async def test_discovery_tells_it_too(without_controller: Slurm) -> None:
@@ -51,7 +51,7 @@ async def test_a_cancel_proves_nothing(without_controller: Slurm) -> None:
 
 async def test_an_update_proves_nothing(without_controller: Slurm) -> None:
     with pytest.raises(Unanswered):
-        await without_controller.client.kick(1, "alice")
+        await without_controller.client.nudge(1, "alice")
 
 
 async def test_nodes_are_not_known_rather_than_none(without_controller: Slurm) -> None:

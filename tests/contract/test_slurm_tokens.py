@@ -27,7 +27,7 @@ async def test_a_user_makes_changes_reads_and_ends_jobs_of_its_own(slurm: Slurm,
     assert job is not None
     assert job.user == "alice"
     assert [node.name for node in (await client.grant(job_id, "alice")).nodes] == [slurm.place.name]
-    await client.kick(job_id, "alice")
+    await client.nudge(job_id, "alice")
     await client.update(job_id, "alice", slurm.spec("own", comment="changed"), frozenset({"comment"}))
     assert await client.cancel(job_id, spec.name, "alice")
     assert await client.record_end(job_id, "alice", 3, "ns/own: Error")
@@ -41,7 +41,7 @@ async def test_nothing_of_another_users_job_is_changed_ended_recorded_or_told_in
     with pytest.raises(Invalid) as held:
         await client.grant(job_id, "bob")
     with pytest.raises(Invalid) as changed:
-        await client.kick(job_id, "bob")
+        await client.nudge(job_id, "bob")
     with pytest.raises(Invalid) as ended:
         await client.cancel(job_id, spec.name, "bob")
     assert (held.value.code, changed.value.code, ended.value.code) == (2010, 2010, 2002)

@@ -38,7 +38,7 @@ async def waiting(slurm: Slurm, reason: str, name: str = "waits", **wishes: Any)
 
 
 async def runs_soon(slurm: Slurm, job_id: int) -> None:
-    await slurm.client.kick(job_id, "alice")
+    await slurm.client.nudge(job_id, "alice")
     await slurm.until(lambda: read(slurm, job_id), lambda job: "RUNNING" in job.states, within=50)
 
 

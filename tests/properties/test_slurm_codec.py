@@ -92,7 +92,6 @@ class Edited:
 Call = Callable[[SlurmClient, int], Awaitable[Any]]
 CALLS: Mapping[str, Call] = {
     "discover": lambda slurm, _: slurm.discover(),
-    "ping": lambda slurm, _: slurm.ping(),
     "states": lambda slurm, _: slurm.listed_states(),
     "job": lambda slurm, job: slurm.job(job),
     "grant": lambda slurm, job: slurm.grant(job, "alice"),

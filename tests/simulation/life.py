@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from bridge.app import Bridge
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
-from bridge.rights import HeldRights
+from bridge.preflight.rights import HeldRights
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
 from bridge.simulation.given import Given, Gives, Who

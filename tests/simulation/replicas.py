@@ -13,16 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bridge.app import Bridge, lives_on, watches_of
+from bridge.rights import HeldRights
+
+from bridge.app import Bridge, watches_of
 from bridge.errors import FarSideError, Unanswered, not_sent
-from bridge.guard import Guard
+from bridge.guard import Guard, restart_on_error
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease, Terms
 from bridge.kube.mirror import Mirror
 from bridge.kube.transport import Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.replica import Replica
-from bridge.rights import HeldRights
 from bridge.simulation.invariants import Invariants
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster
@@ -200,7 +201,7 @@ class Replicas(Life):
             replica = Replica(
                 lease,
                 lambda: Mirror(watches),
-                lambda mirror: asyncio.create_task(lives_on("watches", mirror.run, guard)),
+                lambda mirror: asyncio.create_task(restart_on_error("watches", mirror.run, guard)),
                 bridge,
                 self.clock,
             )

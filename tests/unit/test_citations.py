@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bridge.settings import Settings
-from bridge.simulation.invariants import PROMISES
+from bridge.simulation.invariants import INVARIANTS
 from integration.readme import ROOT
 from scheduler import names
 from scheduler.tuning import Tuning
@@ -188,7 +188,7 @@ def test_sections_are_numbered_without_a_gap() -> None:
 
 
 def test_the_invariants_are_the_promises_that_are_checked() -> None:
-    assert [each for each in DEFINED if each[0] in "VL"] == [*PROMISES]
+    assert [each for each in DEFINED if each[0] in "VL"] == [*INVARIANTS]
 
 
 def test_values_in_the_rules_are_the_defaults() -> None:

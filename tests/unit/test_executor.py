@@ -121,15 +121,15 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
             act.UpdateJob("key", 17, "alice", HET, frozenset({"nice"}), "why", component=1, component_id=18),
             ("update", 18, "alice", SPEC, frozenset({"nice"})),
         ),
-        (act.NudgeScheduler("key", 17, "alice", "why"), ("kick", 17, "alice")),
+        (act.NudgeScheduler("key", 17, "alice", "why"), ("nudge", 17, "alice")),
         (act.CancelJob("key", 17, "name", "alice", "why"), ("cancel", 17, "name", "alice")),
         (act.RecordEnd("key", 17, "alice", 3, "comment", "why"), ("record_end", 17, "alice", 3, "comment")),
         (BIND, ("bind", BIND)),
-        (EVICT, ("evict_by_delete", EVICT)),
+        (EVICT, ("delete_pod", EVICT)),
         (act.PollNodes("why"), ("poll_nodes",)),
         (act.RegisterNode(NODE, "why"), ("register_node", NODE)),
         (act.Reconfigure("why"), ("reconfigure",)),
-        (SHOW, ("show_node", SHOW)),
+        (SHOW, ("set_node_condition", SHOW)),
         (act.TaintNode("x1", "uid", "why"), ("taint_node", "x1", "uid")),
         (act.ReleaseNode("x1", "uid", "why"), ("release_node", "x1", "uid")),
         (REPORT, ("set_condition", "hpc", "train", "uid", "SlurmJobPending", "Waiting.")),
@@ -189,8 +189,7 @@ async def test_a_node_is_looked_at_before_it_is_changed_and_left_as_an_admin_wan
 
 
 def test_every_action_has_its_performer() -> None:
-    made, _ = executor()
-    assert set(made._performers) == set(act.Action.__args__)  # type: ignore[attr-defined]
+    assert set(Executor._PERFORMERS) == set(act.Action.__args__)  # type: ignore[attr-defined]
 
 
 FAILURES: list[tuple[FarSideError, Outcome, bool]] = [
@@ -365,13 +364,13 @@ async def test_events_wait_for_pods_on_their_way_to_a_node() -> None:
     ("action", "call"),
     [
         (BIND, "bind"),
-        (EVICT, "evict_by_delete"),
-        (act.FailByDeadline(*POD, "why"), "end_by_deadline"),
+        (EVICT, "delete_pod"),
+        (act.FailByDeadline(*POD, "why"), "fail_by_deadline"),
         (act.EvictPod(*POD, "why"), "evict"),
-        (act.SetJobCondition(*POD, "SlurmJobEndsSoon", "120 s are left."), "report_running"),
+        (act.SetJobCondition(*POD, "SlurmJobEndsSoon", "120 s are left."), "set_job_condition"),
         (REPORT, "set_condition"),
         (replace(REPORT, condition="", annotations={names.JOB_ID: "18"}), "write_annotations"),
-        (SHOW, "show_node"),
+        (SHOW, "set_node_condition"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
@@ -393,12 +392,14 @@ async def test_a_report_may_be_an_event_alone_or_a_condition_alone() -> None:
 
 async def test_events_that_cannot_be_posted_are_counted_and_dropped() -> None:
     """O1."""
-    made, _ = executor(post_event=Unreachable("event", "Kubernetes", "refused"))
+    dropped: list[None] = []
+    far: Any = FarEnd(post_event=Unreachable("event", "Kubernetes", "refused"))
+    made = Executor(far, far, print, lambda: 100.0, far.poll_nodes, on_dropped=lambda: dropped.append(None))
     for _ in range(MAX_EVENTS_WAITING + 5):
         await made.perform(REPORT)
-    assert made.dropped == 5
+    assert len(dropped) == 5
     await posted(made)
-    assert made.dropped == MAX_EVENTS_WAITING + 5
+    assert len(dropped) == MAX_EVENTS_WAITING + 5
 
 
 # --- what cannot be decoded -------------------------------------------------------------------------------------------
@@ -408,8 +409,8 @@ async def test_an_object_that_cannot_be_decoded_is_told_once_for_each_reason() -
     made, far = executor()
     pod_, node_ = Undecoded("pod", "hpc", "odd", "u-1", "nonsense"), Undecoded("node", "", "x1", "n-1", "nonsense")
     for what in (pod_, pod_, node_, replace(pod_, why="worse"), Undecoded("namespace", "", "hpc", "1", "nonsense")):
-        made.say_undecoded(what)
-    made.say_undecoded(Undecoded("pod", "", "", "", "nonsense"))  # nobody knows which
+        made.post_undecoded(what)
+    made.post_undecoded(Undecoded("pod", "", "", "", "nonsense"))  # nobody knows which
     posting = asyncio.create_task(made.post_events())
     async with asyncio.timeout(5):
         while len(far.called) < 3:  # noqa: ASYNC110 -- the far end has no event to wait for

@@ -251,7 +251,7 @@ async def test_what_made_no_sense_is_counted_by_reason() -> None:
     telemetry = Telemetry()
     telemetry.on_call("slurm")("states", 0.1, "contracterror")
     telemetry.on_call("slurm")("states", 0.1, "ok")
-    telemetry.unasked()
+    telemetry.unsolicited()
     _, text, _ = await get(Health(loop, [tokens], telemetry, lambda: START), "/metrics")
     lines = text.splitlines()
     assert value_of(lines, "slurm_bridge_observations_rejected_total", 'reason="nonsense from slurm"') == 1

@@ -18,7 +18,7 @@ from aiohttp.test_utils import make_mocked_request
 from bridge.cli.release import ask
 from bridge.errors import ConfigError
 from bridge.health import Health
-from bridge.http_access import BearerFile, headers, is_loopback, refusal
+from bridge.http_access import BearerFile, is_loopback, refusal
 from bridge.telemetry import Telemetry
 from tests.builders import START, Story, pod
 from tests.unit.test_health import Tokens, Turning
@@ -132,7 +132,7 @@ async def test_with_a_token_file_nobody_is_answered_without_the_token(tmp_path: 
 async def test_the_commands_send_the_token(tmp_path: Path) -> None:
     path = written(tmp_path)
     async with served(path) as url:
-        assert await answers(url, headers(str(path))) == (200, 200)
+        assert await answers(url, {"Authorization": f"Bearer {TOKEN}"}) == (200, 200)
         assert await ask(url, str(path)) == "Nothing is held back."
         with pytest.raises(ConfigError, match="bearer token of the setting http_token_file"):
             await ask(url)

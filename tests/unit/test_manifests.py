@@ -10,10 +10,11 @@ from typing import Any
 import yaml
 
 from bridge import __main__ as command_line
-from bridge import rights, stopping
-from bridge.cli.doctor.look import REFERRED
+from bridge import stopping
+from bridge.cli.doctor.look_kubernetes import REFERRED
 from bridge.mint.users import Users
-from bridge.rights import Right
+from bridge.preflight import rights
+from bridge.preflight.rights import Right
 from bridge.settings import Settings
 from integration.readme import ROOT
 

@@ -33,8 +33,8 @@ async def test_each_fault_is_what_its_name_says_and_passes_when_it_is_over() -> 
     assert EXPECTED.keys() == FAULTS.keys() | {""}
     async with serve_slurm(cluster, time.time) as url:
         with FaultProxy(url) as proxy:
-            unasked: list[str] = []
-            async with HttpPool(proxy.url, on_unasked=lambda: unasked.append(proxy.fault)) as pool:
+            unsolicited: list[str] = []
+            async with HttpPool(proxy.url, on_unsolicited=lambda: unsolicited.append(proxy.fault)) as pool:
                 client = SlurmClient(pool, tokens, deadline_s=1.0)
                 await client.discover()
                 for number in IDS:
@@ -49,4 +49,4 @@ async def test_each_fault_is_what_its_name_says_and_passes_when_it_is_over() -> 
                             await client.states()
                     proxy.fault = ""
                     assert set(await client.states()) == IDS, fault
-            assert set(unasked) == {"every answer twice"}
+            assert set(unsolicited) == {"every answer twice"}

@@ -109,7 +109,7 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
     ]
     # These pass on the sentence of another error, of NotSeen or of a Refusal, which are listed themselves.
     passing_on = [
-        "bridge.cli.doctor.look",
+        "bridge.cli.doctor.questions",
         "bridge.slurm.user_tokens",
         "bridge.webhook.own",
         "bridge.cli.doctor.findings",

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from bridge import rights
 from bridge.errors import Unreachable
 from bridge.kube.client import KubeClient
-from bridge.rights import HeldRights, Right
+from bridge.preflight import rights
+from bridge.preflight.rights import HeldRights, Right
 from bridge.settings import Settings
 from scheduler.apply.events import new_world
 from scheduler.events import Event, RightsTold
@@ -67,7 +67,7 @@ async def test_a_namespace_without_a_role_binding_is_named_with_what_gives_the_r
 ) -> None:
     server = Server("hpc")
     found, _ = watching(server, hpc=MANAGED, lab=MANAGED, other={})
-    await found.look()
+    await found.check()
     assert found.lacking == {"lab": list(rights.NAMESPACE)}
     [sentence] = found.sentences()
     assert "may not delete pods, patch pods, patch pods/status, create pods/binding" in sentence
@@ -78,7 +78,7 @@ async def test_a_namespace_without_a_role_binding_is_named_with_what_gives_the_r
 async def test_rights_that_are_held_everywhere_are_not_asked_for_in_each_namespace() -> None:
     server = Server("")
     found, _ = watching(server, **{f"team-{number}": MANAGED for number in range(50)})
-    await found.look()
+    await found.check()
     assert not found.lacking
     assert server.asked == len((*rights.NAMESPACE, *rights.CLUSTER, *rights.NODE))
 
@@ -87,17 +87,17 @@ async def test_a_right_that_is_given_and_one_that_is_taken_away_are_noticed(capl
     caplog.set_level(logging.INFO)
     server = Server()
     found, clock = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     assert found.sentences()
     server.bound.add("hpc")
-    await found.look()
+    await found.check()
     assert found.sentences(), "not asked all the time"
     clock[0] += rights.ASK_AGAIN_S
-    await found.look()
+    await found.check()
     assert not found.sentences()
     server.bound.clear()
     clock[0] += rights.ASK_RARELY_S
-    await found.look()
+    await found.check()
     assert found.sentences()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
 
@@ -105,43 +105,43 @@ async def test_a_right_that_is_given_and_one_that_is_taken_away_are_noticed(capl
 async def test_what_was_known_stays_while_kubernetes_is_away() -> None:
     server = Server()
     found, clock = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     server.away = True
     clock[0] += rights.ASK_AGAIN_S
-    await found.look()
+    await found.check()
     assert list(found.lacking) == ["hpc"]
 
 
 async def test_a_namespace_that_is_managed_no_more_is_forgotten() -> None:
     server = Server()
     found, _ = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     found._world.namespaces = {}
-    await found.look()
+    await found.check()
     assert not found.sentences()
 
 
 async def test_many_namespaces_are_a_few_sentences() -> None:
     found, _ = watching(Server(), **{f"team-{number}": MANAGED for number in range(50)})
     for _ in range(3):
-        await found.look()
-    assert len(found.sentences()) == rights.TOLD + 1
+        await found.check()
+    assert len(found.sentences()) == rights.NAMED_MOST + 1
     assert found.sentences()[-1].startswith("Rights are missing in 47 more namespaces")
 
 
 async def test_a_few_namespaces_are_asked_about_at_a_time() -> None:
     found, _ = watching(Server(), **{f"team-{number}": MANAGED for number in range(50)})
-    await found.look()
-    assert len(found.lacking) < rights.MOST_A_LOOK + 1
+    await found.check()
+    assert len(found.lacking) < rights.CHECKED_AT_ONCE + 1
 
 
 async def test_rights_that_are_gone_everywhere_are_told_first_and_say_what_follows() -> None:
     server = Server("hpc")
     found, clock = watching(server, hpc=MANAGED, lab=MANAGED)
-    await found.look()
+    await found.check()
     server.everywhere.clear()
     clock[0] += rights.ASK_EVERYWHERE_S
-    await found.look()
+    await found.check()
     first, second = found.sentences()
     assert "may not list pods, watch pods" in first
     assert "in all namespaces, so what changes there is not seen, and pods wait." in first
@@ -150,7 +150,7 @@ async def test_rights_that_are_gone_everywhere_are_told_first_and_say_what_follo
     assert list(found.namespaces) == ["lab"], "of which the metric tells"
     server.everywhere |= {*rights.CLUSTER, *rights.NODE}
     clock[0] += rights.ASK_AGAIN_S
-    await found.look()
+    await found.check()
     assert len(found.sentences()) == 1
 
 
@@ -158,7 +158,7 @@ async def test_nodes_that_cannot_be_written_do_not_keep_pods_waiting() -> None:
     server = Server("hpc")
     server.everywhere -= set(rights.NODE)
     found, _ = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     [sentence] = found.sentences()
     assert "nodes are not tainted, and do not say how Slurm sees them" in sentence
     assert "wait" not in sentence
@@ -169,22 +169,22 @@ async def test_nodes_that_cannot_be_written_do_not_keep_pods_waiting() -> None:
 async def test_a_request_that_was_refused_makes_it_ask_there_soon(refused_in: str, noticed: bool) -> None:
     server = Server("hpc", "lab")
     found, clock = watching(server, hpc=MANAGED, lab=MANAGED)
-    await found.look()
+    await found.check()
     server.bound.discard("hpc")
     clock[0] += rights.ASK_AGAIN_S
     found.refused(refused_in)
-    await found.look()
+    await found.check()
     assert bool(found.sentences()) is noticed
 
 
 async def test_refusals_that_go_on_though_no_right_is_missing_are_asked_about_at_a_pace() -> None:
     server = Server("hpc")
     found, clock = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     asked = server.asked
     for _ in range(100):
         found.refused("hpc")
-        await found.look()
+        await found.check()
         clock[0] += rights.ASK_AGAIN_S / 100
     assert server.asked <= 3 * asked
 
@@ -192,10 +192,10 @@ async def test_refusals_that_go_on_though_no_right_is_missing_are_asked_about_at
 async def test_the_world_is_told_where_pods_cannot_be_bound_and_when_they_can_again() -> None:
     server = Server()
     found, clock = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     server.bound.add("hpc")
     clock[0] += rights.ASK_AGAIN_S
-    await found.look()
+    await found.check()
     assert told == [RightsTold({"hpc": ""}, 0.0), RightsTold({}, 0.0)], "it could not write on the pods either"
 
 
@@ -212,7 +212,7 @@ async def test_pods_wait_for_what_they_could_not_be_bound_or_ended_without(right
     server = Server("hpc")
     server.without.add(right)
     found, _ = watching(server, hpc=MANAGED)
-    await found.look()
+    await found.check()
     [sentence] = found.sentences()
     assert ("its pods wait" in sentence) is waits
     [event] = told
@@ -222,7 +222,7 @@ async def test_pods_wait_for_what_they_could_not_be_bound_or_ended_without(right
 
 async def test_a_bridge_that_begins_to_lead_is_told_what_is_known() -> None:
     found, _ = watching(Server(), hpc=MANAGED)
-    await found.look()
+    await found.check()
     heard: list[Event] = []
     found.follow(new_world(Settings().config(accounting=False), started=0.0), heard.append)
     assert heard == [RightsTold({"hpc": ""}, 0.0)]

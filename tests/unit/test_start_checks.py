@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from bridge.app import Kept, check_slurm, tokenless, user_tokens, without_node_rights
+from bridge.connections import Connections, user_tokens
 from bridge.errors import ConfigError
-from bridge.kube.auth import anonymous
+from bridge.kube.access import anonymous
+from bridge.kube.transport import opened
 from bridge.policy_file import privileged_user
+from bridge.preflight.checks import check_slurm, tokenless, without_node_rights
 from bridge.settings import Settings
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.tls import TlsFiles
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.wire import API_VERSIONS
+from scheduler.events import Side
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings.model_validate({"slurm_url": "http://127.0.0.1:6820"})
@@ -109,13 +112,13 @@ async def test_where_slurm_does_not_tell_its_user_the_tokens_user_is_taken_for_i
     assert privileged_user(Settings.model_validate({"policy": {"default": {"user": "alice"}}}), "slurm") == ""
 
 
-def test_credentials_that_could_not_be_renewed_are_told_of_each_side() -> None:
-    tls, access = TlsFiles(), anonymous("https://10.0.0.1")
-    kept = Kept(tls, access)
-    assert kept.sentences() == []
-    assert kept.rejected() == [(0.0, {"side": "Slurm"}), (0.0, {"side": "Kubernetes"})]
-    tls.trouble = "slurm_ca_file ca.pem: there is no certificate in it."
-    assert kept.rejected() == [(1.0, {"side": "Slurm"}), (0.0, {"side": "Kubernetes"})]
-    access.trouble = lambda: "kubeconfig k: its token is empty."
-    assert kept.sentences() == [tls.trouble, "kubeconfig k: its token is empty."]
-    assert [value for value, _ in kept.rejected()] == [1.0, 1.0]
+async def test_the_notes_name_each_side_whose_renewed_credentials_cannot_be_used() -> None:
+    async with AsyncExitStack() as stack:
+        connections = Connections(Settings(slurm_url="https://slurm.example"), stack)
+        access = anonymous("https://10.0.0.1")
+        connections._transport = opened(access, stack)
+        assert connections.troubles() == {Side.SLURM: "", Side.KUBERNETES: ""}
+        connections.tls.trouble = "slurm_ca_file ca.pem: there is no certificate in it."
+        assert connections.troubles() == {Side.SLURM: connections.tls.trouble, Side.KUBERNETES: ""}
+        access.trouble = lambda: "kubeconfig k: its token is empty."
+        assert connections.troubles()[Side.KUBERNETES] == "kubeconfig k: its token is empty."

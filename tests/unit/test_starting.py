@@ -17,10 +17,10 @@ import yaml
 from aiohttp import web
 
 from bridge.errors import ConfigError, NotYet
+from bridge.preflight.waiting import LASTS_S, MOST_S, Waiting
 from bridge.simulation.http import serve_kube, serve_slurm
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.virtual_time import run
-from bridge.starting import LASTS_S, MOST_S, Waiting
 from integration.clusters import free_port
 from tests.unit.doctor.clusters import Both, kubeconfig
 from tests.unit.processes import Process, running, until

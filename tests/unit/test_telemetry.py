@@ -212,9 +212,16 @@ def test_metrics_carry_no_ids() -> None:
 
 def test_grants_given_back_are_counted() -> None:
     story, telemetry = Story(), Telemetry()
-    ends(telemetry, story, CancelJob("key", 17, "name", "alice", "given back: no GPU"), NOW)
-    ends(telemetry, story, CancelJob("key", 18, "name", "alice", "hpc/train: Deleted"), NOW)
+    ends(telemetry, story, CancelJob("key", 17, "name", "alice", "no GPU", told="Slurm job 17 was given back."), NOW)
+    ends(telemetry, story, CancelJob("key", 18, "name", "alice", "given back: in words alone"), NOW)
     assert find(scraped(telemetry), "slurm_bridge_grants_given_back_total") == 1
+
+
+def test_events_that_are_not_posted_are_counted() -> None:
+    telemetry = Telemetry()
+    assert find(scraped(telemetry), "slurm_bridge_events_dropped_total") == 0
+    telemetry.event_dropped()
+    assert find(scraped(telemetry), "slurm_bridge_events_dropped_total") == 1
 
 
 def test_what_changes_something_is_a_line_in_the_log_and_what_reads_is_not(caplog: pytest.LogCaptureFixture) -> None:

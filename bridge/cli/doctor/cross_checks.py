@@ -1,10 +1,10 @@
-"""Checks between the two: nodes known to both, and what one believes of them that the other does not."""
+"""Checks between the two clusters: nodes known to both, and differences in what each knows of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, warning
+from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, warning
 from bridge.cli.doctor.views import Observations, managed_namespaces
 from bridge.slurm.admin_reads import NodeDetails
 from scheduler import names
@@ -30,7 +30,7 @@ def common(seen: Observations) -> Mapping[str, tuple[Node, NodeDetails]]:
     return {node.name: (node, known[slurm_name(node)]) for node in seen.nodes.get() if slurm_name(node) in known}
 
 
-def _nodes(seen: Observations) -> Iterator[Said]:
+def _nodes(seen: Observations) -> Iterator[Result]:
     both = common(seen)
     ours = {node.name for node in seen.nodes.get()} - both.keys()
     theirs = {each.node.name for each in seen.slurm_nodes.get()} - {known.node.name for _, known in both.values()}
@@ -66,7 +66,7 @@ def _why_out(node: Node, known: NodeDetails) -> str:
     return f"{states} in Slurm" + (f": {known.reason}" if known.reason else "")
 
 
-def _names(seen: Observations) -> Iterator[Said]:
+def _names(seen: Observations) -> Iterator[Result]:
     """A node of Slurm that several Kubernetes nodes claim is not used: one of them may be an impostor."""
     claims: dict[str, list[str]] = {}
     for node in seen.nodes.get():
@@ -81,8 +81,8 @@ def _names(seen: Observations) -> Iterator[Said]:
         yield ok("each node has a name of its own in Slurm")
 
 
-def _sizes(seen: Observations) -> Iterator[Said]:
-    """Slurm grants what Slurm counts; what Kubernetes does not let pods have of it is given back (F6)."""
+def _sizes(seen: Observations) -> Iterator[Result]:
+    """Slurm grants what Slurm counts; a grant that Kubernetes has no room for is released (F6)."""
     gres, both = seen.chosen("gres").gres, common(seen)
     larger = [f"{name} ({why})" for name, (node, known) in both.items() if (why := _larger(node, known, gres))]
     if larger:
@@ -113,7 +113,7 @@ def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
     return ""
 
 
-def _external(seen: Observations) -> Iterator[Said]:
+def _external(seen: Observations) -> Iterator[Result]:
     """What goes wrong with external nodes (Slurm facts 2, 7)."""
     external = [each for each in seen.slurm_nodes.get() if each.node.external]
     if not external:
@@ -138,7 +138,7 @@ def _external(seen: Observations) -> Iterator[Said]:
     yield from said or [ok(f"{len(external)}, made by new/node: devices are counted rightly, with indices")]
 
 
-def _static(external: list[NodeDetails]) -> Iterator[Said]:
+def _static(external: list[NodeDetails]) -> Iterator[Result]:
     if static := [each.node.name for each in external if each.static and each.node.gres]:
         yield warning(
             f"External nodes with devices stand in slurm.conf: {some(static)}. A job of anybody with --gpus or "
@@ -147,7 +147,7 @@ def _static(external: list[NodeDetails]) -> Iterator[Said]:
         )
 
 
-def _addresses(seen: Observations) -> Iterator[Said]:
+def _addresses(seen: Observations) -> Iterator[Result]:
     external = [each for each in seen.slurm_nodes.get() if each.node.external]
     bare = [each.node.name for each in external if each.address == each.node.name]
     unresolved = seen.unresolved.get()
@@ -164,7 +164,7 @@ def _addresses(seen: Observations) -> Iterator[Said]:
         yield ok("every external node has a NodeAddr")
 
 
-def _partitions(seen: Observations) -> Iterator[Said]:
+def _partitions(seen: Observations) -> Iterator[Result]:
     """Where the pods of each rule would go: is there a node at all?"""
     known = {each.name: each for each in seen.partitions.get()}
     policy = seen.chosen("policy").policy
@@ -185,10 +185,10 @@ def _partitions(seen: Observations) -> Iterator[Said]:
         yield ok(f"{some(used, 5)}: up, with nodes that both know")
 
 
-def _others(seen: Observations) -> Iterator[Said]:
+def _others(seen: Observations) -> Iterator[Result]:
     """Pods of other schedulers take room that Slurm believes free."""
     nodes = {name: node for name, (node, _) in common(seen).items()}
-    strangers = [pod for pod in seen.standing.get().strangers if pod.node in nodes]
+    strangers = [pod for pod in seen.other_pods.get().strangers if pod.node in nodes]
     if strangers:
         where, who = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
         yield warning(
@@ -209,7 +209,7 @@ def _kept(node: Node) -> bool:
     return any(taint.key == names.MANAGED_TAINT for taint in node.taints) or untolerated(node.taints, ()) is not None
 
 
-def _mapping(seen: Observations) -> Iterator[Said]:
+def _mapping(seen: Observations) -> Iterator[Result]:
     """Who the managed namespaces are in Slurm."""
     policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
     spaces = [each for each in seen.namespaces.get() if each.name in managed]

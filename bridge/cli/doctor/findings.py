@@ -18,47 +18,62 @@ class Level(Enum):
     ERROR = "error"
 
 
-NOT_CHECKED = "not checked: "
 EXIT_CODES = {Level.OK: 0, Level.UNKNOWN: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """check: which row of the table; sentence: what, where; do: what to do about it, "" where there is nothing to do."""
+    """What one check came to.
+
+    check       which row of the table
+    sentence    what, where
+    do          what to do about it; "": nothing
+    unchecked   why it could not be checked; "": it was checked
+    """
 
     group: str
     check: str
     level: Level
     sentence: str
     do: str = ""
+    unchecked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a check says; the table knows who said it."""
+class Result:
+    """A finding without its place in the table."""
 
     level: Level
     sentence: str
     do: str = ""
+    unchecked: str = ""
+
+    def at(self, group: str, check: str) -> Finding:
+        """The finding in that row of the table."""
+        return Finding(group, check, self.level, self.sentence, self.do, self.unchecked)
 
 
-def ok(sentence: str, do: str = "") -> Said:
-    return Said(Level.OK, sentence, do)
+def ok(sentence: str, do: str = "") -> Result:
+    return Result(Level.OK, sentence, do)
 
 
-def warning(sentence: str, do: str) -> Said:
-    return Said(Level.WARNING, sentence, do)
+def warning(sentence: str, do: str) -> Result:
+    return Result(Level.WARNING, sentence, do)
 
 
-def error(sentence: str, do: str) -> Said:
-    return Said(Level.ERROR, sentence, do)
+def error(sentence: str, do: str) -> Result:
+    return Result(Level.ERROR, sentence, do)
 
 
-def unknown(sentence: str, do: str = "") -> Said:
-    return Said(Level.UNKNOWN, sentence, do)
+def unknown(sentence: str, do: str = "") -> Result:
+    return Result(Level.UNKNOWN, sentence, do)
 
 
-Judge = Callable[[Observations], Iterable[Said]]
+def not_checked(why: str) -> Result:
+    return Result(Level.UNKNOWN, f"not checked: {why}", unchecked=why)
+
+
+Judge = Callable[[Observations], Iterable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +94,14 @@ def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observ
             except NotSeen as missing:
                 said = [_missing(missing, told)]
             for each in said:
-                yield Finding(group, check.name, each.level, each.sentence, each.do)
+                yield each.at(group, check.name)
 
 
-def _missing(missing: NotSeen, told: set[str]) -> Said:
+def _missing(missing: NotSeen, told: set[str]) -> Result:
     if missing.failed and missing.why not in told:
         told.add(missing.why)
         return error(missing.why, missing.do)
-    return unknown(f"{NOT_CHECKED}{missing.because}")
+    return not_checked(missing.because)
 
 
 def exit_code(found: Iterable[Finding]) -> int:

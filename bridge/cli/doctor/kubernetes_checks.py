@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge import rights
-from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, unknown, wait, warning
-from bridge.cli.doctor.look import REFERRED
+from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, unknown, wait, warning
+from bridge.cli.doctor.look_kubernetes import REFERRED
 from bridge.cli.doctor.views import Observations, managed_namespaces
+from bridge.preflight import rights
 from bridge.slurm.token import age
 from scheduler import names
 
@@ -15,12 +15,12 @@ SKEW_S = 3.0  # clocks further apart than that make times on pods wrong
 SHORT_LIFE_S = 3600.0
 
 
-def _server(seen: Observations) -> Iterator[Said]:
+def _server(seen: Observations) -> Iterator[Result]:
     server, greeting = seen.server.get(), seen.greeting.get()
     yield ok(f"{greeting.version} at {server} answers in {wait(seen.greeting.took_s)}")
 
 
-def _identity(seen: Observations) -> Iterator[Said]:
+def _identity(seen: Observations) -> Iterator[Result]:
     user = seen.whoami.get()
     expires = seen.kube_token_expires
     if expires is None:
@@ -34,7 +34,7 @@ def _identity(seen: Observations) -> Iterator[Said]:
         )
 
 
-def _rights(seen: Observations) -> Iterator[Said]:
+def _rights(seen: Observations) -> Iterator[Result]:
     held = seen.rights.get()
     lacking = [right for right, has in held.items() if not has]
     needed = [right for right in lacking if right in rights.CLUSTER]
@@ -59,7 +59,7 @@ def _rights(seen: Observations) -> Iterator[Said]:
         yield ok(f"all {len(held) + len(rights.NAMESPACE)} that the bridge uses")
 
 
-def _namespaces(seen: Observations) -> Iterator[Said]:
+def _namespaces(seen: Observations) -> Iterator[Result]:
     managed = managed_namespaces(seen)
     if managed:
         yield ok(f"{count(len(managed), 'namespace')} managed: {some(managed)}")
@@ -73,7 +73,7 @@ def _namespaces(seen: Observations) -> Iterator[Said]:
         yield warning(f"managed_namespaces names what does not exist: {some(missing)}.", "Correct the settings.")
 
 
-def _nodes(seen: Observations) -> Iterator[Said]:
+def _nodes(seen: Observations) -> Iterator[Result]:
     nodes = seen.nodes.get()
     away = [node.name for node in nodes if not node.ready]
     cordoned = [node.name for node in nodes if node.unschedulable]
@@ -84,9 +84,9 @@ def _nodes(seen: Observations) -> Iterator[Said]:
     yield ok(said) if usable else error(f"{said}.", "kubectl get nodes; kubectl describe node NAME")
 
 
-def _readable(seen: Observations) -> Iterator[Said]:
+def _readable(seen: Observations) -> Iterator[Result]:
     """The bridge does nothing to an object that it cannot decode."""
-    lists = (seen.namespaces.get(), seen.nodes.get(), seen.ours.get(), seen.standing.get().pods)
+    lists = (seen.namespaces.get(), seen.nodes.get(), seen.ours.get(), seen.other_pods.get().pods)
     if seen.undecoded:
         each = [
             f"{what.kind} {'/'.join(filter(None, (what.namespace, what.name)))} ({what.why})" for what in seen.undecoded
@@ -99,7 +99,7 @@ def _readable(seen: Observations) -> Iterator[Said]:
         yield ok(f"all {sum(map(len, lists)):,} namespaces, nodes and pods that are listed can be read")
 
 
-def _clock(seen: Observations) -> Iterator[Said]:
+def _clock(seen: Observations) -> Iterator[Result]:
     theirs = seen.greeting.get().clock
     if theirs is None:
         yield unknown("not checked: the API server tells no time")
@@ -107,8 +107,8 @@ def _clock(seen: Observations) -> Iterator[Said]:
     yield skew("the API server", theirs - seen.greeting.at)
 
 
-def skew(whose: str, seconds: float) -> Said:
-    """Both tell whole seconds, so up to one is no news."""
+def skew(whose: str, seconds: float) -> Result:
+    """Both clocks have whole seconds, so a difference of up to one second is normal."""
     if abs(seconds) <= SKEW_S:
         return ok("as here, within a few seconds")
     which = "ahead of" if seconds > 0 else "behind"

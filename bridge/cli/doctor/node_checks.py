@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, warning
+from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, warning
 from bridge.cli.doctor.views import Observations
 from scheduler import names
 from scheduler.model.kubernetes import Node
@@ -20,7 +20,7 @@ def _labelled(seen: Observations) -> list[Node]:
     return [node for node in seen.nodes.get() if wanted_in_slurm(node)]
 
 
-def _registration(seen: Observations) -> Iterator[Said]:
+def _registration(seen: Observations) -> Iterator[Result]:
     """May the bridge make nodes, has Slurm room for them, and does it count their devices?"""
     wanted = _labelled(seen)
     if not wanted:
@@ -52,7 +52,7 @@ def _registration(seen: Observations) -> Iterator[Said]:
     ]
 
 
-def _by_whom(user: str, slurm_user: str) -> Iterator[Said]:
+def _by_whom(user: str, slurm_user: str) -> Iterator[Result]:
     if user not in (slurm_user, "root"):
         yield warning(
             f"Nodes are made by SlurmUser ({slurm_user}) and by Slurm's administrators; the token is of {user or 'nobody'}.",
@@ -60,7 +60,7 @@ def _by_whom(user: str, slurm_user: str) -> Iterator[Said]:
         )
 
 
-def _partitions(seen: Observations) -> Iterator[Said]:
+def _partitions(seen: Observations) -> Iterator[Result]:
     """A node comes into the partitions of its annotation by a NodeSet of that feature."""
     wanted = {node.name: (node, named_partitions(node)) for node in _labelled(seen)}
     named = sorted({name for _, partitions in wanted.values() for name in partitions})
@@ -68,7 +68,7 @@ def _partitions(seen: Observations) -> Iterator[Said]:
         yield ok("no labelled node names a partition: they are in those with Nodes=ALL")
         return
     there, known = seen.partition_details.get(), {each.node.name: each.node for each in seen.slurm_nodes.get()}
-    told: list[Said] = []
+    told: list[Result] = []
     if absent := [name for name in named if name not in there]:
         told.append(
             error(

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from bridge.cli.doctor.findings import NOT_CHECKED, Finding, Level, exit_code
+from bridge.cli.doctor.findings import Finding, Level, exit_code
 from bridge.cli.terminal import printable
 
 MARKS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
@@ -16,7 +16,7 @@ NARROWEST = 60
 
 
 def as_text(found: Sequence[Finding], width: int) -> str:
-    """Grouped and aligned; what to do stands below what it is about.  width: columns of the terminal."""
+    """Grouped and aligned; the advice is below the finding.  width: columns of the terminal."""
     names = max((len(each.check) for each in found), default=0)
     lines: list[str] = []
     for group, members in groupby(found, key=lambda each: each.group):
@@ -27,7 +27,7 @@ def as_text(found: Sequence[Finding], width: int) -> str:
 def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
     before = ""
     for each in found:
-        if _skipped(each):
+        if each.unchecked:
             continue
         name = each.check if each.check != before else ""
         before = each.check
@@ -39,15 +39,12 @@ def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
     yield from _skipped_rows(found, width)
 
 
-def _skipped(finding: Finding) -> bool:
-    return finding.level is Level.UNKNOWN and finding.sentence.startswith(NOT_CHECKED)
-
-
 def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
-    """What could not be checked for one reason stands in one row."""
+    """One row for each reason, with all checks that could not be made for it."""
     reasons: dict[str, list[str]] = {}
-    for each in filter(_skipped, found):
-        reasons.setdefault(each.sentence.removeprefix(NOT_CHECKED), []).append(each.check)
+    for each in found:
+        if each.unchecked:
+            reasons.setdefault(each.unchecked, []).append(each.check)
     margin = f"  {MARKS[Level.UNKNOWN]:<{MARK_WIDTH}}  "
     for reason, checks in reasons.items():
         yield from _wrapped(f"not checked, since {reason}: {', '.join(checks)}", margin, " " * len(margin), width)

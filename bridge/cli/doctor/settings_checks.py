@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.cli.doctor.findings import Check, Said, count, error, ok, unknown, warning
+from bridge.cli.doctor.findings import Check, Result, count, error, ok, unknown, warning
 from bridge.cli.doctor.views import Observations
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
 
 
-def _file(seen: Observations) -> Iterator[Said]:
+def _file(seen: Observations) -> Iterator[Result]:
     chosen = seen.settings.get()
     rules = len(chosen.policy.rules)
     if not rules and chosen.policy.default is None:
@@ -22,7 +22,7 @@ def _file(seen: Observations) -> Iterator[Said]:
         yield ok(f"{seen.source}: {count(rules, 'rule')}{default} in the policy")
 
 
-def _patience(seen: Observations) -> Iterator[Said]:
+def _patience(seen: Observations) -> Iterator[Result]:
     """As `run` checks it at start: what settle and quiet period promise holds only if they outlast the longest call."""
     tuning = seen.chosen("tuning").tuning.tuning()
     for key in ("settle_s", "quiet_s"):
@@ -33,7 +33,7 @@ def _patience(seen: Observations) -> Iterator[Said]:
             )
 
 
-def _bridge(seen: Observations) -> Iterator[Said]:
+def _bridge(seen: Observations) -> Iterator[Result]:
     if (missing := seen.bridge.missing) is not None and not missing.failed:
         yield unknown(missing.because)
         return

@@ -1,15 +1,15 @@
-"""Checks of the Slurm end: reach, token, whom it may act for."""
+"""Checks of the Slurm end: reachability, the token, and the users that it may act for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from bridge import app
-from bridge.cli.doctor.findings import Check, Level, Said, count, error, ok, some, unknown, wait, warning
+from bridge.cli.doctor.findings import Check, Level, Result, count, error, ok, some, unknown, wait, warning
 from bridge.cli.doctor.kubernetes_checks import skew
-from bridge.cli.doctor.look import NOT_ACCEPTED
+from bridge.cli.doctor.look_slurm import NOT_ACCEPTED
 from bridge.cli.doctor.views import Choice, Observations, Observed, Token
+from bridge.preflight.checks import without_node_rights
 from bridge.settings import LOOPBACK
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.responses import AUTHENTICATION, UNKNOWN_USER
@@ -18,17 +18,19 @@ from bridge.slurm.user_tokens import advice
 from scheduler.policy.rules import ANY
 from scheduler.policy.templates import is_template
 
-LATE_SHARE = 0.2  # what renews a token has renewed it when a fifth of its life is left
+LATE_SHARE = 0.2  # a program that renews tokens has done so when a fifth of the lifetime is left
 SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
 LIMIT = 2050  # a limit of the user or account is reached now; what was asked is allowed as such
 OTHERS_MAY_NOT = (AUTHENTICATION, 401, 403, 511)
 NUMBERS = {"account": 2045, "partition": 2000, "qos": 2066}
 
 
-def _slurmrestd(seen: Observations) -> Iterator[Said]:
+def _slurmrestd(seen: Observations) -> Iterator[Result]:
     url = seen.usable.slurm_url
-    if seen.knock.missing is None:
-        yield ok(f"something answers at {url} (HTTP {seen.knock.get()}); what it is, it tells only to a token")
+    if seen.status_without_token.missing is None:
+        yield ok(
+            f"something answers at {url} (HTTP {seen.status_without_token.get()}); what it is, it tells only to a token"
+        )
         return
     found = seen.discovery.get()
     said = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
@@ -43,12 +45,12 @@ def _slurmrestd(seen: Observations) -> Iterator[Said]:
         )
 
 
-def _api_version(seen: Observations) -> Iterator[Said]:
+def _api_version(seen: Observations) -> Iterator[Result]:
     found = seen.discovery.get()
     yield ok(f"API {found.api}: external jobs, nodes at once (job/allocate) or by the queue (job/submit)")
 
 
-def _slurmctld(seen: Observations) -> Iterator[Said]:
+def _slurmctld(seen: Observations) -> Iterator[Result]:
     """Two things may be wrong, and each has a row: slurmctld is away, or does not accept the token."""
     seen.discovery.get()
     if (missing := seen.jobs.missing) is not None and missing.because == NOT_ACCEPTED:
@@ -59,7 +61,7 @@ def _slurmctld(seen: Observations) -> Iterator[Said]:
         yield ok("answers")
 
 
-def _accounting(seen: Observations) -> Iterator[Said]:
+def _accounting(seen: Observations) -> Iterator[Result]:
     seen.discovery.get()
     if seen.accounting.get():
         yield ok("slurmdbd keeps the records: exit codes are told there, lost jobs are found by name")
@@ -67,7 +69,7 @@ def _accounting(seen: Observations) -> Iterator[Said]:
         yield ok("without slurmdbd: how pods end is recorded nowhere in Slurm")
 
 
-def _token(seen: Observations) -> Iterator[Said]:
+def _token(seen: Observations) -> Iterator[Result]:
     yield from _life(seen.token.get(), seen.now)
     if seen.acting_token.missing is None or seen.acting_token.missing.failed:
         yield from _life(seen.acting_token.get(), seen.now)
@@ -77,8 +79,8 @@ def _token(seen: Observations) -> Iterator[Said]:
         yield error(missing.why, missing.do)
 
 
-def _of_users(seen: Observations) -> Iterator[Said]:
-    """A row for each Slurm user whose token cannot be used, or that ends soon; one for all others."""
+def _of_users(seen: Observations) -> Iterator[Result]:
+    """A row for each Slurm user whose token cannot be used or expires soon, and one row for all others."""
     fine = []
     for user, observed in sorted(seen.user_tokens.get().items()):
         if observed.missing is not None:
@@ -91,12 +93,12 @@ def _of_users(seen: Observations) -> Iterator[Said]:
         yield ok(f"{seen.usable.slurm_user_token_dir} has tokens of {some(fine, 5)}")
     conf, token = seen.configuration.value, seen.acting_token.value or seen.token.value
     if conf is not None and token is not None:
-        lacking = app.without_node_rights(seen.usable, token.user, conf.slurm_user)
+        lacking = without_node_rights(seen.usable, token.user, conf.slurm_user)
         if lacking is not None:
             yield warning(lacking.what, lacking.do)
 
 
-def _life(token: Token, now: float) -> Iterator[Said]:
+def _life(token: Token, now: float) -> Iterator[Result]:
     whose = f"{token.source}: of {token.user or 'nobody in particular'}"
     if token.expires is None:
         yield ok(f"{whose}, without an end")
@@ -116,7 +118,7 @@ def _life(token: Token, now: float) -> Iterator[Said]:
         yield warning(f"{token.source} can be read by every user of this host.", "chmod o= FILE")
 
 
-def _all_jobs(seen: Observations) -> Iterator[Said]:
+def _all_jobs(seen: Observations) -> Iterator[Result]:
     jobs = seen.jobs.get()
     said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
     if seen.configuration.missing is not None:
@@ -132,7 +134,7 @@ def _all_jobs(seen: Observations) -> Iterator[Said]:
         )
 
 
-def _users(seen: Observations) -> Iterator[Said]:
+def _users(seen: Observations) -> Iterator[Result]:
     """Can we act for each Slurm user of the policy?  Tried without effect (bridge/slurm/admin_reads.py)."""
     verdicts = {user: verdict for (user, what, _), verdict in seen.verdicts.items() if not what}
     if not verdicts:
@@ -165,7 +167,7 @@ def accepted(observed: Observed[Verdict]) -> bool:
     return verdict is not None and (verdict.may or verdict.number == LIMIT)
 
 
-def _why_not(user: str, verdict: Verdict, seen: Observations) -> Said:
+def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
     token = seen.acting_token.value or seen.token.value
     whose = token.user if token else ""
     if seen.usable.slurm_user_token_dir and verdict.number in OTHERS_MAY_NOT:
@@ -194,8 +196,8 @@ def _look_in_log() -> str:
     return "slurmctld's log says more at that time; a job_submit plugin may have refused it."
 
 
-def _choices(seen: Observations) -> Iterator[Said]:
-    """Is every account, partition and QOS that the policy offers one that Slurm takes from that user?"""
+def _choices(seen: Observations) -> Iterator[Result]:
+    """Does Slurm accept every account, partition and QOS that the policy offers to that user?"""
     _needs(seen.jobs)
     seen.chosen("policy")
     tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}
@@ -214,13 +216,13 @@ def _choices(seen: Observations) -> Iterator[Said]:
         yield ok("the policy names no account, partition or QOS: Slurm's own defaults are used")
 
 
-def refused(choice: Choice, verdict: Verdict, seen: Observations) -> Said:
+def refused(choice: Choice, verdict: Verdict, seen: Observations) -> Result:
     """Why Slurm does not take it, and what to do."""
     user, what, value = choice
     return _not_taken(user, what, value, verdict) if what else _why_not(user, verdict, seen)
 
 
-def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:
+def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Result:
     sentence = f'Slurm does not take {what} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
     if verdict.number != NUMBERS[what]:
         return warning(sentence, _look_in_log())
@@ -232,7 +234,7 @@ def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Said:
     return error(sentence, ways[what])
 
 
-def _reservations(seen: Observations) -> Iterator[Said]:
+def _reservations(seen: Observations) -> Iterator[Result]:
     there = seen.reservations.get()
     policy = seen.chosen("policy").policy
     named = {name for tenant in policy.tenants for name in (tenant.reservation.default, *tenant.reservation.allowed)}
@@ -246,7 +248,7 @@ def _reservations(seen: Observations) -> Iterator[Said]:
         yield ok(f"all that the policy names are there: {some(named)}")
 
 
-def _clock(seen: Observations) -> Iterator[Said]:
+def _clock(seen: Observations) -> Iterator[Result]:
     yield skew("slurmctld", seen.slurm_clock.get() - seen.slurm_clock.at)
 
 

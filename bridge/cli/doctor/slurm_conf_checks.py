@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bridge.cli.doctor.findings import Check, Said, count, error, ok, some, warning
+from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, warning
 from bridge.cli.doctor.views import Observations
 from bridge.slurm.admin_reads import Configuration, PartitionDetails
 
@@ -23,7 +23,7 @@ FULL_SHARE = 0.8  # of MaxJobCount
 FEW_A_SECOND = 5.0
 
 
-def _scheduling(seen: Observations) -> Iterator[Said]:
+def _scheduling(seen: Observations) -> Iterator[Result]:
     conf = seen.configuration.get()
     slow = list(_slow(conf))
     yield from slow
@@ -38,7 +38,7 @@ def _scheduling(seen: Observations) -> Iterator[Said]:
         )
 
 
-def _slow(conf: Configuration) -> Iterator[Said]:
+def _slow(conf: Configuration) -> Iterator[Result]:
     written = {each.partition("=")[0] for each in conf.scheduler_parameters}
     if conf.scheduler_type == "sched/builtin":
         yield warning(
@@ -79,7 +79,7 @@ def _number(conf: Configuration, name: str, default: int) -> int:
     return default
 
 
-def _job_limit(seen: Observations) -> Iterator[Said]:
+def _job_limit(seen: Observations) -> Iterator[Result]:
     """Ended jobs count as long as slurmctld remembers them."""
     conf, jobs = seen.configuration.get(), seen.jobs.get()
     most, age_s = conf.max_job_count, conf.min_job_age_s
@@ -109,7 +109,7 @@ def _job_limit(seen: Observations) -> Iterator[Said]:
         yield ok(f"{keeps}; {most // age_s} a second over time, {count(most - jobs, 'job')} at once")
 
 
-def _resources(seen: Observations) -> Iterator[Said]:
+def _resources(seen: Observations) -> Iterator[Result]:
     conf = seen.configuration.get()
     if conf.select_type == "select/linear":
         yield warning(
@@ -134,7 +134,7 @@ def _resources(seen: Observations) -> Iterator[Said]:
         yield ok(f"job_submit plugins may change or refuse placeholders: {', '.join(conf.job_submit_plugins)}")
 
 
-def _preemption(seen: Observations) -> Iterator[Said]:
+def _preemption(seen: Observations) -> Iterator[Result]:
     """Signals to an external job make slurmctld call a slurmd that is not there (Slurm facts 2)."""
     conf, details = seen.configuration.get(), seen.partition_details.get()
     if conf.preempt_type in ("", "preempt/none"):

@@ -1,4 +1,4 @@
-"""What there is to be seen, each thing either seen or not, and then why not."""
+"""The observations of the doctor: each is either made, or has the reason why not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from bridge.kube.admin_reads import Greeting
-from bridge.rights import Right
+from bridge.preflight.rights import Right
 from bridge.settings import Settings
 from bridge.slurm.admin_reads import Configuration, NodeDetails, PartitionDetails, Verdict
 from bridge.slurm.client import Discovery
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class NotSeen(Exception):
-    """What a check needs could not be looked at.
+    """An observation that a check needs could not be made.
 
     why      a sentence: what went wrong
-    failed   it was asked for and that failed; False: nobody could ask, because of something before it
+    failed   the request failed; False: no request was sent, because an earlier one failed
     because  the short reason for "not checked: …"
     do       what to do about it
     """
@@ -34,7 +34,7 @@ class NotSeen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Observed(Generic[T]):
-    """One thing that was looked for.  took_s: how long that took; at: our clock in the middle of it, epoch seconds."""
+    """One observation.  took_s: seconds that it took; at: this host's clock in the middle of it, epoch seconds."""
 
     value: T | None = None
     missing: NotSeen | None = None
@@ -42,7 +42,7 @@ class Observed(Generic[T]):
     at: float = 0.0
 
     def get(self) -> T:
-        """It.  Raises NotSeen."""
+        """The value.  Raises NotSeen."""
         if self.missing is not None:
             raise self.missing
         assert self.value is not None, "what was seen is something"
@@ -50,7 +50,7 @@ class Observed(Generic[T]):
 
 
 def nothing(because: str) -> Observed[T]:
-    """Nobody looked, because of something before it."""
+    """An observation that was not attempted, with the reason."""
     return Observed(missing=NotSeen(because, failed=False))
 
 
@@ -60,8 +60,8 @@ class Token:
 
     source     "token file /run/token", "token in SLURM_JWT"
     file       it is read from a file, and again when that changes
-    user       whom it names; "" nobody
-    issued, expires   epoch seconds; None: not said
+    user       the Slurm user that it names; "": none
+    issued, expires   epoch seconds; None: it has no such claim
     readable_by_all   any user of this machine can read the file
     """
 
@@ -74,8 +74,8 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeInfo:
-    """Pods that other schedulers put on nodes: all of them, and who of them no DaemonSet owns."""
+class OtherPods:
+    """Pods that other schedulers bound to nodes: all of them, and those that no DaemonSet owns."""
 
     pods: tuple[Pod, ...]
 
@@ -92,19 +92,19 @@ class Observations:
     """Everything that checks read.
 
     source         where the settings are from, in words
-    usable         the settings; where they have a mistake, what of them can be used all the same
+    usable         the settings; if they have a mistake, the part that can be used
     doubtful       keys of the settings that may have been meant where the mistake is
-    knock          the HTTP status with which somebody without a token is answered where slurmrestd should be
-    rights         each of rights.CLUSTER, look.REFERRED and rights.NODE to whether we have it everywhere
+    status_without_token  the HTTP status of a request without a token to slurmrestd
+    rights         each of rights.CLUSTER, look_kubernetes.REFERRED and rights.NODE to whether we have it everywhere
     rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
     ours           pods of the bridge's scheduler
     undecoded      nodes, namespaces and pods that Kubernetes lists and that cannot be decoded; they are in no other list
     user_tokens    of each Slurm user that the policy names, where each has a token
-    all_jobs       Slurm hides nobody's jobs from our token
+    all_jobs       Slurm shows the jobs of all users to the bridge's token
     accounting     there is a slurmdbd, and it answers
-    verdicts       what Slurm says to what the policy writes out; filled: to what its templates give, where that was asked
-    bridge         what the bridge's own address answers to /readyz: its lines; () where it is ready and all works
-    unresolved     external nodes whose address is only a name that nothing on this host can resolve
+    verdicts       Slurm's verdict on each choice that the policy names; filled: on those that its templates give
+    bridge         the lines of /readyz at the bridge's own address; (): it is ready and all works
+    unresolved     external nodes whose address is only a name that this host cannot resolve
     """
 
     now: float
@@ -121,13 +121,13 @@ class Observations:
     namespaces: Observed[tuple[Namespace, ...]] = field(default_factory=Observed)
     nodes: Observed[tuple[Node, ...]] = field(default_factory=Observed)
     ours: Observed[tuple[Pod, ...]] = field(default_factory=Observed)
-    standing: Observed[NodeInfo] = field(default_factory=Observed)
+    other_pods: Observed[OtherPods] = field(default_factory=Observed)
     undecoded: list[Undecoded] = field(default_factory=list)
     token: Observed[Token] = field(default_factory=Observed)
     acting_token: Observed[Token] = field(default_factory=Observed)
     user_tokens: Observed[Mapping[str, Observed[Token]]] = field(default_factory=Observed)
     discovery: Observed[Discovery] = field(default_factory=Observed)
-    knock: Observed[int] = field(default_factory=lambda: nothing("it is asked with a token"))
+    status_without_token: Observed[int] = field(default_factory=lambda: nothing("it is asked with a token"))
     jobs: Observed[int] = field(default_factory=Observed)
     configuration: Observed[Configuration] = field(default_factory=Observed)
     all_jobs: Observed[bool] = field(default_factory=Observed)
@@ -143,7 +143,7 @@ class Observations:
     bridge: Observed[tuple[str, ...]] = field(default_factory=Observed)
 
     def chosen(self, key: str) -> Settings:
-        """The settings, to read that key of.  Raises NotSeen where it is in doubt."""
+        """The settings, to read that key.  Raises NotSeen if the key is in doubt."""
         return self.settings.get() if key in self.doubtful else self.usable
 
 

@@ -4,11 +4,11 @@ All are written as controllers are: a change marks what it concerns, an actor lo
 and does the next thing that they lack.  So nothing here depends on the order of events, and an actor that was down picks
 up where the facts are.
 
-    kubelet      starts a bound pod (or fails it where it does not fit, as a real one does), ends it when its time, its
+    kubelet      starts a bound pod (or fails it if it does not fit, as a real one does), ends it when its time, its
                  deadline or its deletion has come, then lets a deleted one go
     replica set  keeps as many pods as are wanted; what has ended or is being deleted does not count
     batch job    keeps `parallelism` pods until `completions` have succeeded or too many have failed
-    garbage      pods whose controller or node is gone, finished namespaces, events older than an hour
+    garbage      deletes pods whose controller or node is gone, finished namespaces, events older than an hour
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Actors:
         )
 
     def _wait(self, now: float, pod: Object, reason: str) -> None:
-        """Its container never starts; its deadline counts all the same."""
+        """A container that never starts; the deadline of the pod still counts."""
         status = pod["status"]
         if "startTime" not in status:
             waiting = [{"name": c["name"], "state": {"waiting": {"reason": reason}}} for c in pod["spec"]["containers"]]
@@ -446,13 +446,13 @@ def _index(pod: Object) -> int | None:
 
 
 def _seconds(pod: Object, annotation: str, default: float) -> float:
-    """A number that somebody wrote on the pod about how it shall behave."""
+    """A number in an annotation of the pod that sets its behaviour."""
     text = (pod["metadata"].get("annotations") or {}).get(annotation)
     return default if text is None else float(text)
 
 
 def _runs_s(pod: Object) -> float:
-    """How long its containers run: as somebody wrote on it, else as its command says.
+    """How long its containers run: as its annotation says, else as its command says.
 
     That is as long as it sleeps, in a shell's line too; a program that nothing is known of takes a while.  A service, and
     what only its image knows, runs for ever.

@@ -1,10 +1,10 @@
 """A simulated Kubernetes: the API server's rules, without a clock, a socket or a thread.
 
-`handle` answers one request at the moment it is told; `open_watch` and `told_since` tell what happened; `tick` lets the
+`handle` answers one request at a given time; `open_watch` and `changes_after` return what happened; `tick` lets the
 cluster's own actors (kubelets, controllers, in `kube_actors`) do what is due.  Same seed and same calls, same cluster:
 uids, names and delays come from the seed.
 
-The rules are those that a scheduler can run into, as measured on a real 1.36: what may be bound, what may be patched on a
+The rules are those that a scheduler meets, as measured on a real 1.36: what may be bound, what may be patched on a
 pod, how deletion goes, what conflicts, in which words.  The contract suite asks both and must get the same.
 
 Not here: admission webhooks, RBAC beyond `forbidden`, finalizers of other kinds than pods, other API versions, server-side
@@ -148,8 +148,8 @@ class KubeCluster:
         except Refusal as refusal:
             return _status(refusal)
 
-    def told_since(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
-        """(lines, version, ended): what a watch is told after `version`, and where it goes on unless it has ended."""
+    def changes_after(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
+        """(lines, version, ended): the lines of a watch after `version`, and the version to go on from unless it ended."""
         try:
             told, newer = self.store.changes_since(version, chosen)
         except TooOld:
@@ -472,7 +472,7 @@ def _new_namespace(namespace: Object, _now: float) -> Object:
 
 
 def _new_claim(claim: Object, _now: float) -> Object:
-    """Bound at once where it names its volume; others wait for ever, since nothing provisions here."""
+    """Bind a claim at once if it names its volume; others wait for ever, since nothing provisions here."""
     bound = bool((claim.get("spec") or {}).get("volumeName"))
     return {**claim, "status": {"phase": "Bound" if bound else "Pending"}}
 

@@ -84,7 +84,7 @@ class InProcessKube:
         marks, stalls = self._next_bookmark(ends), self.clock() + stall_s
         while True:
             changed = self._changed
-            told, version, ended = self.cluster.told_since(version, chosen)
+            told, version, ended = self.cluster.changes_after(version, chosen)
             for line in told:
                 stalls = self.clock() + stall_s
                 yield line

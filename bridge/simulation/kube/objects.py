@@ -1,4 +1,4 @@
-"""Objects of the simulated cluster: what somebody would write to make one, and the small parts they share.
+"""Objects of the simulated cluster, as a client would write them, and the small parts that they share.
 
 How a simulated pod behaves is written on it, as annotations; without any it starts within half a second and runs as long as
 its command `sleep` says, else for ever.

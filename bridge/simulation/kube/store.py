@@ -1,11 +1,11 @@
-"""A simulated etcd: objects with versions, and the history from which watches are told.
+"""A simulated etcd: objects with versions, and the history that watches read.
 
 Objects are plain JSON dictionaries and are never changed once they are in here; a write puts a new one in their place, so
-that the past stays as it was.  Every write is one Change and takes one version, without gaps.  What a watch is told
+that the past stays as it was.  Every write is one Change and takes one version, without gaps.  What a watch receives
 follows from its selector: an object that begins to match is ADDED, one that stops to match is DELETED, in the state in
 which it last matched, under the new version.
 
-The history is bounded, as the real one is: whoever asks for what was before it gets TooOld (410).
+The history is bounded, as the real one is: a request for an older version gets TooOld (410).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of one resource somebody asks for."""
+    """The selection of objects of one resource in a request."""
 
     resource: str
     namespace: str
@@ -159,7 +159,7 @@ def key_of(thing: Object) -> Key:
 
 
 def _event(change: Change, selection: Selection) -> tuple[str, bytes] | None:
-    """What a watch with this selection is told of the change."""
+    """What a watch with this selection receives for the change."""
     if selection.namespace and key_of(change.last.object)[0] != selection.namespace:
         return None
     was = change.before is not None and selection.matches(change.before.object)

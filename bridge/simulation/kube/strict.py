@@ -39,7 +39,7 @@ def _unknown(value: Any, kind: str, path: str) -> Iterator[str]:
 @cache
 def _fields(kind: str) -> dict[str, str]:
     """Field name to its type, of a model of the package; {} where there is none (a string, a free-form object)."""
-    from kubernetes import client  # late: it holds some 700 models, and only who applies something needs them
+    from kubernetes import client  # imported late: it holds some 700 models, which only an apply needs
 
     model: Any = getattr(client, kind, None)
     if not hasattr(model, "openapi_types"):

@@ -19,7 +19,7 @@ NONE = "<none>"
 
 
 def wants_table(accept: str) -> bool:
-    """Whether that Accept header asks for a table before anything else."""
+    """True if that Accept header prefers a table."""
     return "as=Table" in accept.partition(",")[0]
 
 

@@ -1,4 +1,4 @@
-"""What the simulated slurmrestd tells those who only look: slurm.conf, slurmctld's clock, reservations."""
+"""Answers of the simulated slurmrestd for diagnostic reads: slurm.conf, slurmctld's clock, reservations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONFIGURATION_SINCE = "v0.0.45"
 
 
 def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
-    """As `GET conf/` tells it; what `cluster.slurm_conf` names replaces what follows from the cluster."""
+    """As `GET conf/` shows it; values of `cluster.slurm_conf` replace those that follow from the cluster."""
     preempts = any(partition.preempted for partition in cluster.partitions.values())
     told = {
         "ClusterName": "simulated",

@@ -3,14 +3,15 @@
 A pure state machine: time is an argument, nothing is random but what a seed gives, nothing runs by itself.  It answers as
 Slurm 26.05 was measured to (the contract suite drives it and the real one with the same tests), in what the bridge uses:
 
-* Jobs stand in one queue, by partition tier, priority and id.  The first that does not fit says Resources, those behind it
-  in its partition say Priority; a backfill pass lets small ones by where they do not delay it, and tells expected starts.
+* Jobs wait in one queue, by partition tier, priority and id.  The first that does not fit has the reason Resources, those
+behind
+  it in its partition have Priority.  A backfill pass starts small jobs that do not delay it, and computes expected starts.
 * `stock` plays Slurm as it is shipped: a new job is looked at after 3 s, freed capacity is noticed by chance (the next
   event or backfill pass, up to 30 s later), unless an update of any job makes slurmctld look at the next second.  Without
   `stock` every second is a full pass.
 * A heterogeneous job is started by the backfill pass alone, all of its components together or none.
 * Immediate allocations are refused with 2013 while a runnable job of an equal or higher tier waits anywhere, with 2016
-  where there is no room now (and preempt lower ones all the same, as the real one does).
+  if there is no room now (and preempt lower jobs all the same, as the real one does).
 
 Levers for faults and tests are methods of their own: preempt, drain, down, resume, cancel, hold, release, suspend, end,
 lose_state, and the switches controller_up and accounting_up.
@@ -40,7 +41,7 @@ MAX_JOB_COUNT = 10_000
 # slurmctld saves its state about every five seconds: a crash loses what is younger.
 SAVE_INTERVAL_S = 5
 BACKFILL_DEPTH = 100
-# What befalls one component of a heterogeneous job befalls all; a time limit or a cancel of a component does not.
+# Ends of one component of a heterogeneous job that end all; a time limit or a cancel of a component does not.
 SHARED_FATES = frozenset({"PREEMPTED", "NODE_FAIL"})
 NEVER = float("inf")
 
@@ -78,18 +79,14 @@ class SlurmCluster:
         self.jobs: dict[int, SimJob] = {}
         self.licenses = dict(licenses or {})
         self.counts_memory = counts_memory
-        for node in self.nodes.values():
-            node.counts_memory = counts_memory
         self.accounting = accounting
         self.controller_up = True
         self.accounting_up = accounting
-        self.slurm_conf: dict[str, Any] = {}  # what of slurm.conf is told otherwise than it follows from the cluster
+        self.slurm_conf: dict[str, Any] = {}  # values of slurm.conf that differ from those that follow from the cluster
         self.reservations: set[str] = set()
         self.operators: set[str] = set()  # users whose AdminLevel is Operator
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
-        self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)
-        self.gres_names = frozenset(name for node in self.nodes.values() for name, _ in node.devices)
         self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included
         self.accounted_by_id: dict[int, SimJob] = {}
         self.next_id = 1
@@ -98,13 +95,20 @@ class SlurmCluster:
         self._random = random.Random(seed)  # noqa: S311  (chance of a simulation, reproducible by its seed)
         self._signature = f"signed-{seed}"
         self._tokens: dict[str, tuple[str, float | None]] = {}
+        self._begin(started)
+
+    def _begin(self, started: float) -> None:
+        for node in self.nodes.values():
+            node.counts_memory = self.counts_memory
+        self.features = frozenset(feature for node in self.nodes.values() for feature in node.features)
+        self.gres_names = frozenset(name for node in self.nodes.values() for name, _ in node.devices)
         self._pending: dict[int, SimJob] = {}
         self._live: dict[int, SimJob] = {}
         self._ended: dict[int, SimJob] = {}
+        self._unsaved: list[SimJob] = []
         self._pass_due = NEVER
         self._backfill_due = started + BACKFILL_INTERVAL_S
         self._limit_check_due = started + LIMIT_CHECK_S
-        self._unsaved: list[SimJob] = []
 
     @classmethod
     def example(
@@ -155,7 +159,7 @@ class SlurmCluster:
         if now % SAVE_INTERVAL_S < 1:
             self._unsaved.clear()
 
-    # --- who may ask
+    # --- access
 
     def token(self, user: str, *, issued: float | None = None, expires: float | None = None) -> str:
         """A token of that user which this cluster accepts, until `expires` (epoch seconds)."""
@@ -192,7 +196,7 @@ class SlurmCluster:
         self._pass_due = min(self._pass_due, now + (SUBMIT_DELAY_S if self._stock else 0))
 
     def look_soon(self, now: float) -> None:
-        """Any update of a job makes slurmctld look at its queue at the next second (the kick)."""
+        """Any update of a job makes slurmctld look at its queue at the next second (the nudge)."""
         self._pass_due = min(self._pass_due, now)
 
     def live_of(self, user: str) -> int:
@@ -211,7 +215,7 @@ class SlurmCluster:
         )
 
     def over_limit(self, user: SimUser, wanted: Wanted) -> bool:
-        """Whether his group limit leaves no room for this job now."""
+        """True if the user's group limit leaves no room for this job now."""
         for gres, limit in user.group_tres.items():
             asked = wanted.devices(gres)
             if asked and asked + self.held_of(user.name, gres) > limit:
@@ -237,7 +241,7 @@ class SlurmCluster:
         found: list[SimJob] = []
         for job_id in range(
             job.het_id, self.next_id
-        ):  # their ids follow each other; those of ended ones may be forgotten
+        ):  # their ids are consecutive; those of ended components may be forgotten
             each = self.jobs.get(job_id)
             if each is not None and each.het_id == job.het_id:
                 found.append(each)
@@ -246,7 +250,7 @@ class SlurmCluster:
         return found
 
     def has_licenses(self, job: SimJob) -> bool:
-        """Whether those that it wants are free now."""
+        """True if the licenses that it requests are free now."""
         if not job.licenses:
             return True
         held: Counter[str] = Counter()
@@ -255,7 +259,7 @@ class SlurmCluster:
         return all(held[name] + count <= self.licenses[name] for name, count in job.licenses.items())
 
     def blocks_immediate(self, partition: SimPartition, asking: SimJob, now: float) -> bool:
-        """Whether another runnable job of an equal or higher tier waits, in whatever partition."""
+        """True if another runnable job of an equal or higher tier waits, in any partition."""
         return any(
             job is not asking
             and self.partitions[job.partition].tier >= partition.tier
@@ -265,22 +269,22 @@ class SlurmCluster:
         )
 
     def could(self, wanted: Wanted) -> bool:
-        """Whether the cluster could ever run it, if it were empty."""
+        """True if the empty cluster could run it."""
         return fits_empty(wanted, self.nodes.values())
 
     def has_nodes_in_service(self, job: SimJob) -> bool:
-        """Whether nodes that are neither down nor drained would do."""
+        """True if the nodes that are neither down nor drained suffice."""
         return fits_empty(job.wanted, [node for node in self.nodes.values() if node.in_service])
 
     def place(self, job: SimJob, now: float) -> bool:
-        """Start the job where it has room."""
+        """Start the job if there is room; True if it started."""
         places = places_for(job.wanted, self.nodes)
         if places:
             self._start(job, places, now)
         return bool(places)
 
     def preempt_for(self, job: SimJob, now: float) -> bool:
-        """End lower jobs, the youngest first, until the job fits somewhere; False where that would not help."""
+        """End lower jobs, the youngest first, until the job fits somewhere; False if that does not help."""
         everywhere = list(self.nodes.values())
         for nodes in [[node] for node in everywhere] if job.wanted.tasks == 1 else [everywhere]:
             victims = self._victims(job, nodes)
@@ -357,7 +361,7 @@ class SlurmCluster:
     def lose_state(self, now: float, *, younger_than_s: float = SAVE_INTERVAL_S) -> list[int]:
         """slurmctld is killed and comes back with a state that old.
 
-        Returns the ids it lost; they will be given out again.  Accounting keeps believing in those jobs.
+        Returns the lost ids, which will be used again.  Accounting keeps the records of these jobs.
         """
         lost = [job for job in self._unsaved if now - job.submitted <= younger_than_s and job.id in self.jobs]
         return self._lose(lost, now)
@@ -465,7 +469,7 @@ class SlurmCluster:
                 blocked.add(job.partition)
 
     def _backfill(self, now: float) -> None:
-        """Tell when the waiting jobs will start, and let those by that delay none of them."""
+        """Compute when the pending jobs will start, and start those that delay none of the others."""
         promised: dict[str, float] = {}
         for job in self._queue()[:BACKFILL_DEPTH]:
             if job.het_id:
@@ -490,7 +494,7 @@ class SlurmCluster:
                 promised.update({name: min(start, promised.get(name, NEVER)) for name in names})
 
     def _not_promised(self, minutes: int | None, now: float, promised: Mapping[str, float]) -> list[SlurmSimNode]:
-        """The nodes where a job of so many minutes would be over before anybody is to start there."""
+        """The nodes where a job of so many minutes ends before another job is to start there."""
         needs_s = (minutes or 10**9) * 60
         return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
 
@@ -516,7 +520,7 @@ class SlurmCluster:
             job.holdings, job.reason = (), "Resources"
 
     def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, list[str]]:
-        """The nodes that will have room first, and when, as if nothing else came.  (None where that is not known.)"""
+        """The nodes that will have room first, and when, as if no other job came.  None: not known."""
         best: tuple[float, list[str]] = (NEVER, [])
         if job.wanted.tasks == 1:
             for node in self.nodes.values():
@@ -552,7 +556,7 @@ class SlurmCluster:
         return left
 
     def _victims(self, job: SimJob, nodes: list[SlurmSimNode]) -> list[SimJob]:
-        """Jobs on those nodes to end so that this one fits there; none where that is not possible."""
+        """Jobs on these nodes to preempt so that this one fits there; empty if that is not possible."""
         tier = self.partitions[job.partition].tier
         there = [self.jobs[job_id] for node in nodes if node.in_service for job_id in node.jobs]
         lower = {

@@ -50,19 +50,9 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
     partition = _partition_of(cluster, wished.get("partition", ""))
     account = wished.get("account") or user.accounts[0]
     qos = wished.get("qos") or user.qos[0]
-    if account not in user.accounts:
-        raise SlurmSaysNo(2045)
-    if qos not in user.qos:
-        raise SlurmSaysNo(2066)
-    if wished["nice"] < 0 and not operator:
-        raise SlurmSaysNo(2123)
-    if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
-        raise SlurmSaysNo(2050)
+    _check_user(cluster, user, account, qos, may_raise=operator or wished["nice"] >= 0)
     excluded = ",".join(wished.get("excluded_nodes", ()))
-    limit = _limit(partition, wished.get("time_limit"))
-    least = int((wished.get("time_minimum") or {}).get("number") or 0)
-    if limit is not None and least > limit:
-        raise SlurmSaysNo(2124)
+    limit, least = _limits(partition, wished)
     wanted = _wanted(cluster, wished, excluded)
     if wished["reservation"] not in ("", *cluster.reservations):
         raise SlurmSaysNo(2053)
@@ -93,6 +83,27 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
         reservation=wished["reservation"],
         shared=next(iter(wished.get("shared", ())), ""),
     )
+
+
+def _limits(partition: SimPartition, wished: Body) -> tuple[int | None, int]:
+    """The time limit (None: none) and the least time, in minutes.  Raises SlurmSaysNo."""
+    limit = _limit(partition, wished.get("time_limit"))
+    least = int((wished.get("time_minimum") or {}).get("number") or 0)
+    if limit is not None and least > limit:
+        raise SlurmSaysNo(2124)
+    return limit, least
+
+
+def _check_user(cluster: SlurmCluster, user: SimUser, account: str, qos: str, *, may_raise: bool) -> None:
+    """Raises SlurmSaysNo.  may_raise: the user may give the job the priority that it asks for"""
+    if account not in user.accounts:
+        raise SlurmSaysNo(2045)
+    if qos not in user.qos:
+        raise SlurmSaysNo(2066)
+    if not may_raise:
+        raise SlurmSaysNo(2123)
+    if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
+        raise SlurmSaysNo(2050)
 
 
 def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
@@ -212,7 +223,7 @@ def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
     return count, min(wait, MAX_SWITCH_WAIT_S)
 
 
-def layout_told(job: SimJob, wished: Body) -> Body:
+def layout_shown(job: SimJob, wished: Body) -> Body:
     """What the job asks of its nodes, less what a change puts in its place."""
     wanted = job.wanted
     told: Body = {

@@ -76,7 +76,7 @@ class Condition:
 
 @dataclass(slots=True)
 class SimJob:
-    """A job.  Times are whole epoch seconds, as Slurm tells them.
+    """A job.  Times are whole epoch seconds, as in Slurm.
 
     time_limit_min  None: no limit
     time_least_min  backfill may cut the limit to that; 0: not at all

@@ -1,9 +1,9 @@
 """Which nodes a job gets in the simulated Slurm, and how many of its tasks each: as cons_tres was seen to lay them out.
 
-A job that fits one node goes to the one where it leaves the least room.  A larger one goes to the run of neighbouring
-nodes that is just large enough, else to the largest ones, and fills them in Slurm's node order: the first as far as they
-go, and one task for each further node that it must have.  So a gang stands on as few nodes as need be, unless it says how
-many it may have: those it gets.
+A job that fits on one node goes to the node where it leaves the least room.  A larger one goes to the run of neighbouring
+nodes that is just large enough, else to the largest ones, and fills them in Slurm's node order: the first as far as they go,
+and one task for each further node that it must have.  So a gang gets as few nodes as possible, unless it requests a number of
+nodes, which it gets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Run = list[tuple[str, int]]
 
 
 def layout(rooms: Mapping[str, int], wanted: Wanted) -> dict[str, int] | None:
-    """Node to how many tasks it takes, in node order; None where there is no room for all of them.
+    """Node to how many tasks it takes, in node order; None if there is no room for all of them.
 
     rooms   every node, in Slurm's order, with the number of tasks that it could take
     """

@@ -57,7 +57,7 @@ def _devices(text: str, gres_names: Collection[str]) -> dict[tuple[str, str], in
 
 
 def _files(text: str) -> dict[tuple[str, str], int]:
-    """What `GresConf` tells of each, where it names as many files."""
+    """The devices of `GresConf`, if it names as many files."""
     found = {}
     for item in filter(None, text.split("+")):
         said = dict(part.partition("=")[::2] for part in item.split(","))

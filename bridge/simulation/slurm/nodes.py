@@ -1,4 +1,4 @@
-"""The nodes of the simulated Slurm: who may be put where, and what each job got there.
+"""The nodes of the simulated Slurm: which jobs fit where, and the resources of each job there.
 
 A node counts cores, memory and devices, and hands out devices by index, lowest first, so that a device given twice is an
 assertion and not an average.  Typed devices ("gpu:h100") are asked for with their type or without.  Which nodes a job of
@@ -80,7 +80,7 @@ class SlurmSimNode:
     external  no slurmd: State=EXTERNAL
     dynamic   made by `new/node`
     counts_memory  False: as with SelectTypeParameters=CR_Core, memory is no limit but the node's whole
-    address   NodeAddr; "": none was given, and its name is told instead
+    address   NodeAddr; "": none was given, and its name is shown instead
     """
 
     name: str
@@ -115,7 +115,7 @@ class SlurmSimNode:
 
     @property
     def in_service(self) -> bool:
-        """Whether anything may start there."""
+        """True if jobs may start there."""
         return not (self.down or self.drained or self.not_responding)
 
     @property
@@ -140,7 +140,7 @@ class SlurmSimNode:
         return self._room(wanted, self.cpus, self.memory_mib, self.devices)
 
     def room(self, wanted: Wanted, freed: Mapping[int, Holding] = NOTHING) -> int:
-        """How many tasks of the job it could take now, or would if `freed` (by job) were given back."""
+        """How many tasks of the job it could take now, or if `freed` (by job) were released."""
         alone = not self.jobs.difference(freed)
         if not self.in_service or (self.whole_for is not None and self.whole_for not in freed):
             return 0
@@ -182,7 +182,8 @@ class SlurmSimNode:
         cores = self.free_cores if wanted.whole else _lowest(self.free_cores, wanted.cpus * tasks)
         devices = self._pick_all() if wanted.whole else self._pick(wanted, tasks)
         if self.external and not self.dynamic and wanted.task_gres:
-            # As slurmctld does with external nodes of slurm.conf: the job has none of them, and nobody ever has them again.
+            # As slurmctld does with external nodes of slurm.conf: the job gets none of them, and no other job ever gets them
+            # again.
             for kind, indices in devices.items():
                 self.lost_devices.setdefault(kind, []).extend(indices)
             devices = dict.fromkeys(devices, ())

@@ -40,41 +40,31 @@ def job(asked: Asked, argument: str) -> Answer:
 
 
 def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
+    return {**_request(asked, job), **_state(asked, job)}
+
+
+def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
+    """What the job asked for."""
     limit = job.time_limit_min
     return {
         "account": job.account,
         "comment": job.comment,
         "cpus_per_task": number(job.wanted.cpus),
-        "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
-        "eligible_time": number(max(job.submitted, job.begin)),
-        "end_time": number(job.ends),
         "excluded_nodes": job.excluded_text,
-        "exit_code": {"return_code": number(job.exit_code)},
         "features": job.constraints,
-        "hold": bool(job.held),
-        "job_id": job.id,
-        "job_state": (job.state, *job.flags),
         "licenses": job.licenses_text,
         "maximum_switch_wait_time": job.switches[1],
-        "het_job_id": number(job.het_id),
-        "het_job_offset": number(job.het_offset),
         "memory_per_cpu": number(job.wanted.memory_mib if job.wanted.memory_by_cpu else None),
         "memory_per_node": number(None if job.wanted.memory_by_cpu else job.wanted.memory_mib),
         "name": job.name,
         "nice": job.nice,
-        "nodes": fold(job.nodes),
         "partition": job.partition,
-        "preempt_time": number(job.preempted),
-        "priority": number(0 if job.held else 1),
         "qos": job.qos,
         "required_switches": job.switches[0],
         "resv_name": job.reservation,
-        "scheduled_nodes": job.planned,
-        "shared": [job.shared] if job.shared and asked.version == "v0.0.44" else [],  # the newer one does not tell
-        "start_time": number(job.starts),
-        "state_reason": job.reason,
-        "step_id": {"sluid": f"s{job.serial:013d}"},
-        "submit_time": number(job.submitted),
+        "shared": [job.shared]
+        if job.shared and asked.version == "v0.0.44"
+        else [],  # the newer version does not show it
         "tasks": number(job.wanted.tasks),
         "tasks_per_node": number(job.wanted.tasks_per_node or 0),
         "time_limit": number(limit) if limit is not None else {"set": False, "infinite": True, "number": 0},
@@ -83,6 +73,29 @@ def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "tres_per_task": job.task_gres_text,
         "user_name": job.user,
         "wckey": job.wckey,
+    }
+
+
+def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
+    """What became of it."""
+    return {
+        "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
+        "eligible_time": number(max(job.submitted, job.begin)),
+        "end_time": number(job.ends),
+        "exit_code": {"return_code": number(job.exit_code)},
+        "hold": bool(job.held),
+        "job_id": job.id,
+        "job_state": (job.state, *job.flags),
+        "het_job_id": number(job.het_id),
+        "het_job_offset": number(job.het_offset),
+        "nodes": fold(job.nodes),
+        "preempt_time": number(job.preempted),
+        "priority": number(0 if job.held else 1),
+        "scheduled_nodes": job.planned,
+        "start_time": number(job.starts),
+        "state_reason": job.reason,
+        "step_id": {"sluid": f"s{job.serial:013d}"},
+        "submit_time": number(job.submitted),
     }
 
 
@@ -96,7 +109,7 @@ def resources(asked: Asked, argument: str) -> Answer:
 
 
 def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
-    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf tell no indices
+    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf show no indices
     return {
         "node": holding.node,
         "sockets_per_node": 1,

@@ -27,7 +27,7 @@ NO_URL = b"Unable to find requested URL endpoint. Please query the '/openapi/v3'
 class Asked:
     """One request.
 
-    acts_as     the user in whose name
+    acts_as     the user as whom the request is sent
     operator    whether that is an administrator of Slurm
     """
 
@@ -54,12 +54,12 @@ def known(asked: Asked, argument: str) -> SimJob:
 
 
 def job_id_of(argument: str) -> int:
-    """-1, which no job has, where it is no id."""
+    """-1, which is no job's id, if the text is not an id."""
     return int(argument) if argument.isdecimal() and len(argument) < 12 else -1
 
 
 def with_parts(asked: Asked, job: SimJob) -> list[SimJob]:
-    """Who asks for a leader is told of all components."""
+    """The components of the job; a request for the leader concerns all of them."""
     return asked.cluster.components(job) if job.id == job.het_id else [job]
 
 

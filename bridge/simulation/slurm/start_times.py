@@ -13,7 +13,7 @@ NOTHING_FREED: Freed = {}
 
 
 def fits_empty(wanted: Wanted, nodes: Collection[SlurmSimNode]) -> bool:
-    """Whether those nodes could run it if they were empty."""
+    """True if these nodes could run it if they were empty."""
     if wanted.tasks == 1:
         return any(node.room_when_empty(wanted) for node in nodes)
     return layout({node.name: node.room_when_empty(wanted) for node in nodes}, wanted) is not None
@@ -27,9 +27,9 @@ def places_for(
 ) -> Mapping[str, int] | None:
     """Node to how many of its tasks it would get there; None: no room.
 
-    nodes   all, in Slurm's order: who are neighbours follows from it
+    nodes   all, in Slurm's order, from which neighbours follow
     among   only these may be taken; None: all
-    freed   reckoned with as if it had been given back
+    freed   counted as released
     """
     allowed = nodes.values() if among is None else among
     if wanted.tasks == 1:
@@ -42,7 +42,7 @@ def places_for(
 
 
 def held_by(jobs: Iterable[SimJob]) -> Freed:
-    """What those jobs hold, by node and job."""
+    """The resources of these jobs, by node and job."""
     held: dict[str, dict[int, Holding]] = {}
     for job in jobs:
         for holding in job.holdings:

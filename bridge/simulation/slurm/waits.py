@@ -1,7 +1,7 @@
 """What jobs of the simulated Slurm wait for besides room: other jobs, and licenses.
 
-Judged as slurmctld was seen to judge it.  A condition that holds is forgotten, one that can hold no more stays and says so.
-Of a job that is not known (any more), afterok and afternotok cannot be asked: that is refused; the others hold.
+Judged as slurmctld was seen to judge it.  A condition that holds is dropped; one that can never hold stays, and the job shows
+that.  Of a job that is not known (any more), afterok and afternotok cannot be asked: that is refused; the others hold.
 """
 
 from __future__ import annotations

@@ -9,13 +9,19 @@ import msgspec
 
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmSaysNo
-from bridge.simulation.slurm.job_request import begin, job_of, layout_told, switches, unknown_fields
+from bridge.simulation.slurm.job_request import begin, job_of, layout_shown, switches, unknown_fields
 from bridge.simulation.slurm.jobs import SimJob, SimUser
 from bridge.simulation.slurm.node_conf import node_of
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, job_id_of, known, with_parts, yes
 
-# Of a running job these may be changed; the rest is 2073.
+# Fields that may be changed of a running job; any other is refused with 2073.
 _CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})
+# Fields of a job whose names in a submission are the same.
+_KEPT_AS_NAMED = ("name", "partition", "account", "qos", "nice", "comment", "reservation", "constraints", "wckey")
+_CHANGEABLE_WHILE_PENDING = (
+    "name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text", "task_gres_text",
+    "excluded_text", "wanted", "time_limit_min", "time_least_min", "licenses", "licenses_text", "reservation",
+)  # fmt: skip
 
 
 def submit(asked: Asked, _: str) -> Answer:
@@ -55,7 +61,7 @@ def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
         return 2068
     if cluster.place(job, now):
         return 0
-    cluster.preempt_for(job, now)  # the room that this makes is for whoever asks next
+    cluster.preempt_for(job, now)  # the next request gets the room that this makes
     return 2016
 
 
@@ -134,17 +140,41 @@ def update(asked: Asked, argument: str) -> Answer:
 
 
 def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
-    cluster = asked.cluster
+    """Change a pending job as `sbatch` would have made it with these values, in all that it may change."""
+    _check_change(asked, wished)
+    if "hold" in wished:
+        _hold(asked, job, bool(wished["hold"]))
+    user = asked.cluster.users[job.user]
+    unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
+    changed = job_of(asked.cluster, unlimited, _merged(job, wished), asked.now, operator=asked.operator)
+    if any(condition.job_id == job.id for condition in changed.dependency):
+        raise SlurmSaysNo(2038)
+    for field in _CHANGEABLE_WHILE_PENDING:
+        setattr(job, field, getattr(changed, field))
+    if "dependency" in wished:
+        job.dependency = changed.dependency
+    job.begin = begin(wished, job.begin)
+    job.switches = switches(wished, job.switches)
+
+
+def _check_change(asked: Asked, wished: Body) -> None:
+    """Raises SlurmSaysNo for what a user may not ask for."""
     if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
         raise SlurmSaysNo(2002)
     if wished.get("account") == "":
         raise SlurmSaysNo(2045)
-    if "hold" in wished:
-        if job.held == "JobHeldAdmin" and not asked.operator:
-            raise SlurmSaysNo(2002)
-        job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if wished["hold"] else ""
-        job.reason = job.held or "None"
-    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+
+
+def _hold(asked: Asked, job: SimJob, hold: bool) -> None:
+    """Hold or release it; a hold of an operator is released by an operator alone.  Raises SlurmSaysNo."""
+    if job.held == "JobHeldAdmin" and not asked.operator:
+        raise SlurmSaysNo(2002)
+    job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if hold else ""
+    job.reason = job.held or "None"
+
+
+def _merged(job: SimJob, wished: Body) -> Body:
+    """A submission that makes the job as it is, with what is wished in the place of its own values."""
     limit: Body = {
         "set": job.time_limit_min is not None,
         "infinite": job.time_limit_min is None,
@@ -152,27 +182,14 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
     }
     if (wished.get("time_limit") or {}).get("set"):
         limit = wished["time_limit"]
-    merged: Body = {
-        "name": job.name, "partition": job.partition, "account": job.account, "qos": job.qos, "nice": job.nice,
-        "comment": job.comment, "dependency": "", "reservation": job.reservation,
-        "constraints": job.constraints, "wckey": job.wckey,
-        "licenses": job.licenses_text, "time_minimum": {"set": True, "number": job.time_least_min},
-        "shared": ["none"] if job.wanted.whole else [], **layout_told(job, wished),
+    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+    return {
+        **{field: getattr(job, field) for field in _KEPT_AS_NAMED},
+        "dependency": "", "licenses": job.licenses_text,
+        "time_minimum": {"set": True, "number": job.time_least_min},
+        "shared": ["none"] if job.wanted.whole else [], **layout_shown(job, wished),
         **wished, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
-    user = cluster.users[job.user]
-    unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
-    changed = job_of(cluster, unlimited, merged, asked.now, operator=asked.operator)
-    if any(condition.job_id == job.id for condition in changed.dependency):
-        raise SlurmSaysNo(2038)
-    for field in ("name", "partition", "account", "qos", "nice", "comment", "constraints", "wckey", "gres_text",
-                  "task_gres_text", "excluded_text", "wanted", "time_limit_min", "time_least_min", "licenses",
-                  "licenses_text", "reservation"):  # fmt: skip
-        setattr(job, field, getattr(changed, field))
-    if "dependency" in wished:
-        job.dependency = changed.dependency
-    job.begin = begin(wished, job.begin)
-    job.switches = switches(wished, job.switches)
 
 
 def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
@@ -191,7 +208,7 @@ def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
 
 
 def cancel(asked: Asked, _: str) -> Answer:
-    """By id, where the name is the job's: only what failed is told of."""
+    """Cancel jobs by id if the name is the job's; the answer lists only failures."""
     wished: Body = msgspec.json.decode(asked.body)
     codes = [code for job_id in wished["jobs"] for code in _cancel_one(asked, job_id_of(job_id), wished["job_name"])]
     texts = [(code, NOT_CANCELLED.get(code) or TEXTS[code][1]) for code in codes]
@@ -267,7 +284,7 @@ def reconfigure(asked: Asked, _: str) -> Answer:
     if not asked.operator:
         raise SlurmSaysNo(2010)
     for node in asked.cluster.nodes.values():
-        node.not_responding &= node.dynamic  # those of new/node stay so
+        node.not_responding &= node.dynamic  # nodes of new/node stay so
         node.find_devices()
     asked.cluster.look_soon(asked.now)
     return yes(asked, {})

@@ -360,7 +360,7 @@ def test_the_same_seed_is_the_same_life() -> None:
         cluster = Cluster(seed)
         cluster.kube.create(START, "replicasets", objects.replica_set("hpc", "web", 5, objects.pod("hpc", "x")))
         run_bound(cluster, 20)
-        lines, _, _ = cluster.kube.told_since(1, selection("pods", "", {}))
+        lines, _, _ = cluster.kube.changes_after(1, selection("pods", "", {}))
         return lines
 
     assert life(5) == life(5)

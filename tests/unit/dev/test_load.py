@@ -7,7 +7,7 @@ from collections import Counter
 from bridge.dev.backends import Size
 from bridge.dev.headless import percentiles
 from bridge.dev.load import KINDS, SERVICES, Load, fitted
-from bridge.dev.workload_client import Life
+from bridge.dev.workload_client import PodHistory
 
 SMALL = (Size("n1", cpus=2, memory_mib=4096, gpus=0), Size("n2", cpus=4, memory_mib=8192, gpus=0))
 
@@ -62,7 +62,7 @@ def test_percentiles_of_few_and_of_many() -> None:
 def test_what_was_seen_of_a_pod() -> None:
     waiting = {"metadata": {}, "spec": {}, "status": {"conditions": [
         {"type": "PodScheduled", "status": "False", "message": "Waiting in Slurm"}]}}  # fmt: skip
-    life = Life("train", waiting)
+    life = PodHistory("train", waiting)
     assert (life.phase, life.node, life.job, life.says) == ("Pending", "", None, "Waiting in Slurm")
     annotations = {"slurm-bridge/job-id": "17"}
     bound = {"metadata": {"annotations": annotations}, "spec": {"nodeName": "x1"}, "status": {"phase": "Running"}}

@@ -18,7 +18,7 @@ from bridge.dev.headless import Run, StalledError, exit_code
 from bridge.dev.load import KINDS, SERVICES, Load, fitted
 from bridge.dev.session import Session
 from bridge.dev.workload_client import WorkloadClient
-from bridge.kube import auth
+from bridge.kube.access import anonymous
 from bridge.kube.transport import HttpTransport
 from bridge.simulation.invariants import Violation
 from bridge.simulation.kube import objects as objects
@@ -118,7 +118,7 @@ def test_faults_that_would_break_a_real_end_are_not_made_there() -> None:
     real = SlurmSide(
         "http://127.0.0.1:1", LiteralToken("a.b.c"), "alice", "26.05", (), frozenset(), 12.0, SlurmLooks(client)
     )
-    kube = KubeSide(auth.anonymous("http://127.0.0.1:1"), "v1.36", (), "k0", "dev", "dev", KubeTruth(nowhere))
+    kube = KubeSide(anonymous("http://127.0.0.1:1"), "v1.36", (), "k0", "dev", "dev", KubeTruth(nowhere))
     session = Session(kube, real, 1)
     can = {name for name, fault in FAULTS.items() if not fault.unavailable(session)}
     assert can == {"slurmrestd-down", "lose-answer", "cancel-job", "restart-bridge"}

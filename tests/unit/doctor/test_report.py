@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.cli.doctor.findings import Finding, Level, exit_code, not_checked
 from bridge.cli.doctor.report import as_json, as_text
 
 FOUND = [
     Finding("Slurm", "token", Level.OK, "token file t: of slurm"),
     Finding("Slurm", "users", Level.ERROR, "The host of slurmctld has no user zoe.", "Correct the user in the policy."),
-    Finding("Slurm", "jobs", Level.UNKNOWN, "not checked: slurmctld is away"),
-    Finding("Slurm", "clock", Level.UNKNOWN, "not checked: slurmctld is away"),
+    not_checked("slurmctld is away").at("Slurm", "jobs"),
+    not_checked("slurmctld is away").at("Slurm", "clock"),
     Finding("Both", "nodes", Level.WARNING, "One of them is out of service.", "sinfo -R"),
 ]
 

@@ -17,8 +17,10 @@ import pytest
 import yaml
 
 from bridge.errors import ConfigError
-from bridge.kube import auth
-from bridge.kube.auth import Access, Headers, load
+from bridge.kube import exec_plugin, kept_credentials
+from bridge.kube.access import Access, Headers
+from bridge.kube.auth import load
+from bridge.kube.sources import TRY
 from tests.unit.kube.certificates import Certificates, made_certificates, make  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
@@ -69,7 +71,7 @@ async def authorization(access: Access) -> str | None:
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changed is read twice; tests that write in between set their own time."""
-    monkeypatch.setattr(auth, "SETTLE_S", 0.0)
+    monkeypatch.setattr(kept_credentials, "SETTLE_S", 0.0)
 
 
 # --- where the configuration is ---
@@ -328,7 +330,7 @@ async def test_a_plugin_that_needs_a_terminal_is_refused(tmp_path: Path) -> None
 
 
 async def test_a_plugin_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "EXEC_DEADLINE_S", 0.5)
+    monkeypatch.setattr(exec_plugin, "EXEC_DEADLINE_S", 0.5)
     command = plugin(tmp_path, f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\ntime.sleep(600)")
     with pytest.raises(ConfigError, match="did not answer"):
         await load(kubeconfig(tmp_path, executing(command)))
@@ -530,7 +532,7 @@ async def test_a_kubeconfig_that_is_being_written_leaves_what_was_and_is_read_ag
 async def test_a_token_that_is_cut_is_not_used_while_it_is_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "SETTLE_S", 0.2)
+    monkeypatch.setattr(kept_credentials, "SETTLE_S", 0.2)
     clock, token = Clock(), tmp_path / "token"
     token.write_text("first")
     access = await load(kubeconfig(tmp_path, {"tokenFile": str(token)}), now=clock)
@@ -586,7 +588,7 @@ async def test_what_cannot_be_renewed_is_said_once_while_what_was_read_before_is
             clock.now += 61
             assert await authorization(access) == "Bearer first"
         where = f'kubeconfig {config}, context "lab"'
-        assert access.trouble() == f"{where}: {why}. What was read before stays in use. {auth.TRY}"
+        assert access.trouble() == f"{where}: {why}. What was read before stays in use. {TRY}"
         assert [each.message for each in caplog.records] == [access.trouble()]
         right()
         clock.now += 61

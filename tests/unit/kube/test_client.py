@@ -83,30 +83,30 @@ async def test_a_conflict_with_a_bind_of_somebody_else_to_the_same_node_is_a_con
 
 async def test_an_eviction_without_its_grace_leaves_it_to_the_pod() -> None:
     far = FakeTransport(POD, POD)
-    await client(far).evict_by_delete(EVICT)
+    await client(far).delete_pod(EVICT)
     assert [asked[0] for asked in far.asked] == ["PATCH", "DELETE"]
     assert far.asked[1][3] == {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u-1"}}
 
 
 async def test_an_eviction_with_a_grace_sends_it() -> None:
     far = FakeTransport(POD, POD)
-    await client(far).evict_by_delete(dataclasses.replace(EVICT, grace_s=0))
+    await client(far).delete_pod(dataclasses.replace(EVICT, grace_s=0))
     assert far.asked[1][3]["gracePeriodSeconds"] == 0
 
 
 async def test_a_write_that_lost_against_others_is_no_proof_that_the_pod_is_gone() -> None:
     lost = no(409, "Conflict", "the object has been modified")
     with pytest.raises(Conflict, match="has been modified"):
-        await client(FakeTransport(lost, POD)).evict_by_delete(EVICT)
+        await client(FakeTransport(lost, POD)).delete_pod(EVICT)
     with pytest.raises(Conflict, match="has been modified"):
-        await client(FakeTransport(POD, lost, POD)).evict_by_delete(EVICT)
+        await client(FakeTransport(POD, lost, POD)).delete_pod(EVICT)
     with pytest.raises(Conflict, match="has been modified"):
-        await client(FakeTransport(POD, lost, POD)).end_by_deadline(END)
+        await client(FakeTransport(POD, lost, POD)).fail_by_deadline(END)
 
 
 async def test_an_eviction_is_not_done_because_something_else_says_404() -> None:
     with pytest.raises(ContractError):
-        await client(FakeTransport(Reply(404, {}, b"not here"))).evict_by_delete(EVICT)
+        await client(FakeTransport(Reply(404, {}, b"not here"))).delete_pod(EVICT)
 
 
 async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
@@ -118,13 +118,13 @@ async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
 
 async def test_a_deadline_that_the_server_refuses_is_said() -> None:
     with pytest.raises(Invalid):
-        await client(FakeTransport(POD, no(422, "Invalid"), POD)).end_by_deadline(END)
+        await client(FakeTransport(POD, no(422, "Invalid"), POD)).fail_by_deadline(END)
 
 
 async def test_a_disruption_that_the_server_refuses_for_good_is_taken_back() -> None:
     far = FakeTransport(POD, no(403, "Forbidden", "may not delete pods"), POD)
     with pytest.raises(Unauthorized):
-        await client(far).evict_by_delete(EVICT)
+        await client(far).delete_pod(EVICT)
     assert [asked[0] for asked in far.asked] == ["PATCH", "DELETE", "PATCH"]
     said, taken_back = (far.asked[each][3]["status"]["conditions"][0] for each in (0, 2))
     assert (said["type"], said["status"]) == ("DisruptionTarget", "True")
@@ -134,7 +134,7 @@ async def test_a_disruption_that_the_server_refuses_for_good_is_taken_back() -> 
 async def test_a_disruption_whose_answer_is_lost_stays_announced() -> None:
     far = FakeTransport(POD, Unanswered("delete", "Kubernetes", "no answer"))
     with pytest.raises(Unanswered):
-        await client(far).evict_by_delete(EVICT)
+        await client(far).delete_pod(EVICT)
     assert len(far.asked) == 2
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bridge.errors import ConfigError, ContractError, FarSideError, Unanswered, Unauthorized, Unreachable
 from bridge.kube import transport as module
-from bridge.kube.auth import Access, Credentials
+from bridge.kube.access import Access, Credentials
 from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong
 from tests.unit.kube.certificates import Certificates, made_certificates, make  # noqa: F401 -- a fixture
 

@@ -36,8 +36,8 @@ class Watched:
             our_pods("slurm-bridge"),
             self.events.append,
             clock=lambda: asyncio.get_running_loop().time(),
-            on_trouble=self.said.append,
-            on_fine=lambda: self.said.append("fine"),
+            on_failure=self.said.append,
+            on_recovered=lambda: self.said.append("fine"),
             on_undecoded=self.undecoded.append,
             rng=random.Random(1),
             seen=seen or SeenVersions(),
@@ -295,25 +295,15 @@ async def test_run_lists_watches_and_recovers_by_itself() -> None:
 async def test_one_word_for_the_health_of_all_watches() -> None:
     events: list[Event] = []
     watches = KubeWatches(FakeTransport(), "slurm-bridge", events.append, now)
-    watches._fine("nodes")
-    watches._trouble("nodes", "the server is away")
-    watches._trouble("our pods", "the server is away, too")
-    watches._fine("nodes")
+    watches._recovered("nodes")
+    watches._failed("nodes", "the server is away")
+    watches._failed("our pods", "the server is away, too")
+    watches._recovered("nodes")
     assert [type(event) for event in events] == [SideLost]
-    watches._fine("our pods")
+    watches._recovered("our pods")
     assert [type(event) for event in events] == [SideLost, SideBack]
     assert isinstance(events[0], SideLost)
     assert events[0].why == "the server is away"
-
-
-@on_virtual_time
-async def test_all_is_synced_once_every_resource_has_been_listed() -> None:
-    watches = KubeWatches(FakeTransport(), "slurm-bridge", lambda _event: None, now)
-    for name in ("nodes", "namespaces", "our pods"):
-        watches._fine(name)
-        assert not watches.synced.is_set()
-    watches._fine("other pods")
-    assert watches.synced.is_set()
 
 
 # --- a list that goes back in time ------------------------------------------------------------------------------------

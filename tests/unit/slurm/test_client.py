@@ -64,7 +64,7 @@ async def test_jobs_are_made_changed_and_ended_in_the_tenants_name_and_read_in_o
     client = await discovered(cluster, wire)
     job_id = await client.allocate_now(spec())
     await client.job(job_id)
-    await client.kick(job_id, "alice")
+    await client.nudge(job_id, "alice")
     await client.cancel(job_id, "n", "alice")
     assert [name for _, _, name in wire.asked] == ["alice", "", "alice", "alice"]
 

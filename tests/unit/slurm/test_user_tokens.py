@@ -58,7 +58,7 @@ async def test_all_that_is_done_as_a_user_is_done_with_that_users_token(
 ) -> None:
     job_id = await client.allocate_now(spec())
     await client.grant(job_id, "alice")
-    await client.kick(job_id, "alice")
+    await client.nudge(job_id, "alice")
     await client.cancel(job_id, "n", "alice")
     await client.record_end(job_id, "alice", 3, "ns/a: Error")
     alices = cluster.token("alice")

@@ -1,7 +1,8 @@
-"""At start: wait until both clusters answer, and say why not meanwhile; end only for what no waiting mends.
+"""At start: wait until both clusters answer, and show the reason meanwhile; end only for what waiting does not mend.
 
-A cluster that is away, or answers nonsense (an ingress that starts, an API server before its caches are filled), is asked
-again with a backoff of at most MOST_S seconds.  The reason is in /readyz, and in the log once for each change.
+If a cluster does not answer, or its answer makes no sense (an ingress that starts, an API server before its caches are
+filled), it is asked again with a backoff of at most MOST_S seconds.  /readyz shows the reason, and the log has each change
+once.
 
 A mistake (ConfigError: the policy names an unknown partition, the token or the rights are refused) ends the process with exit
 code 2, if it lasts for LASTS_S: an API server refuses everything for a moment while it starts.
@@ -29,13 +30,13 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Waiting:
-    """Why the bridge has not started yet: a sentence for each cluster that has not answered."""
+    """Waits for the clusters.  reasons: a sentence for each cluster that has not answered."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
 
     async def both(self, kubernetes: Callable[[], Awaitable[K]], slurm: Callable[[], Awaitable[S]]) -> tuple[K, S]:
-        """What both return, asked at the same time.  Raises ConfigError for the first mistake that lasts."""
+        """Await both at the same time and return both results.  Raises ConfigError for the first mistake that lasts."""
         try:
             async with asyncio.TaskGroup() as group:
                 one = group.create_task(self.answered("Kubernetes", kubernetes))
@@ -46,9 +47,9 @@ class Waiting:
         return one.result(), other.result()
 
     async def answered(self, side: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` returns, as soon as it does.
+        """Call `ask` until it returns, and return its result.
 
-        ask   raises NotYet where waiting may mend it, ConfigError where it will not
+        ask   raises NotYet if waiting may mend it, else ConfigError
         Raises ConfigError for a mistake that lasts.
         """
         self.reasons[side] = f"{side} has not answered yet."
@@ -68,17 +69,18 @@ class Waiting:
                 del self.reasons[side]
                 return answer
             self.reasons[side] = why
-            if why != said and mistaken_since is None:  # a mistake is one line, when the process ends for it
+            if why != said and mistaken_since is None:  # a mistake is logged once, when the process ends for it
                 log.warning("waiting for %s: %s", side, why)
                 said = why
             most = LASTS_S / 3 if mistaken_since is not None else MOST_S
             pause_s = min(most, FIRST_S * 2 ** min(attempt, 10))
             await asyncio.sleep(pause_s * random.uniform(0.75, 1.0))  # noqa: S311 - jitter
-        raise AssertionError("it waits for ever")
+
+        raise AssertionError("the loop has no end")
 
 
 async def unless(signalled: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """What `work` returns; None if the process was told to end before: then `work` is cancelled."""
+    """What `work` returns; None if `signalled` is set before: then `work` is cancelled."""
     task, told = asyncio.ensure_future(work), asyncio.ensure_future(signalled.wait())
     try:
         await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)

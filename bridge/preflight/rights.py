@@ -1,11 +1,11 @@
-"""What the bridge may do in Kubernetes, and where a right is missing.
+"""The rights of the bridge in Kubernetes: which it needs, and in which namespaces one is missing.
 
-CLUSTER     everywhere: to see pods, nodes and namespaces.  Without them the bridge knows nothing, and does not start
+CLUSTER     everywhere: to list and watch pods, nodes and namespaces.  Without them the bridge does not start
 NAMESPACE   in each managed namespace: to bind, report on and end its pods.  A RoleBinding in each gives them
             (manifests/namespace), so one may be missing in one namespace: its pods wait, and all others go on
-NODE        to taint labelled nodes and to say on them how Slurm sees them
+NODE        to taint labelled nodes, and to write their condition SlurmReady
 
-Rights may be taken away while the bridge runs, and given back: it says so, and goes on without a restart.
+Rights may be withdrawn and granted while the bridge runs: it reports that, and goes on without a restart.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ NODE: tuple[Right, ...] = (
     ("patch", "nodes", "", ""),
     ("patch", "nodes", "", "status"),
 )
-ESSENTIAL: tuple[Right, ...] = (  # without one of them no job is asked for: its pods could not be bound, or not ended
+ESSENTIAL: tuple[Right, ...] = (  # without one of them no job is submitted: its pods could not be bound, or not ended
     ("delete", "pods", "", ""),
     ("patch", "pods", "", ""),
     ("create", "pods", "", "binding"),
 )
 SAYS: Right = ("patch", "pods", "", "status")
 EVERYWHERE = ""  # in the place of a namespace
-LOOK_EVERY_S = 2.0  # at which namespaces are due; that costs no call
+CHECK_EVERY_S = 2.0  # between two checks which namespaces are due; a check sends no request
 ASK_AGAIN_S = 5.0  # where a right is missing, or a request was refused
 ASK_EVERYWHERE_S = 30.0  # for CLUSTER and NODE: a watch that runs does not notice that its right is gone
-ASK_RARELY_S = 600.0  # in a namespace where none is missing: what is refused there says so at once
-MOST_A_LOOK = 20  # namespaces
-TOLD = 3  # so many namespaces are named in /readyz
+ASK_RARELY_S = 600.0  # in a namespace where none is missing: a refused request shows a loss at once
+CHECKED_AT_ONCE = 20  # namespaces
+NAMED_MOST = 3  # namespaces that /readyz names
 
 log = logging.getLogger("slurm-bridge")
 
 
 async def missing(kube: KubeClient, rights: Sequence[Right], namespace: str = "") -> list[Right]:
-    """Those of `rights` that we do not have in that namespace; "": in all namespaces.  Raises FarSideError."""
+    """The rights that the bridge lacks in that namespace ("": in all namespaces).  Raises FarSideError."""
     held = await asyncio.gather(
         *(
             kube.can_i(verb, resource, group=group, subresource=subresource, namespace=namespace)
@@ -74,7 +74,7 @@ async def missing(kube: KubeClient, rights: Sequence[Right], namespace: str = ""
 
 
 async def missing_in(kube: KubeClient, namespaces: Iterable[str]) -> dict[str, list[Right]]:
-    """Which rights of NAMESPACE are missing, by namespace; a namespace that has all is left out.  Raises FarSideError."""
+    """The missing rights of NAMESPACE, by namespace; namespaces that lack none are left out.  Raises FarSideError."""
     not_everywhere = await missing(kube, NAMESPACE)
     if not not_everywhere:
         return {}
@@ -93,15 +93,15 @@ def remedy(namespace: str) -> str:
 
 
 class HeldRights:
-    """Asks for the rights everywhere and in each managed namespace: at once when it is new, and again from time to time.
+    """Checks the rights everywhere and in each managed namespace: at once when a namespace is new, then from time to time.
 
-    A request that was refused makes it ask soon.  What changed is told to the World, as RightsTold: so pods of a namespace
-    without rights ask Slurm for nothing, and go on at once when the rights are back.
+    A refused request leads to a check soon.  A change becomes the event RightsTold: no job is submitted for pods of a
+    namespace without rights, and these pods go on at once when the rights are back.
 
-    world       knows the namespaces; None: no bridge acts yet
+    world       holds the namespaces; None: no bridge acts yet
     monotonic   seconds
     clock       epoch seconds
-    lacking     what is missing, by namespace; EVERYWHERE: of CLUSTER and NODE
+    lacking     missing rights by namespace; EVERYWHERE: those of CLUSTER and NODE
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class HeldRights:
         self.lacking: dict[str, list[Right]] = {}
 
     def follow(self, world: World, emit: Callable[[Event], None]) -> None:
-        """Watch the namespaces that this bridge knows, and report missing rights to the bridge."""
+        """Check the namespaces of this world, and emit what is missing."""
         self._world, self._emit = world, emit
         if self.lacking:
-            self._tell()
+            self._emit_missing()
 
     def refused(self, namespace: str) -> None:
         """A request about an object there was refused for lack of rights.  EVERYWHERE: the object is in no namespace."""
@@ -135,28 +135,28 @@ class HeldRights:
 
     @property
     def namespaces(self) -> dict[str, list[Right]]:
-        """What is missing in which managed namespace."""
+        """The missing rights, by managed namespace."""
         return {name: rights for name, rights in self.lacking.items() if name != EVERYWHERE}
 
     def sentences(self) -> list[str]:
-        """What is missing where, and what to do; a sentence for each of the first namespaces, and one for the rest."""
+        """A sentence for each of the first namespaces with what is missing and what to do, and one for the others."""
         everywhere = self.lacking.get(EVERYWHERE)
         told = [_sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
-        rest = len(told) - TOLD
+        rest = len(told) - NAMED_MOST
         return (
             ([_sentence(EVERYWHERE, everywhere)] if everywhere else [])
-            + told[:TOLD]
+            + told[:NAMED_MOST]
             + ([f"Rights are missing in {rest} more namespaces; the log names them."] if rest > 0 else [])
         )
 
     async def run(self) -> None:
         """For ever; cancel it."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await self.check()
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    async def look(self) -> None:
-        """Ask where it is due, in the first MOST_A_LOOK namespaces; log what has changed, and tell the World."""
+    async def check(self) -> None:
+        """Check the namespaces that are due, at most MOST_A_LOOK; log and emit what has changed."""
         now, world = self._monotonic(), self._world
         wanted = {name for name in world.namespaces or () if world.manages(name)} if world is not None else set()
         if world is not None:
@@ -170,7 +170,7 @@ class HeldRights:
         due = sorted(
             (name for name in wanted if self._ask_at[name] <= now), key=lambda name: (self._ask_at[name], name)
         )
-        due = due[:MOST_A_LOOK]
+        due = due[:CHECKED_AT_ONCE]
         if not due:
             return
         try:
@@ -178,13 +178,13 @@ class HeldRights:
         except FarSideError:  # Kubernetes is away, which the watches report; what was known stays
             self._ask_at.update(dict.fromkeys(due, now + ASK_AGAIN_S))
             return
-        changed = [name for name in due if self._take(name, found.get(name, []))]
+        changed = [name for name in due if self._update(name, found.get(name, []))]
         for name in due:
             self._asked_at[name] = now
             rarely = ASK_EVERYWHERE_S if name == EVERYWHERE else ASK_RARELY_S
             self._ask_at[name] = now + (ASK_AGAIN_S if name in found else rarely)
         if changed:
-            self._tell()
+            self._emit_missing()
 
     async def _missing(self, due: Sequence[str]) -> dict[str, list[Right]]:
         namespaces = [name for name in due if name != EVERYWHERE]
@@ -193,8 +193,8 @@ class HeldRights:
             found[EVERYWHERE] = lacking
         return found
 
-    def _take(self, namespace: str, lacking: list[Right]) -> bool:
-        """True if that is news."""
+    def _update(self, namespace: str, lacking: list[Right]) -> bool:
+        """Keep what is missing there; True if it has changed."""
         before = self.lacking.pop(namespace, [])
         if lacking:
             self.lacking[namespace] = lacking
@@ -205,8 +205,8 @@ class HeldRights:
             log.info("Kubernetes: all rights are there %s now", where)
         return lacking != before
 
-    def _tell(self) -> None:
-        """Report the namespaces in which pods cannot be bound or ended to the World."""
+    def _emit_missing(self) -> None:
+        """Emit the namespaces in which pods cannot be bound or ended."""
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
         said = {name: "" if SAYS in rights else _sentence(name, rights) for name, rights in waits.items()}
         self._emit(RightsTold(said, self._clock()))

@@ -1,0 +1,94 @@
+"""One request to the running bridge, as the commands `explain`, `release` and `doctor` send it.
+
+Proxies and credentials of the environment (HTTP_PROXY, .netrc) are not used: the bridge runs on this machine or at the URL
+that the admin gave, and its bearer token is for it alone.  A redirect is not followed, because the bridge sends none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import requests
+from urllib3.exceptions import MaxRetryError
+
+from bridge.http_access import BearerFile
+
+ANSWER_MOST = 16 * 2**20  # bytes; an explanation of a gang of a thousand pods is a tenth of that
+CHUNK = 64 * 2**10
+
+
+class NoBridgeError(Exception):
+    """No HTTP answer.  listening: a program accepted the connection and does not speak HTTP."""
+
+    def __init__(self, *, listening: bool) -> None:
+        super().__init__("no HTTP answer")
+        self.listening = listening
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """status: of HTTP."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text, without white space at its ends."""
+        return self.body.decode("utf-8", "replace").strip()
+
+
+async def ask(
+    method: str,
+    url: str,
+    *,
+    within_s: float,
+    params: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    token_file: str = "",
+) -> Answer:
+    """Send one request and return its answer, whatever its status.
+
+    within_s     seconds for the whole answer; the last byte may take as long again
+    token_file   file with the bearer token; "": none is sent
+    Raises NoBridgeError, and ConfigError if the file holds no token.
+    """
+    bearer = BearerFile.of(token_file)
+    sent = {**(headers or {}), **({"Authorization": f"Bearer {bearer.token()}"} if bearer is not None else {})}
+    return await asyncio.to_thread(_asked, method, url, within_s, params, sent)
+
+
+def _asked(
+    method: str, url: str, within_s: float, params: Mapping[str, str] | None, headers: Mapping[str, str]
+) -> Answer:
+    until = time.monotonic() + within_s
+    try:
+        with requests.Session() as session:
+            session.trust_env = False
+            with session.request(
+                method, url, params=params, headers=headers, timeout=within_s, stream=True, allow_redirects=False
+            ) as answer:
+                return Answer(answer.status_code, _body(answer, until))
+    except (requests.RequestException, ValueError) as error:  # ValueError: a URL that is none
+        raise NoBridgeError(listening=_is_listening(error)) from None
+
+
+def _body(answer: requests.Response, until: float) -> bytes:
+    body = bytearray()
+    for chunk in answer.iter_content(CHUNK):
+        body += chunk
+        if len(body) > ANSWER_MOST or time.monotonic() > until:
+            raise requests.exceptions.ContentDecodingError("too long, or too slow")
+    return bytes(body)
+
+
+def _is_listening(error: Exception) -> bool:
+    """True if a program accepted the connection and its answer failed; False if none accepted it, or none answered."""
+    if isinstance(error, requests.Timeout | ValueError):
+        return False
+    if isinstance(error, requests.ConnectionError) and not isinstance(error, requests.exceptions.SSLError):
+        return not (error.args and isinstance(error.args[0], MaxRetryError))
+    return True

@@ -1,0 +1,69 @@
+"""How a question is asked, once, and how its answer or failure is kept for the checks.
+
+A group of questions is a table: the field of Observations, and what is asked for it.  If what the group needs cannot be
+reached, every field of the table is marked as not seen for that one reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from bridge.cli.doctor.views import NotSeen, Observations, Observed, nothing
+from bridge.errors import BridgeError, ConfigError, FarSideError, said
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+MISTAKEN = "the settings cannot be used"
+Questions = Mapping[str, Callable[[A], Awaitable[object]]]
+
+
+async def ask_all(seen: Observations, questions: Questions[A], subject: A) -> None:
+    """Ask each question of the table about `subject`, one after the other, and keep the answer in the field of its name."""
+    for name, asked in questions.items():
+        setattr(seen, name, await observed(lambda asked=asked: asked(subject)))  # type: ignore[misc]
+
+
+def ask_none(seen: Observations, names: Iterable[str], because: str) -> None:
+    """Mark these fields as not seen."""
+    for name in names:
+        setattr(seen, name, nothing(because))
+
+
+async def observed(asked: Callable[[], Awaitable[T]], because: str = "", do: str = "") -> Observed[T]:
+    """because, do: the short reason why later questions are not asked if this one fails, and what to do about it."""
+    began, clock = time.perf_counter(), time.time()
+    try:
+        value = await asked()
+    except NotSeen as missing:
+        return Observed(missing=missing)
+    except BridgeError as error:
+        return Observed(missing=not_seen(error, because, do))
+    took_s = time.perf_counter() - began
+    return Observed(value, took_s=took_s, at=clock + took_s / 2)
+
+
+def not_seen(error: BridgeError, because: str, do: str = "") -> NotSeen:
+    """do: used if the error itself does not say what to do."""
+    advice = error.do if isinstance(error, ConfigError) else ""
+    return NotSeen(sentence(error), because=because, do=advice or do)
+
+
+def sentence(error: BridgeError) -> str:
+    """The error's message as a sentence, without side, call and advice."""
+    if isinstance(error, ConfigError):
+        return said(ConfigError(error.what))
+    if not isinstance(error, FarSideError):
+        return said(error)
+    text = error.message.rstrip(".")
+    if text.partition(" ")[0].isalpha():  # not an address
+        text = text[:1].upper() + text[1:]
+    number = f" (error {error.code})" if error.code else ""
+    return f"{text}{number}" + ("" if text.endswith("?") else ".")
+
+
+def unnamed(seen: Observations, key: str, missing: NotSeen) -> NotSeen:
+    """The reason why a setting is missing; if the mistake in the settings may concern this key, that mistake."""
+    return NotSeen(MISTAKEN, failed=False) if key in seen.doubtful else missing

@@ -1,0 +1,136 @@
+"""A kubeconfig, checked: its current context, its cluster and its user.
+
+The `kubernetes` package reads the files (paths, base64, merging).  Its error texts quote the user entry and its token.  So an
+error is one sentence of this module, which names the file and what to do, and holds no secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, kube_config
+
+from bridge.errors import ConfigError
+from bridge.kube.access import Access, Headers, Now
+from bridge.kube.exec_plugin import ExecPlugin
+from bridge.kube.kept_credentials import access_by
+from bridge.kube.sources import TRY, file_and_reason, new_configuration, reason
+
+POINT = "Point --kubeconfig or KUBECONFIG at one."
+CHOOSE = "Choose one of its contexts: kubectl config use-context NAME"
+USE_PLUGIN = "Use an exec plugin instead (https://kubernetes.io/docs/reference/access-authn-authz/authentication/)."
+
+# The package's loaders carry no types.
+_KubeConfigLoader: Any = kube_config.KubeConfigLoader
+_KubeConfigMerger: Any = kube_config.KubeConfigMerger
+
+
+async def from_kubeconfig(named: str, now: Now, wall: Now) -> Access:
+    """The API server of the current context.  named: one path or several, as KUBECONFIG.  Raises ConfigError."""
+    user, context, where = _checked_user(named)
+    impersonate = _impersonation(user, where)
+    plugin = ExecPlugin(user["exec"], where, now, wall) if isinstance(user.get("exec"), dict) else None
+
+    async def configuration() -> Configuration:
+        user, _, _ = _checked_user(named, context)  # it may have been rewritten
+        loaded = new_configuration()
+        try:
+            merged = _KubeConfigMerger(named).config
+            for entry in merged.value.get("users") or []:
+                entry.value["user"].pop(
+                    "exec", None
+                )  # ours to run: the package takes a failing plugin for no user at all
+            await _KubeConfigLoader(merged, active_context=context, config_base_path=None).load_and_set(loaded)
+        except ConfigException as error:
+            # Only the text about a missing file is known to quote no secret.
+            missing = str(error).partition("File does not exists: ")[2]
+            raise ConfigError(f"{where}: {f'no such file: {missing}' if missing else 'cannot be used'}.", TRY) from None
+        except OSError as error:
+            raise ConfigError(f"{where}: {file_and_reason(error)}.", TRY) from None
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
+            raise ConfigError(f"{where}: cannot be used, for something in its entries.", TRY) from None
+        if user.keys() & {"token", "tokenFile"} and not loaded.api_key.get("BearerToken") and not loaded.cert_file:
+            raise ConfigError(f"{where}: its token is empty.", TRY)
+        return loaded
+
+    return await access_by(configuration, where, impersonate, now, wall, plugin)
+
+
+def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any], str, str]:
+    """The user entry of a context, the context's name, and what to call the whole in messages.  Raises ConfigError.
+
+    chosen   the context; None: the current one
+    """
+    paths = [os.path.expanduser(path) for path in named.split(os.pathsep) if path]
+    files = {path: _read_yaml(path) for path in paths if len(paths) == 1 or Path(path).exists()}
+    if not files:
+        raise ConfigError(f"kubeconfig {named}: no such file.", POINT)
+    current = chosen or next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
+    if not current:
+        raise ConfigError(f"kubeconfig {named}: no current-context.", CHOOSE)
+    context = _entry(files, "contexts", str(current), "context")
+    if context is None:
+        raise ConfigError(f'kubeconfig {named}: its current-context "{current}" is not among its contexts.', CHOOSE)
+    cluster = _entry(files, "clusters", str(context.get("cluster")), "cluster")
+    if cluster is None or not cluster.get("server"):
+        raise ConfigError(f'kubeconfig {named}: context "{current}" names no cluster that has a server.', CHOOSE)
+    user_name = context.get("user")
+    user = _entry(files, "users", str(user_name), "user") if user_name else {}
+    if user is None:
+        said = f'kubeconfig {named}: context "{current}" names the user "{user_name}", who is not in it.'
+        raise ConfigError(said, CHOOSE)
+    where = f'kubeconfig {named}, context "{current}"'
+    if "auth-provider" in user:
+        raise ConfigError(f"{where}: its user has an auth-provider, which is not supported.", USE_PLUGIN)
+    return user, str(current), where
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"kubeconfig {path}: no such file.", POINT) from None
+    except OSError as error:
+        raise ConfigError(f"kubeconfig {path}: cannot be read: {reason(error)}.", POINT) from None
+    except UnicodeError:
+        raise ConfigError(f"kubeconfig {path}: not a kubeconfig (it is no text).", POINT) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f" (line {mark.line + 1})" if mark else ""
+        raise ConfigError(f"kubeconfig {path}: not valid YAML{at}.", TRY) from None
+    if not isinstance(content, dict) or not _well_formed(content):
+        raise ConfigError(f"kubeconfig {path}: not a kubeconfig (no clusters, contexts and users in it).", POINT)
+    return content
+
+
+def _well_formed(content: dict[str, Any]) -> bool:
+    return all(
+        isinstance(content.get(plural) or [], list)
+        and all(isinstance(e, dict) and isinstance(e.get("name"), str) for e in content.get(plural) or [])
+        and all(isinstance(e.get(plural[:-1]) or {}, dict) for e in content.get(plural) or [])
+        for plural in ("clusters", "contexts", "users")
+    )
+
+
+def _entry(files: Mapping[str, dict[str, Any]], plural: str, name: str, singular: str) -> dict[str, Any] | None:
+    """The named entry; the first file that has it wins, as kubectl merges."""
+    for file in files.values():
+        for entry in file.get(plural) or []:
+            if entry["name"] == name:
+                return entry.get(singular) or {}
+    return None
+
+
+def _impersonation(user: Mapping[str, Any], where: str) -> Headers:
+    """Never dropped: that would act with more rights than the kubeconfig says."""
+    if unknown := sorted({"as-uid", "as-user-extra"} & user.keys()):
+        raise ConfigError(f"{where}: {' and '.join(unknown)} is not supported.", "Use as and as-groups.")
+    if "as" not in user:
+        return ()
+    groups = [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
+    return (("Impersonate-User", str(user["as"])), *groups)

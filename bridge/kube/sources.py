@@ -1,0 +1,48 @@
+"""What the sources of credentials have in common: what is read, the advice in messages, and the texts of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kubernetes.aio.client import Configuration
+
+TRY = "See whether kubectl works with it, or point --kubeconfig or KUBECONFIG at another one."
+Read = Callable[[], Awaitable[Configuration]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read; two that are equal make the same credentials.
+
+    token        the Authorization header
+    trusted      certificate authorities, PEM; b"": those of the machine
+    certificate, key   our own, PEM; b"": none
+    verify       the server has to prove who it is
+    """
+
+    token: str | None = None
+    trusted: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+    verify: bool = True
+
+    @property
+    def says_who(self) -> bool:
+        return bool(self.token or self.certificate)
+
+
+def new_configuration() -> Configuration:
+    # As the package's own loaders do: calling the class would copy a process-wide default.
+    made: Configuration = type.__call__(Configuration)
+    return made
+
+
+def reason(error: Exception) -> str:
+    """ "Permission denied" rather than "[Errno 13] Permission denied: '…'"; other texts of ours as they are."""
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error).rstrip(".")
+
+
+def file_and_reason(error: OSError) -> str:
+    """As `reason`, with the name of the file."""
+    return f"{error.filename}: {reason(error)}" if error.filename else reason(error)

@@ -1,0 +1,145 @@
+"""Checks at start: what an admin has to know at once, in one sentence.
+
+A mistake is a ConfigError, which ends the process with exit code 2.  A cluster that is away is a NotYet, which
+`bridge.preflight.waiting` waits for.  The pods and /readyz report a later failure, and the bridge goes on once it is mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from bridge.errors import AccountingAway, ConfigError, FarSideError, NotYet, Refused, Unauthorized, said
+from bridge.kube.client import KubeClient
+from bridge.policy_file import lacking_partition, privileged_user
+from bridge.preflight import rights
+from bridge.settings import Settings
+from bridge.slurm import admin_reads
+from bridge.slurm.client import Discovery, SlurmClient
+from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from bridge.slurm.user_tokens import UserTokens
+from scheduler.policy.templates import is_template
+
+NAMED_MOST = 5  # users without a usable token that are named
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+def check_tuning(settings: Settings) -> None:
+    """The settle time and the quiet period must outlast the longest call (ARCHITECTURE 3).  Raises ConfigError."""
+    tuning = settings.tuning.tuning()
+    for key in ("settle_s", "quiet_s"):
+        if getattr(tuning, key) < DEFAULT_DEADLINE_S:
+            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
+
+
+def tokenless(users: UserTokens, settings: Settings, now: float) -> list[str]:
+    """A sentence for each of the first Slurm users whose token cannot be used, and one with the number of the others."""
+    named = frozenset(tenant.user for tenant in settings.policy.tenants if not is_template(tenant.user))
+    troubles = [why for _, why in users.troubles(named, now)]
+    rest = len(troubles) - NAMED_MOST
+    more = [f"{rest} more Slurm users have no token that can be used."] if rest > 0 else []
+    return troubles[:NAMED_MOST] + more
+
+
+def without_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
+    """What the bridge leaves undone with a token for each user, because no token is SlurmUser's; None: nothing.
+
+    whose        the user of the token that is used for nodes
+    slurm_user   SlurmUser of slurm.conf; "": not known
+    """
+    name = slurm_user.partition("(")[0]
+    if not settings.slurm_user_token_dir or not name or whose in (name, "root"):
+        return None
+    return ConfigError(
+        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets administrators alone "
+        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled all the "
+        "same.",
+        f"If the bridge is to do that, name a token of {name} in slurm_acting_token_file.",
+    )
+
+
+async def check_kubernetes(kube: KubeClient, server: str) -> str:
+    """The API server answers, and gives the rights without which the bridge sees nothing.  Returns its version.
+
+    Raises NotYet if waiting may mend it, else ConfigError.
+    """
+    try:
+        version = await kube.server_version()
+        lacking = await rights.missing(kube, rights.CLUSTER)
+    except FarSideError as error:
+        raise _at_start(f"kubeconfig's server {server}", error) from None
+    if lacking:
+        raise ConfigError(
+            f"Kubernetes: this user may not {rights.spelled(lacking)} in all namespaces. "
+            "Give it the ClusterRole slurm-bridge of manifests/base/rbac.yaml."
+        )
+    return version
+
+
+async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Discovery:
+    """slurmrestd answers, is of a known version, shows `user` all jobs, and has the partitions of the policy.
+
+    If slurmctld is down while slurmrestd answers, the bridge starts, unless its policy has templates.
+    Raises NotYet if waiting may mend it, else ConfigError.
+    """
+    found = None
+    try:
+        found = await slurm.discover()
+        found, partitions = await _check_slurmctld(slurm, settings, user, found)
+    except FarSideError as error:
+        if found is None or found.responding or isinstance(error, Refused):
+            raise _at_start(f"slurm_url {settings.slurm_url}", error) from None
+        if settings.policy.policy().has_templates:
+            raise NotYet(
+                f"slurm_url {settings.slurm_url}: slurmctld does not answer, so it is not known who SlurmUser is, to "
+                "whom no template of the policy may map pods."
+            ) from None
+        return found
+    if partitions is not None and (missing := lacking_partition(settings, partitions)):
+        raise ConfigError(missing)
+    return found
+
+
+async def _check_slurmctld(
+    slurm: SlurmClient, settings: Settings, user: str, found: Discovery
+) -> tuple[Discovery, frozenset[str] | None]:
+    """What was found, with SlurmUser, and the names of the partitions.  Raises ConfigError, FarSideError."""
+    # A ping is answered even to a token that nothing else accepts.
+    partitions, conf = await _both(_partitions(slurm), admin_reads.configuration(slurm))
+    if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):
+        raise ConfigError(
+            f"Slurm hides the jobs of other users from {user} (PrivateData=jobs), also those that the bridge makes for "
+            f"them. Use a token of {conf.slurm_user}, or: sacctmgr modify user {user} set adminlevel=operator."
+        )
+    unknown = "" if settings.slurm_user_token_dir else user  # the user that acts for all users has SlurmUser's rights
+    found = replace(found, slurm_user=conf.slurm_user if conf is not None else unknown)
+    if trouble := privileged_user(settings, found.slurm_user):
+        raise ConfigError(trouble)
+    return found, partitions
+
+
+async def _partitions(slurm: SlurmClient) -> frozenset[str] | None:
+    """Their names; None while slurmdbd is away: slurmrestd does not list partitions without it."""
+    try:
+        return frozenset(partition.name for partition in await slurm.partitions())
+    except AccountingAway:
+        return None
+
+
+async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
+    """Both results; runs both to their end, and raises the error of the first before that of the second."""
+    a, b = await asyncio.gather(one, other, return_exceptions=True)
+    for found in (a, b):
+        if isinstance(found, BaseException):
+            raise found
+    return cast(_A, a), cast(_B, b)
+
+
+def _at_start(where: str, error: FarSideError) -> ConfigError:
+    """A refused token or right is a mistake; anything else may pass."""
+    kind = ConfigError if isinstance(error, Unauthorized) else NotYet
+    return kind(f"{where}: {said(error)}")
